@@ -1,0 +1,262 @@
+"""
+Every error that this project raises on purpose, in one tree.
+
+    CcmError
+    ├── InputError                what somebody wrote cannot be used: nothing was changed
+    │   ├── DocumentError         a document does not parse or does not fit its schema (file, line, `$.path`)
+    │   ├── ManifestError         a manifest is understood but cannot be right
+    │   ├── ExpressionError       an expression does not parse, does not type-check or fails (place in its text)
+    │   ├── TemplateError         a whole-file template does not parse or fails (file, line)
+    │   ├── DataError             hiera data cannot be resolved or is refused by its own rules
+    │   ├── PropertyError         a property of a resource has a value that its type refuses
+    │   ├── SelectorError         a target selector does not parse
+    │   └── UsageError            a command line is wrong
+    ├── HostError                 this machine did not do what was asked
+    │   ├── FileError             a file operation failed
+    │   ├── CommandError          a program could not be started, ended badly or took too long
+    │   ├── DownloadError         a URL could not be fetched
+    │   ├── LockError             somebody else holds a lock that is needed
+    │   ├── FactUnavailableError  a fact cannot be read on this machine
+    │   ├── NoProviderError       no provider of a type can work here
+    │   └── DesiredStateError     a resource was changed and is still not what was wanted
+    ├── BusError                  the broker, or what came over it
+    │   ├── BusUnavailableError   no broker answers at the configured address
+    │   ├── BusDeniedError        the broker refused: credentials or permissions
+    │   ├── BusSetupError         a stream or bucket is missing, or the server is too old
+    │   ├── RevisionError         a key has moved on since it was read
+    │   ├── NotFoundError         a key, object or message is not there
+    │   └── ProtocolError         a message breaks the rules of the protocol and is refused
+    └── FleetError                the controller cannot do what was asked of the fleet
+        ├── NoTargetError         a target matches no node
+        ├── NoReplyError          a node was asked and did not answer in time
+        └── RunError              a run does not exist or cannot be changed as asked
+
+Each has a stable `code`, which travels in events and in `--json`. The sentence says what is wrong, why, and what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """
+    Where in a text something is.
+
+    Attributes:
+        source: File name, bucket key or other name of the text; "" when it has none.
+        line: Line, from 1; 0 when unknown.
+        column: Column in characters, from 1; 0 when unknown.
+        path: JSON-path-like way to a value, such as `$.ccm.resources[0].file`; "" when unknown.
+    """
+
+    source: str = ""
+    line: int = 0
+    column: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        text = self.source
+        if self.line:
+            text += f":{self.line}" if text else f"line {self.line}"
+            if self.column:
+                text += f":{self.column}"
+        if self.path:
+            text += f": {self.path}" if text else self.path
+        return text
+
+
+class CcmError(Exception):
+    """The root: anything that went wrong and that we have words for."""
+
+    code = "ccm.error"
+
+    def __init__(self, message: str, *, place: Place | None = None) -> None:
+        self.message = message
+        self.place = place
+        super().__init__(f"{place}: {message}" if place and str(place) else message)
+
+
+class InputError(CcmError):
+    """What somebody wrote cannot be used; nothing was changed because of it."""
+
+    code = "input.invalid"
+
+
+class DocumentError(InputError):
+    """A document does not parse or does not fit its schema."""
+
+    code = "input.document"
+
+
+class ManifestError(InputError):
+    """A manifest is understood but cannot be right: an unknown type, two resources of one name, nothing in it."""
+
+    code = "input.manifest"
+
+
+class ExpressionError(InputError):
+    """
+    An expression does not parse, does not type-check or fails while it runs.
+
+    Attributes:
+        expression: The whole text of the expression.
+        offset: Where in it the trouble is, in characters from 0.
+    """
+
+    code = "input.expression"
+
+    def __init__(self, message: str, *, expression: str = "", offset: int = 0, place: Place | None = None) -> None:
+        self.expression = expression
+        self.offset = offset
+        super().__init__(message, place=place)
+
+
+class TemplateError(InputError):
+    """A whole-file template does not parse or fails while it runs."""
+
+    code = "input.template"
+
+
+class DataError(InputError):
+    """Hiera data cannot be resolved, or its own rules refuse it."""
+
+    code = "input.data"
+
+
+class PropertyError(InputError):
+    """A property of a resource has a value that its type refuses."""
+
+    code = "input.property"
+
+
+class SelectorError(InputError):
+    """A target selector does not parse."""
+
+    code = "input.selector"
+
+
+class UsageError(InputError):
+    """A command line is wrong."""
+
+    code = "input.usage"
+
+
+class HostError(CcmError):
+    """This machine did not do what was asked of it."""
+
+    code = "host.error"
+
+
+class FileError(HostError):
+    """A file operation failed."""
+
+    code = "host.file"
+
+
+class CommandError(HostError):
+    """A program could not be started, ended badly or took too long."""
+
+    code = "host.command"
+
+
+class DownloadError(HostError):
+    """A URL could not be fetched."""
+
+    code = "host.download"
+
+
+class LockError(HostError):
+    """Somebody else holds a lock that is needed."""
+
+    code = "host.lock"
+
+
+class FactUnavailableError(HostError):
+    """A fact cannot be read on this machine."""
+
+    code = "host.fact"
+
+
+class NoProviderError(HostError):
+    """No provider of a resource type can work on this machine, or the one asked for cannot."""
+
+    code = "host.no_provider"
+
+
+class DesiredStateError(HostError):
+    """A resource was changed and is still not what was wanted."""
+
+    code = "host.desired_state"
+
+
+class BusError(CcmError):
+    """The broker, or what came over it."""
+
+    code = "bus.error"
+
+
+class BusUnavailableError(BusError):
+    """No broker answers at the configured address."""
+
+    code = "bus.unavailable"
+
+
+class BusDeniedError(BusError):
+    """The broker refused the credentials or the operation."""
+
+    code = "bus.denied"
+
+
+class BusSetupError(BusError):
+    """A stream or bucket is missing, or the server is too old for what is asked."""
+
+    code = "bus.setup"
+
+
+class RevisionError(BusError):
+    """A key has moved on since it was read."""
+
+    code = "bus.revision"
+
+
+class NotFoundError(BusError):
+    """A key, object or message is not there."""
+
+    code = "bus.not_found"
+
+
+class ProtocolError(BusError):
+    """A message breaks the rules of the protocol and is refused."""
+
+    code = "bus.protocol"
+
+
+class FleetError(CcmError):
+    """The controller cannot do what was asked of the fleet."""
+
+    code = "fleet.error"
+
+
+class NoTargetError(FleetError):
+    """A target matches no node."""
+
+    code = "fleet.no_target"
+
+
+class NoReplyError(FleetError):
+    """A node was asked and did not answer in time."""
+
+    code = "fleet.no_reply"
+
+    def __init__(self, node: str, waited_s: float) -> None:
+        self.node = node
+        self.waited_s = waited_s
+        super().__init__(f"{node}: no reply in {waited_s:g} s; is the agent running there?")
+
+
+class RunError(FleetError):
+    """A run does not exist or cannot be changed as asked."""
+
+    code = "fleet.run"
