@@ -1,0 +1,292 @@
+"""
+Go's view of the values that expressions and templates work on: how they print, compare and count.
+
+Values are held as plain Python ones:
+
+    Go                      here
+    nil                     None
+    bool                    bool (never a number, although Python's is one)
+    int, uint8, int64 …     int, wrapped to 64 bits by whoever computes
+    float64                 float
+    string                  str; bytes that are not UTF-8 stand as surrogate escapes, see `to_bytes`
+    []byte                  bytes
+    slices, arrays          list (a tuple reads as one)
+    maps                    dict
+    everything else         a `GoValue`: times, durations, months …
+
+This module is imported by every engine and imports nothing but the errors: keep it cheap.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+from ccm_agent.model.errors import TemplateError
+
+NIL_TEXT = "<nil>"
+
+INT_MIN = -(2**63)
+INT_MAX = 2**63 - 1
+
+# A printed value may not have more characters: with aliases a small YAML document can print without end.
+PRINT_LIMIT = 64 * 1024 * 1024
+
+
+class GoValue:
+    """
+    A value of a Go type that Python has no plain twin of.
+
+    Subclasses are immutable, hashable where Go's type can be a map key, and compare by value.
+    """
+
+    __slots__ = ()
+
+    go_type = "struct"
+
+    def go_text(self) -> str:
+        """The value as `%v` prints it."""
+        raise NotImplementedError
+
+
+def is_number(value: object) -> bool:
+    """True for an int or a float; a boolean is no number."""
+    return isinstance(value, (int, float)) and value is not True and value is not False
+
+
+def wrap_int(value: int) -> int:
+    """The integer that Go's 64-bit arithmetic ends at."""
+    if INT_MIN <= value <= INT_MAX:
+        return value
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def type_name(value: object) -> str:
+    """The name of the value's Go type as `%T` prints it, for error messages."""
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int"
+    if isinstance(value, float):
+        return "float64"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, bytes):
+        return "[]uint8"
+    if isinstance(value, (list, tuple)):
+        return "[]interface {}"
+    if isinstance(value, dict):
+        return "map[string]interface {}"
+    if isinstance(value, GoValue):
+        return value.go_type
+    return type(value).__name__
+
+
+def to_bytes(text: str) -> bytes:
+    """The bytes of a Go string: surrogate escapes give back their byte, lone surrogates become U+FFFD."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        mended = "".join(
+            "\ufffd" if "\ud800" <= char <= "\udfff" and not "\udc80" <= char <= "\udcff" else char
+            for char in text
+        )
+        return mended.encode("utf-8", "surrogateescape")
+
+
+def from_bytes(data: bytes) -> str:
+    """The Go string that holds these bytes; what is not UTF-8 becomes surrogate escapes."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def byte_length(text: str) -> int:
+    """The length of a Go string in bytes."""
+    return len(text) if text.isascii() else len(to_bytes(text))
+
+
+def clean_text(text: str) -> str:
+    """The text with U+FFFD for each byte that is not UTF-8, as Go's JSON writer and `range` see it."""
+    if text.isascii():
+        return text
+    return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
+
+
+def float_digits(value: float) -> tuple[str, str, int]:
+    """
+    Take a finite float apart.
+
+    Returns:
+        Sign ("-" or ""), the shortest digits that read back as the same float, and the decimal point's
+        place counted from the first digit: 12.5 is ("", "125", 2), zero is ("", "0", 1).
+    """
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    text = "".join(map(str, digits))
+    point = len(text) + int(exponent)
+    stripped = text.rstrip("0")
+    if not stripped:
+        return "-" if sign else "", "0", 1
+    return "-" if sign else "", stripped, point
+
+
+def format_float(value: float) -> str:
+    """A float as `%v` prints it: shortest digits, an exponent below 0.0001 and from 1e+06 on; 2.0 is `2`."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    sign, digits, point = float_digits(value)
+    exponent = point - 1
+    if exponent < -4 or exponent >= 6:
+        return sign + _with_exponent(digits, exponent)
+    return sign + plain_digits(digits, point)
+
+
+def plain_digits(digits: str, point: int) -> str:
+    """Digits and point as `%f` writes them with as many decimals as there are."""
+    if point <= 0:
+        return "0." + "0" * -point + digits
+    if point >= len(digits):
+        return digits + "0" * (point - len(digits))
+    return digits[:point] + "." + digits[point:]
+
+
+def _with_exponent(digits: str, exponent: int) -> str:
+    mantissa = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
+    return f"{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def go_print(value: Any) -> str:
+    """
+    The value as Go's `%v` and `fmt.Sprint` print it: `[1 a]`, `map[a:1 b:2]`, `<nil>`, `1e+06`.
+
+    Raises:
+        TemplateError: It would be longer than PRINT_LIMIT, or is nested too deeply.
+    """
+    if isinstance(value, str):
+        return value
+    out: list[str] = []
+    try:
+        _print_into(value, out, [PRINT_LIMIT])
+    except RecursionError:
+        raise TemplateError("value cannot be printed: it is nested too deeply") from None
+    return "".join(out)
+
+
+def _print_into(value: Any, out: list[str], room: list[int]) -> None:
+    if isinstance(value, (list, tuple)):
+        _print_items("[", value, out, room)
+    elif isinstance(value, dict):
+        out.append("map[")
+        separator = ""
+        for key in sorted_keys(value):
+            out.append(separator)
+            _print_into(key, out, room)
+            out.append(":")
+            _print_into(value[key], out, room)
+            separator = " "
+        out.append("]")
+    else:
+        text = print_scalar(value)
+        room[0] -= len(text) + 2
+        if room[0] < 0:
+            raise TemplateError(f"value cannot be printed: its text is longer than {PRINT_LIMIT} characters")
+        out.append(text)
+
+
+def _print_items(opening: str, items: list[Any] | tuple[Any, ...], out: list[str], room: list[int]) -> None:
+    out.append(opening)
+    separator = ""
+    for item in items:
+        out.append(separator)
+        _print_into(item, out, room)
+        separator = " "
+    out.append("]")
+
+
+def print_scalar(value: object) -> str:
+    """`%v` of anything that is neither a list nor a map."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return NIL_TEXT
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return format_float(value)
+    if isinstance(value, bytes):
+        return "[" + " ".join(map(str, value)) + "]"
+    if isinstance(value, GoValue):
+        return value.go_text()
+    return str(value)
+
+
+_KEY_ORDER = {"nil": 0, "bool": 1, "int": 2, "float64": 3, "string": 4}
+
+
+def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
+    """The keys in the order in which Go prints and ranges over a map: text by bytes, numbers by value."""
+    try:
+        return sorted(mapping)
+    except TypeError:
+        return sorted(mapping, key=_key_rank)
+
+
+def _key_rank(key: object) -> tuple[int, Any]:
+    rank = _KEY_ORDER.get(type_name(key), 5)
+    if rank == 0:
+        return rank, 0
+    return rank, key if rank < 5 else print_scalar(key)
+
+
+def deep_equal(left: Any, right: Any) -> bool:
+    """
+    Equality as Go's `reflect.DeepEqual` has it: kinds must agree, so 1 is not 1.0 and true is not 1.
+
+    Lists compare item by item, maps key by key; NaN equals nothing.
+    """
+    if isinstance(left, (list, tuple)):
+        return (
+            isinstance(right, (list, tuple))
+            and len(left) == len(right)
+            and all(deep_equal(a, b) for a, b in zip(left, right, strict=True))
+        )
+    if isinstance(left, dict):
+        return (
+            isinstance(right, dict)
+            and len(left) == len(right)
+            and all(key in right and deep_equal(item, right[key]) for key, item in left.items())
+        )
+    if isinstance(right, (list, tuple, dict)):
+        return False
+    return type(left) is type(right) and bool(left == right)
+
+
+def loose_equal(left: Any, right: Any) -> bool:
+    """
+    Equality as expressions have it: numbers by value whatever their kind, in lists too; maps by `deep_equal`.
+
+    A boolean never equals a number, nil equals only nil.
+    """
+    if isinstance(left, (list, tuple)):
+        return (
+            isinstance(right, (list, tuple))
+            and len(left) == len(right)
+            and all(loose_equal(a, b) for a, b in zip(left, right, strict=True))
+        )
+    if is_number(left) and is_number(right):
+        return numbers_equal(left, right)
+    return deep_equal(left, right)
+
+
+def numbers_equal(left: int | float, right: int | float) -> bool:
+    """Two numbers by value. An int meets a float as a float, so large neighbours may meet, as in Go."""
+    if isinstance(left, float) or isinstance(right, float):
+        return float(left) == float(right)
+    return left == right
