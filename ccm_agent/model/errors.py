@@ -107,7 +107,9 @@ class ExpressionError(InputError):
 
     code = "input.expression"
 
-    def __init__(self, message: str, *, expression: str = "", offset: int = 0, place: Place | None = None) -> None:
+    def __init__(
+        self, message: str, *, expression: str = "", offset: int = 0, place: Place | None = None
+    ) -> None:
         self.expression = expression
         self.offset = offset
         super().__init__(message, place=place)

@@ -1,0 +1,50 @@
+"""Health checks: what a resource asks to be checked, and what came of it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+
+class HealthStatus(IntEnum):
+    """Nagios' exit statuses; the text that events carry is the lower-case name, as CCM writes it."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+class HealthCheck(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One check. Either `command` (nagios format) or `goss_rules` says what to check."""
+
+    command: Annotated[
+        str, Meta(description="Nagios plugin command line; its exit status is the result.")
+    ] = ""
+    goss_rules: Annotated[
+        Any, Meta(description="Goss rules: a mapping of resource kinds to expectations.")
+    ] = None
+    name: Annotated[str, Meta(description="What to call the check; default is the command's file name.")] = ""
+    timeout: Annotated[str, Meta(description="How long one try may take, such as `10s`.")] = ""
+    tries: Annotated[int, Meta(description="How often to try before the check counts as failed.")] = 0
+    try_sleep: Annotated[str, Meta(description="Pause between tries, such as `1s`.")] = ""
+    format: Annotated[str, Meta(description="`nagios` (default) or `goss`.")] = ""
+
+
+class HealthResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    What a check said.
+
+    Attributes:
+        status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+        tries: How many tries it took.
+        output: What the check printed, bounded.
+        name: The check's name.
+    """
+
+    status: int
+    tries: int = 1
+    output: str = ""
+    name: str = ""

@@ -1,0 +1,230 @@
+"""
+Outcomes: what happened to a resource, when a session began and how it ended.
+
+Field names, types and meaning of what Choria CCM knows are as there; fields below the line "ours" are additions that its
+readers ignore. Outcome flags exist here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.model.health import HealthResult
+
+TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
+SESSION_START = "io.choria.ccm.v1.session.start"
+SESSION_SUMMARY = "io.choria.ccm.v1.session.summary"
+
+
+class Outcome(StrEnum):
+    """What happened to a resource, in one word; the words of log lines."""
+
+    STABLE = "stable"
+    CHANGED = "changed"
+    REFRESHED = "refreshed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    UNMET = "skipped due to unmet requirement"
+
+
+class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
+    """
+    What happened to one resource in one session.
+
+    Attributes:
+        event_id: A KSUID; ids of one process grow in the order the events were made.
+        type, name, alias, provider: The resource.
+        requested_ensure, final_ensure: What was wanted and what was found in the end.
+        duration: Nanoseconds, as Go writes durations.
+        properties: The resource's properties after templates, masked.
+        status: The state found in the end, with the outcome in it.
+        error: Sentences; empty when all is well.
+        unmet_requirements: `type#name` of requirements that had failed.
+        node, run: Who and in which run; "" for a local apply.
+        number: Place within the run, from 1 (the session's start); 0 for a local apply.
+        corrective: A change under a manifest and data that had not changed: drift was corrected. None when unknown.
+        output: The last 8 KiB of what a failed command said, masked.
+        triggered_by: The subscribed resource that caused a refresh.
+        parent: `apply#…` of the child manifest that the resource stands in, outermost first, joined by " > ".
+        code: The stable code of the first error.
+        cut: Names of fields that were shortened to keep the event within 64 KiB.
+    """
+
+    protocol: str
+    event_id: str
+    timestamp: datetime
+    type: str
+    provider: str
+    name: str
+    requested_ensure: str
+    final_ensure: str
+    duration: int
+    properties: Any
+    status: Any
+    error: list[str]
+    changed: bool
+    refreshed: bool
+    failed: bool
+    skipped: bool
+    noop: bool
+    unmet_requirements: list[str]
+    alias: str = ""
+    noop_message: str = ""
+    health_check: list[HealthResult] = []
+    health_check_only: bool = False
+
+    # ours
+    node: str = ""
+    run: str = ""
+    number: int = 0
+    corrective: bool | None = None
+    output: str = ""
+    triggered_by: str = ""
+    parent: str = ""
+    code: str = ""
+    cut: list[str] = []
+
+    @property
+    def outcome(self) -> Outcome:
+        """The one word, in the order that the log line decides it."""
+        if self.failed:
+            return Outcome.FAILED
+        if self.unmet_requirements:
+            return Outcome.UNMET
+        if self.skipped:
+            return Outcome.SKIPPED
+        if self.refreshed:
+            return Outcome.REFRESHED
+        if self.changed:
+            return Outcome.CHANGED
+        return Outcome.STABLE
+
+
+class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A session began.
+
+    Attributes:
+        node, run, number: As in the transaction event; `number` is 1.
+        manifest: Name of the manifest: its file, bundle or assignment.
+        digest: SHA-256 (hex) of the manifest or bundle as requested.
+        data_revisions: Revision of each hiera document read, by URL.
+        resources: How many resources the manifest holds (children not counted).
+        noop, health_check_only: What kind of session it is.
+        requester: Who asked, as the request said; "" for the node itself.
+        agent_version: Version of the program that applies.
+        cause: "request", "schedule", "interval", "change", "assignment", "health" or "local".
+    """
+
+    protocol: str
+    event_id: str
+    timestamp: datetime
+    node: str = ""
+    run: str = ""
+    number: int = 0
+    manifest: str = ""
+    digest: str = ""
+    data_revisions: dict[str, int] = {}
+    resources: int = 0
+    noop: bool = False
+    health_check_only: bool = False
+    requester: str = ""
+    agent_version: str = ""
+    cause: str = ""
+
+
+class FailedResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A failed resource in a summary: enough to act on without reading the events."""
+
+    resource: str
+    error: list[str]
+    code: str = ""
+    output: str = ""
+
+
+class Counts(Struct, kw_only=True):
+    """
+    Numbers of a session, as CCM counts them.
+
+    Every resource is one of failed, skipped, changed or stable; refreshed resources count as changed too.
+    """
+
+    total_resources: int = 0
+    unique_resources: int = 0
+    changed_resources: int = 0
+    failed_resources: int = 0
+    skipped_resources: int = 0
+    stable_resources: int = 0
+    refreshed_count: int = 0
+    requirements_unmet_count: int = 0
+    health_checked_count: int = 0
+    health_check_ok_count: int = 0
+    health_check_warning_count: int = 0
+    health_check_critical_count: int = 0
+    health_check_unknown_count: int = 0
+    total_errors: int = 0
+
+
+class SessionSummary(Counts, kw_only=True, omit_defaults=True):
+    """
+    A session ended. Times and durations as CCM has them (nanoseconds).
+
+    Attributes:
+        events_sent: How many events the run has in all, start and this one counted: numbers 1 to this one exist.
+        state: The node's end state in a run: "stable", "changed" or "failed".
+        reason: Why it failed as a whole: "interrupted", "stopped", or the error that broke it off.
+        failed: Failed resources with their errors and the tail of their output, the first 20.
+    """
+
+    protocol: str = SESSION_SUMMARY
+    event_id: str = ""
+    timestamp: datetime | None = None
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    total_duration: int = 0
+
+    # ours
+    node: str = ""
+    run: str = ""
+    number: int = 0
+    events_sent: int = 0
+    state: str = ""
+    reason: str = ""
+    code: str = ""
+    manifest: str = ""
+    digest: str = ""
+    data_revisions: dict[str, int] = {}
+    noop: bool = False
+    health_check_only: bool = False
+    corrective: bool | None = None
+    failed: list[FailedResource] = []
+
+
+def count(counts: Counts, event: TransactionEvent) -> None:
+    """Add one event to a session's numbers."""
+    counts.total_resources += 1
+    if event.failed:
+        counts.failed_resources += 1
+        counts.total_errors += 1
+    elif event.skipped:
+        counts.skipped_resources += 1
+    elif event.changed:
+        counts.changed_resources += 1
+    else:
+        counts.stable_resources += 1
+    counts.requirements_unmet_count += len(event.unmet_requirements)
+    counts.refreshed_count += event.refreshed
+    for check in event.health_check:
+        counts.health_checked_count += 1
+        if check.status == 0:
+            counts.health_check_ok_count += 1
+        elif check.status == 1:
+            counts.health_check_warning_count += 1
+        elif check.status == 2:
+            counts.health_check_critical_count += 1
+        else:
+            counts.health_check_unknown_count += 1

@@ -1,0 +1,307 @@
+"""
+What the core asks of the world, as Protocols.
+
+An adapter of each stands in `system/` or `bus/`, a fake in `testing/`; one contract suite runs on both. A port raises only
+errors of `model/errors.py`, and never keeps a lock or a handle open between two calls unless its docstring says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """
+    A program to run, without a shell.
+
+    Attributes:
+        argv: The program and its arguments. A name without a slash is searched in `path` of the environment given here,
+            else in our own PATH.
+        env: The whole environment of the child; None gives PATH, LANG=C and LC_ALL=C only.
+        cwd: Working directory; None is "/".
+        stdin: What the child reads; None closes its standard input at once.
+        output_limit_bytes: How much of each stream is kept: the last so many bytes.
+        merge_stderr: Standard error goes where standard output goes, in the order written.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+    stdin: bytes | None = None
+    output_limit_bytes: int = 1 << 20
+    merge_stderr: bool = False
+
+
+class Completed(Struct, frozen=True, kw_only=True):
+    """
+    How a program ended.
+
+    Attributes:
+        code: Exit status; -N when signal N ended it.
+        stdout: The last `output_limit_bytes` that it wrote.
+        stderr: Likewise.
+        dropped_bytes: How much of both was not kept.
+    """
+
+    code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    dropped_bytes: int = 0
+
+
+class Runner(Protocol):
+    """Runs programs off the event loop, each in a session (process group) of its own and never with a terminal."""
+
+    async def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Completed:
+        """
+        Run a program to its end.
+
+        Returns when the program itself has ended; a child that it left behind with the output open holds nobody up.
+        Cancelled (by `asyncio.timeout` for instance) it ends the whole process group, first kindly, and reaps it.
+
+        Args:
+            command: What to run.
+            on_line: Called on the loop with each line of standard output as it comes.
+
+        Raises:
+            CommandError: It could not be started.
+        """
+        ...
+
+
+class FileLook(Struct, frozen=True, kw_only=True):
+    """
+    What stands at a path, without following a symlink at its end.
+
+    Attributes:
+        path: The path that was looked at.
+        kind: "absent", "file", "directory", "symlink" or "other" (FIFO, socket, device); "unreadable" when looking failed.
+        error: Why it is unreadable; "" otherwise.
+        mode: Permission bits with setuid, setgid and sticky; 0 when absent.
+        uid, gid: Numeric owner; -1 when absent.
+        owner, group: Names, or the numbers as text where the system knows no name.
+        size_bytes: Size of a file's content.
+        mtime_ns: Modification time.
+        sha256: Hex digest of a regular file's content when it was asked for, else "".
+        link: Target of a symlink.
+        is_empty: Of a directory: there is nothing in it.
+    """
+
+    path: str
+    kind: str = "absent"
+    error: str = ""
+    mode: int = 0
+    uid: int = -1
+    gid: int = -1
+    owner: str = ""
+    group: str = ""
+    size_bytes: int = 0
+    mtime_ns: int = 0
+    sha256: str = ""
+    link: str = ""
+    is_empty: bool = False
+
+
+class Files(Protocol):
+    """Looks at files and changes them; each call is one hop to a thread, whatever it does there."""
+
+    async def look(self, paths: Sequence[str], *, digest: bool = True, follow: bool = True) -> list[FileLook]:
+        """What stands at each path, in order; `follow` looks through a symlink at the end. Never raises for one path."""
+        ...
+
+    async def read(self, path: str, limit_bytes: int) -> bytes:
+        """A regular file's content; a FIFO, socket or device is an error, and so is more than the limit."""
+        ...
+
+    async def store(self, path: str, content: bytes, *, owner: str, group: str, mode: int) -> None:
+        """
+        Write a file whole or not at all.
+
+        A temporary file beside the target, its mode, content, owner, fsync, rename, fsync of the directory; owner and
+        group are looked up before anything is written. SELinux label, ACL and extended attributes of what it replaces
+        are kept.
+        """
+        ...
+
+    async def set_attributes(
+        self, path: str, *, owner: str, group: str, mode: int, directory: bool = False
+    ) -> None:
+        """Owner, group and mode of what is there (a directory is made first when `directory`), never through a symlink."""
+        ...
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, symlink or empty directory; with `recursive` a tree, never following a symlink out of it."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests can turn it."""
+
+    def now(self) -> datetime:
+        """Wall-clock time, aware, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow."""
+        ...
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """
+    One revision of a key.
+
+    Attributes:
+        key: The key.
+        value: Its bytes; an empty value is an absent key and never stands here.
+        revision: The stream sequence of this write.
+        created: When it was written, by the broker's clock.
+    """
+
+    key: str
+    value: bytes
+    revision: int
+    created: datetime
+
+
+class KeyValue(Protocol):
+    """One bucket. Reading costs the broker no consumer."""
+
+    async def get(self, key: str) -> Entry | None:
+        """The newest revision of a key; None when it is absent, deleted, expired or empty."""
+        ...
+
+    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
+        """Write a key and return its revision; with `ttl_s` the broker removes it by itself after so many whole seconds."""
+        ...
+
+    async def update(self, key: str, value: bytes, revision: int) -> int:
+        """Write a key only if its newest revision is `revision` (0: it must be absent), else RevisionError."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Make a key absent; older revisions stay in its history."""
+        ...
+
+    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
+        """
+        Call back with key and revision after each write to a key that matches, until the returned function is called.
+
+        A poke is a hint: some may be missed while the broker is away, so a reader also asks on each reconnect and interval.
+        """
+        ...
+
+
+class KeyHistory(Protocol):
+    """What only the controller asks of a bucket; each call may make a consumer for its duration."""
+
+    async def keys(self, prefix: str = "") -> list[str]:
+        """Keys present now that begin with a prefix, sorted."""
+        ...
+
+    async def entries(self, prefix: str = "") -> list[Entry]:
+        """Newest revisions of those keys, sorted by key."""
+        ...
+
+    async def history(self, key: str) -> list[Entry]:
+        """All stored revisions of a key, oldest first; a deletion is an entry with an empty value."""
+        ...
+
+    def watch(self, prefix: str = "") -> AsyncIterator[Entry]:
+        """Current entries, then each change as it comes; a deletion is an entry with an empty value."""
+        ...
+
+
+class Objects(Protocol):
+    """Bundles by digest. Getting one costs the broker no consumer."""
+
+    async def get(self, name: str, limit_bytes: int) -> bytes:
+        """An object's bytes, its digest checked; NotFoundError, or ProtocolError when it is larger or not what it says."""
+        ...
+
+    async def put(self, name: str, content: bytes) -> None:
+        """Store an object, unless one of that name with the same content is there."""
+        ...
+
+    async def digest(self, name: str) -> str | None:
+        """SHA-256 (hex) of what is stored under a name, or None; cheap enough to ask on each interval."""
+        ...
+
+
+class Incoming(Struct, frozen=True, kw_only=True):
+    """
+    A request as it came.
+
+    Attributes:
+        subject: What it was delivered on.
+        protocol: The protocol id that the subject begins with; the body's is the same, or it was refused before.
+        scope: The subject's scope as text: "all", "node.<node>" or "fact.<key>.<value>" (encoded).
+        body: The exact bytes.
+        headers: Headers, names as sent.
+        scheduled: It came from the schedules' stream; run id and time derive from `headers`.
+    """
+
+    subject: str
+    protocol: str
+    scope: str
+    body: bytes
+    headers: Mapping[str, str] = {}
+    scheduled: bool = False
+
+
+class Requests(Protocol):
+    """Requests to agents: the controller publishes, agents subscribe by scope."""
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """Send a request; BusUnavailableError when the broker is away, BusDeniedError when it says no."""
+        ...
+
+    async def subscribe(self, scopes: Sequence[str], on_request: Callable[[Incoming], None]) -> None:
+        """
+        Replace the set of scopes this process listens to; what stays subscribed misses nothing.
+
+        Args:
+            scopes: Scopes as text.
+            on_request: Called on the loop; it only queues. Messages that break the protocol never reach it.
+        """
+        ...
+
+
+class StoredEvent(Struct, frozen=True, kw_only=True):
+    """
+    An event as read.
+
+    Attributes:
+        subject: Its subject; protocol, run and node come from it, never from the body.
+        body: Its bytes.
+        sequence: Its place in the stream; 0 when it came by core delivery only.
+    """
+
+    subject: str
+    body: bytes
+    sequence: int = 0
+
+
+class Events(Protocol):
+    """State events: agents publish, everybody reads."""
+
+    async def publish(self, subject: str, event_id: str, body: bytes) -> int:
+        """Publish and wait until the stream has it; its sequence. Any BusError may be tried again with the same id."""
+        ...
+
+    async def announce(self, subject: str, body: bytes) -> None:
+        """Publish what is in no stream (answers, progress): sent once, perhaps lost, never an error while connected."""
+        ...
+
+    async def follow(
+        self, subject: str, on_event: Callable[[StoredEvent], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Core delivery of a subject pattern until the returned function is called; copied messages are dropped."""
+        ...
+
+    async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
+        """What the stream holds on a subject pattern, oldest first, by direct get."""
+        ...

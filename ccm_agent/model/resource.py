@@ -1,0 +1,98 @@
+"""
+Words common to all resources: properties, control, ensure words and `type#name` references.
+
+Each type's own properties extend `CommonProperties`, its observed state extends `CommonState`. Field names are those of
+Choria CCM's manifests and events.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.health import HealthCheck, HealthResult
+from ccm_agent.model.registration import RegistrationEntry
+
+PRESENT = "present"
+ABSENT = "absent"
+
+REFERENCE = re.compile(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
+"""A reference to a resource by name or alias: `type#name`."""
+
+
+class Control(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename={"if_": "if"}
+):
+    """Whether a resource is managed on this node; both are plain expressions that must be boolean."""
+
+    if_: Annotated[str, Meta(description="Manage the resource only where this expression is true.")] = ""
+    unless: Annotated[str, Meta(description="Do not manage the resource where this expression is true.")] = ""
+
+
+class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    What every resource may say.
+
+    Mutable by design: deferred templates are rendered into it after the control gate.
+    """
+
+    name: Annotated[str, Meta(description="The resource's name, unique within its type.")]
+    alias: Annotated[str, Meta(description="Another name to refer to the resource by.")] = ""
+    ensure: Annotated[str, Meta(description="The state that is wanted.")] = ""
+    provider: Annotated[str, Meta(description="Use this provider and no other.")] = ""
+    health_checks: Annotated[list[HealthCheck], Meta(description="Checks that run after the resource.")] = []
+    require: Annotated[
+        list[str],
+        Meta(description="Resources (`type#name`) that must not have failed before this one is managed."),
+    ] = []
+    control: Annotated[
+        Control | None, Meta(description="Conditions under which the resource is managed.")
+    ] = None
+    register_when_stable: Annotated[
+        list[RegistrationEntry], Meta(description="Service entries to publish while the resource is stable.")
+    ] = []
+
+
+class CommonState(Struct, kw_only=True):
+    """
+    What was found, with the outcome that the flow adds to it.
+
+    Attributes:
+        protocol: `io.choria.ccm.v1.resource.<type>.state`.
+        type: The resource type.
+        name: The resource's name.
+        ensure: What was found, in the words of `ensure`; of a package its version.
+        timestamp: When it was looked at.
+        changed, refreshed, stable, noop, noop_message: The outcome, as in the event.
+    """
+
+    protocol: str
+    type: str
+    name: str
+    ensure: str
+    timestamp: datetime | None = None
+    changed: bool = False
+    refreshed: bool = False
+    stable: bool = False
+    noop: bool = False
+    noop_message: str = ""
+    health_check: HealthResult | None = None
+
+
+class Reference(Struct, frozen=True):
+    """A parsed `type#name`."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}#{self.name}"
+
+
+def parse_reference(text: str) -> Reference | None:
+    """The reference that a text is, or None."""
+    found = REFERENCE.fullmatch(text)
+    return Reference(found["type"], found["name"]) if found else None

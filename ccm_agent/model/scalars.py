@@ -1,0 +1,145 @@
+"""
+What a YAML scalar means: the core schema of YAML 1.2 with the habits of goccy/go-yaml, which CCM reads with.
+
+`yes`, `no`, `on`, `off`, dates, `1:30` and `1e3` are text; `0644`, `017` and `0o17` are octal; `08` is text; a number that does
+not fit 64 bits is text. Pure functions on text, so that they can be tried without a parser.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+type_of_core_tag = {
+    "str",
+    "int",
+    "float",
+    "bool",
+    "null",
+    "timestamp",
+    "binary",
+    "map",
+    "seq",
+    "set",
+    "omap",
+    "merge",
+}
+
+CORE_TAG = "tag:yaml.org,2002:"
+
+_WORDS: dict[str, object] = {
+    "": None,
+    "~": None,
+    "null": None,
+    "Null": None,
+    "NULL": None,
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+    ".inf": float("inf"),
+    ".Inf": float("inf"),
+    ".INF": float("inf"),
+    "-.inf": float("-inf"),
+    "-.Inf": float("-inf"),
+    "-.INF": float("-inf"),
+    ".nan": float("nan"),
+    ".NaN": float("nan"),
+    ".NAN": float("nan"),
+}
+
+SPECIAL_FIRST = frozenset("~nNtTfF.+-0123456789")
+"""Plain text that begins with another character is text and needs no closer look."""
+
+_FLOAT = re.compile(r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DIGITS = {
+    2: re.compile(r"[01]+"),
+    8: re.compile(r"[0-7]+"),
+    10: re.compile(r"[0-9]+"),
+    16: re.compile(r"[0-9a-fA-F]+"),
+}
+_TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
+_FALSE = frozenset(
+    {"0", "f", "F", "false", "False", "FALSE", "n", "N", "no", "No", "NO", "off", "Off", "OFF"}
+)
+
+
+def plain_value(text: str) -> object:
+    """The value of an unquoted scalar: None, bool, int, float, or the text itself."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] in "+-.0123456789":
+        number = parse_number(text)
+        return text if number is None else number
+    return text
+
+
+def parse_number(text: str) -> int | float | None:
+    """The number that `text` writes, or None when it is not one or does not fit 64 bits."""
+    dots = text.count(".")
+    if dots > 1 or text.startswith("_"):
+        return None
+    negative = text.startswith("-")
+    digits = text.removeprefix("+").removeprefix("-").replace("_", "")
+    if digits[:2] in ("0x", "0o", "0b"):
+        return _parse_int(digits[2:], {"x": 16, "o": 8, "b": 2}[digits[1]], negative)
+    if dots:
+        if not _FLOAT.fullmatch(digits):
+            return None
+        value = float(digits)
+        if value == float("inf"):
+            return None
+        return -value if negative else value
+    return _parse_int(digits, 8 if len(digits) > 1 and digits[0] == "0" else 10, negative)
+
+
+def _parse_int(digits: str, base: int, negative: bool) -> int | None:
+    # 64 bits are at most 64 digits, in any base; leading zeroes may be more, and int() has a limit of its own
+    if not _DIGITS[base].fullmatch(digits):
+        return None
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > 64:
+        return None
+    value = int(digits, base)
+    if negative:
+        return -value if value <= 1 << 63 else None
+    return value if value < 1 << 64 else None
+
+
+def key_text(value: object) -> str:
+    """A mapping key as text, as Go prints the value that was read: `0x10` is "16", `.inf` is "+Inf"."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return float_text(value)
+    return str(value)
+
+
+def float_text(value: float) -> str:
+    """A float as Go's `%v` prints it: the shortest digits, `1e+06` from a million on."""
+    if value != value:  # noqa: PLR0124 - only NaN differs from itself
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    mantissa, _, exponent = repr(value).partition("e")
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    fraction = "" if fraction == "0" else fraction
+    power = int(exponent or 0) + len(whole)
+    digits = (whole + fraction).lstrip("0")
+    power -= len(whole + fraction) - len(digits)
+    digits = digits.rstrip("0")
+    if not digits:
+        return sign + "0"
+    if power - 1 < -4 or power - 1 >= max(21, 0):
+        return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{power - 1:+03d}"
+    if power <= 0:
+        return f"{sign}0.{'0' * -power}{digits}"
+    return f"{sign}{digits[:power].ljust(power, '0')}{'.' if digits[power:] else ''}{digits[power:]}"

@@ -1,0 +1,365 @@
+"""
+Messages on the bus, other than the events of `outcome.py`.
+
+Each repeats in `protocol` the id that its subject begins with. Decoding is tolerant: unknown fields are ignored, new fields
+have defaults, a field's type never changes, and a new meaning gets a new protocol id. Times are RFC 3339 in UTC; durations
+say their unit in the name.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+PROTOCOL = "io.choria.ccm.v1"
+
+MANIFEST_APPLY = f"{PROTOCOL}.manifest.apply.request"
+MANIFEST_PLAN = f"{PROTOCOL}.manifest.plan.request"
+MANIFEST_CHECK = f"{PROTOCOL}.manifest.check.request"
+RESOURCE_ENSURE = f"{PROTOCOL}.resource.ensure.request"
+NODE_PING = f"{PROTOCOL}.node.ping.request"
+NODE_FACTS = f"{PROTOCOL}.node.facts.request"
+NODE_STATUS = f"{PROTOCOL}.node.status.request"
+RUN_STOP = f"{PROTOCOL}.run.stop.request"
+
+SESSION_ANSWER = f"{PROTOCOL}.session.answer"
+SESSION_PROGRESS = f"{PROTOCOL}.session.progress"
+
+AGENT_STARTUP = f"{PROTOCOL}.agent.startup"
+AGENT_SHUTDOWN = f"{PROTOCOL}.agent.shutdown"
+AGENT_DRIFT = f"{PROTOCOL}.agent.drift"
+AGENT_REFUSED = f"{PROTOCOL}.agent.refused"
+AGENT_LOST_EVENTS = f"{PROTOCOL}.agent.lost_events"
+AGENT_DUPLICATE = f"{PROTOCOL}.agent.duplicate"
+
+INLINE_LIMIT_BYTES = 64 * 1024
+"""A larger manifest travels as a bundle, pinned by digest."""
+
+EVENT_LIMIT_BYTES = 64 * 1024
+"""An event is cut to this size; one that cannot be sent would block all behind it."""
+
+OUTPUT_TAIL_BYTES = 8 * 1024
+"""How much of a failed command's output travels."""
+
+PROGRESS_INTERVAL_S = 5.0
+"""A run says where it is after this time, and then each time it has passed again."""
+
+PROGRESS_MISSED = 3
+"""A node that accepted and then missed so many progress messages is lost."""
+
+
+class Request(Struct, kw_only=True, omit_defaults=True):
+    """
+    What all requests to agents say.
+
+    Attributes:
+        protocol: Id of the subject it is sent on.
+        run: KSUID of the run; "" in a scheduled request, where it derives from the schedule's headers.
+        time: When it was made. In a scheduled request None.
+        targets: Selectors, any of which a node must match; empty means whoever the subject reaches.
+        where: An expression that must be true as well; "" is always true.
+        named: Nodes that must answer, if only that they no longer match: set when a request goes out again.
+        requester: Who asks, for people to read; who may is decided by the broker and by signatures.
+        deadline: A node that has not begun by then does not begin: `expired`. None: no limit.
+        deadline_s: The same as a duration from the time it is due, for scheduled requests; 0: no limit.
+    """
+
+    protocol: str
+    run: str = ""
+    time: datetime | None = None
+    targets: list[str] = []
+    where: str = ""
+    named: list[str] = []
+    requester: str = ""
+    deadline: datetime | None = None
+    deadline_s: float = 0
+
+
+class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A packed directory in the object store.
+
+    Attributes:
+        digest: SHA-256 (hex) of the packed bytes; also the object's name.
+        size_bytes: Size of the packed bytes.
+        manifest: Path of the manifest within.
+    """
+
+    digest: str
+    size_bytes: int
+    manifest: str = "manifest.yaml"
+
+
+class ManifestRequest(Request, kw_only=True, omit_defaults=True):
+    """
+    Apply, plan (noop) or check (health checks only) a manifest; which of them is the protocol's word.
+
+    Attributes:
+        name: What the manifest is called; a newer request of this name supersedes one that waits.
+        manifest: The manifest's text, up to 64 KiB; "" when `bundle` is set.
+        bundle: The packed directory instead.
+        digest: SHA-256 (hex) of the text or bundle.
+        events: "changes" or "all": whether stable resources are published too.
+        data: URLs of hiera documents over the manifest's own data, such as `kv://CCM_DATA/common`.
+        cause: "request", "schedule" or "assignment".
+    """
+
+    name: str = ""
+    manifest: str = ""
+    bundle: Bundle | None = None
+    digest: str = ""
+    events: str = "changes"
+    data: list[str] = []
+    cause: str = "request"
+
+
+class EnsureRequest(Request, kw_only=True, omit_defaults=True):
+    """
+    Ensure one resource.
+
+    Attributes:
+        type: Resource type.
+        properties: Its properties, `name` among them.
+    """
+
+    type: str = ""
+    properties: dict[str, Any] = {}
+
+
+class StopRequest(Request, kw_only=True, omit_defaults=True):
+    """Stop a run: agents finish the resource in hand and skip the rest. `stop` is the run to stop."""
+
+    stop: str = ""
+
+
+class AnswerState(StrEnum):
+    """What an agent says to a request."""
+
+    ACCEPTED = "accepted"
+    QUEUED = "queued"
+    REFUSED = "refused"
+    SUPERSEDED = "superseded"
+    EXPIRED = "expired"
+    DONE = "done"
+    """Answered in full (ping, facts, status, stop), or handled before: the ledger has its end state in `outcome`."""
+
+
+class Answer(Struct, kw_only=True, omit_defaults=True):
+    """
+    An agent's answer to a request, on `session.answer.<run>.<node>`.
+
+    Attributes:
+        state: See AnswerState.
+        reason, code: Why it refused.
+        position: Place in the queue, from 1; 0 when it begins at once.
+        outcome: End state of a run handled before, from the ledger.
+        machine: Machine id; with `started` it tells two agents of one identity apart.
+        started: When the agent process began.
+        body: Facts, status or versions, for the requests that ask for them.
+    """
+
+    protocol: str = SESSION_ANSWER
+    run: str = ""
+    node: str = ""
+    time: datetime | None = None
+    state: str = AnswerState.ACCEPTED
+    reason: str = ""
+    code: str = ""
+    position: int = 0
+    outcome: str = ""
+    machine: str = ""
+    started: datetime | None = None
+    body: dict[str, Any] = {}
+
+
+class Progress(Struct, kw_only=True, omit_defaults=True):
+    """
+    Where a run is, on `session.progress.<run>.<node>`, every PROGRESS_INTERVAL_S.
+
+    Attributes:
+        state: "queued" or "running".
+        resource: `type#name` in hand.
+        position, total: Which resource of how many it is.
+        resource_s: How long it has been at this resource.
+        run_s: How long the run has gone on here.
+        counts: So far.
+    """
+
+    protocol: str = SESSION_PROGRESS
+    run: str = ""
+    node: str = ""
+    state: str = "running"
+    resource: str = ""
+    position: int = 0
+    total: int = 0
+    resource_s: float = 0
+    run_s: float = 0
+    changed: int = 0
+    failed: int = 0
+
+
+class AgentEvent(Struct, kw_only=True, omit_defaults=True):
+    """
+    Something about the agent itself, on `agent.<word>.<node>`; the protocol id ends in the word.
+
+    Attributes:
+        message: One sentence for people.
+        details: What the word is about: version, the refused subject, the number of lost events.
+    """
+
+    protocol: str
+    event_id: str
+    timestamp: datetime
+    node: str
+    message: str = ""
+    details: dict[str, Any] = {}
+
+
+class NodeRecord(Struct, kw_only=True, omit_defaults=True):
+    """
+    `node.<n>` in CCM_NODES: small, written when it changed.
+
+    Attributes:
+        machine: Machine id of the host that holds the identity.
+        started: When its agent process began.
+        version: The agent's version.
+        facts: Routed facts only.
+        last_run, last_state, last_time: The newest finished run and its end state.
+        disabled: Why and until when the agent does not converge; empty when it does.
+        conflict: What is wrong with its assignments or identity; "" when nothing is.
+    """
+
+    node: str
+    machine: str = ""
+    started: datetime | None = None
+    version: str = ""
+    facts: dict[str, Any] = {}
+    last_run: str = ""
+    last_state: str = ""
+    last_time: datetime | None = None
+    disabled: dict[str, Any] = {}
+    conflict: str = ""
+
+
+class FactsRecord(Struct, kw_only=True, omit_defaults=True):
+    """`facts.<n>` in CCM_NODES: all facts, written only when they changed."""
+
+    node: str
+    time: datetime | None = None
+    digest: str = ""
+    facts: dict[str, Any] = {}
+
+
+class Presence(Struct, kw_only=True, omit_defaults=True):
+    """`presence.<n>` in CCM_NODES; it expires by itself, and is kept fresh every heartbeat."""
+
+    node: str
+    machine: str = ""
+    started: datetime | None = None
+    time: datetime | None = None
+    run: str = ""
+    """The run in hand, if any."""
+
+
+class Stamped(Struct, kw_only=True, omit_defaults=True):
+    """
+    A document that agents obey names itself: facts and data that `ccmctl` writes.
+
+    An agent refuses one that holds another key, or a lower number than it has seen for that key.
+
+    Attributes:
+        bucket, key: Where it belongs.
+        number: Grows with each write.
+        written_by, time: Who and when, for people.
+        body: The document: assigned facts as a mapping, a hiera document as text.
+    """
+
+    bucket: str
+    key: str
+    number: int
+    body: Any
+    written_by: str = ""
+    time: datetime | None = None
+
+
+class NodeState(StrEnum):
+    """Where a node is in a run. Every expected node ends in one of those after RUNNING."""
+
+    EXPECTED = "expected"
+    """Not heard of yet."""
+    ACCEPTED = "accepted"
+    QUEUED = "queued"
+    RUNNING = "running"
+
+    STABLE = "stable"
+    CHANGED = "changed"
+    """In a plan: would change."""
+    FAILED = "failed"
+    REFUSED = "refused"
+    SUPERSEDED = "superseded"
+    EXPIRED = "expired"
+    LOST = "lost"
+    """Accepted, then three progress messages missing."""
+    UNREACHABLE = "unreachable"
+    """Present, but did not answer."""
+    OFFLINE = "offline"
+
+    @property
+    def is_final(self) -> bool:
+        """The node has come to its end in this run."""
+        return self not in (NodeState.EXPECTED, NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
+
+
+class RunRecord(Struct, kw_only=True, omit_defaults=True):
+    """
+    `<run>.request` in CCM_RUNS: what was asked, of whom.
+
+    Attributes:
+        action: "apply", "plan", "check" or "ensure".
+        subjects: The subjects the request was sent on.
+        request: The request as sent.
+        name: The manifest's or resource's name.
+        nodes: How many nodes are expected; their list stands in `<run>.targets.<i>`.
+        offline: How many of them were offline at the start.
+    """
+
+    run: str
+    action: str
+    name: str
+    requester: str = ""
+    time: datetime | None = None
+    targets: list[str] = []
+    where: str = ""
+    subjects: list[str] = []
+    request: dict[str, Any] = {}
+    nodes: int = 0
+    offline: int = 0
+
+
+class RunTargets(Struct, kw_only=True, omit_defaults=True):
+    """`<run>.targets.<i>` in CCM_RUNS: up to 2,000 expected nodes, and of those the ones that were not present."""
+
+    run: str
+    nodes: list[str] = []
+    offline: list[str] = []
+
+
+class RunState(Struct, kw_only=True, omit_defaults=True):
+    """
+    `<run>.state` in CCM_RUNS.
+
+    Attributes:
+        state: "running", "stopping" or "done".
+        counts: Nodes by end state, once done.
+        joined: Nodes that answered and had not been expected.
+    """
+
+    run: str
+    state: str = "running"
+    time: datetime | None = None
+    counts: dict[str, int] = {}
+    joined: list[str] = []
+    stopped_by: str = ""
