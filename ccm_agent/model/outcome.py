@@ -180,9 +180,9 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
         failed: Failed resources with their errors and the tail of their output, the first 20.
     """
 
-    protocol: str = SESSION_SUMMARY
-    event_id: str = ""
-    timestamp: datetime | None = None
+    protocol: str
+    event_id: str
+    timestamp: datetime
     start_time: datetime | None = None
     end_time: datetime | None = None
     total_duration: int = 0

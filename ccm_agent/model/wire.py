@@ -161,7 +161,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
         body: Facts, status or versions, for the requests that ask for them.
     """
 
-    protocol: str = SESSION_ANSWER
+    protocol: str
     run: str = ""
     node: str = ""
     time: datetime | None = None
@@ -188,7 +188,7 @@ class Progress(Struct, kw_only=True, omit_defaults=True):
         counts: So far.
     """
 
-    protocol: str = SESSION_PROGRESS
+    protocol: str
     run: str = ""
     node: str = ""
     state: str = "running"
