@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""
+Run the tests, tier by tier, and say which tiers this machine can run and why it cannot run the others.
+
+    test.py                   every tier that this machine can run
+    test.py unit e2e          these tiers
+    test.py --require-all     a tier, or a test within one, that is skipped counts as a failure (what CI says)
+
+The last line is `N passed, N failed, N skipped`. Exit status 1 when a test failed, or when nothing ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+TESTENV = TOP / "tests/testenv"
+SANDBOX = ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "--mount-proc", "--"]
+
+
+def anywhere() -> str:
+    """Why a tier that needs nothing cannot run: never."""
+    return ""
+
+
+def without_server() -> str:
+    """Why the tiers that need nats-server cannot run, or ""."""
+    probe = "from ccm_agent.testing.nats_server import find_server; print(find_server() or '')"
+    done = subprocess.run([sys.executable, "-c", probe], cwd=TOP, capture_output=True, text=True, check=False)
+    if done.stdout.strip():
+        return ""
+    return "no nats-server: set NATS_SERVER, or run .ci/fetch-nats-server" + done.stderr[-300:]
+
+
+def without_machines() -> str:
+    """Why the tests that change a machine cannot run, or ""; they run in namespaces of their own making."""
+    sys.path.insert(0, str(TESTENV))
+    import testenv
+
+    if why := testenv.missing():
+        return str(why)
+    return "" if shutil.which("mmdebstrap") else "no mmdebstrap, which makes the machines' file system"
+
+
+@dataclass
+class Tier:
+    """One tier: what it holds, what it needs, how it is run."""
+
+    name: str
+    about: str
+    paths: list[str]
+    missing: Callable[[], str]
+    options: list[str] = field(default_factory=list)
+    sandboxed: bool = False
+
+
+TIERS = [
+    Tier("unit", "no network, no clock", ["tests/unit", "tests/architecture"], anywhere, ["-n", "2"]),
+    Tier("conformance", "the reference's answers", ["tests/conformance"], anywhere, ["-n", "2", "--timeout=300"]),
+    Tier("contract", "fakes and real adapters", ["tests/contract"], without_server, ["--timeout=60"]),
+    Tier("nats", "one process and a real nats-server", ["tests/nats"], without_server, ["-n", "2", "--timeout=90"]),
+    Tier("e2e", "controller, agents, server", ["tests/e2e"], without_server, ["-n", "2", "--timeout=240"]),
+    Tier(
+        "host",
+        "real systemd, apt and dnf in machines of the tests' own",
+        ["tests/testenv", "tests/host"],
+        without_machines,
+        ["-n", "2", "--dist", "loadfile", "--timeout=300", "-p", "no:cacheprovider"],
+        sandboxed=True,
+    ),
+]
+
+
+@dataclass
+class Result:
+    """What came of a tier."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    status: int = 0
+
+
+def say(text: str) -> None:
+    """A line at once, also where output is collected."""
+    print(text, flush=True)
+
+
+def run(tier: Tier, extra: list[str]) -> Result:
+    """Run one tier with pytest and read its counts from the report."""
+    paths = [path for path in tier.paths if any((TOP / path).rglob("test_*.py"))]
+    if not paths:
+        return Result(status=5)
+    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report.name}", *tier.options, *extra, *paths]
+        env = dict(os.environ)
+        if tier.sandboxed:
+            command = [*SANDBOX, *command]
+            env["CM_TESTENV_REQUIRED"] = "1"
+        status = subprocess.run(command, cwd=TOP, env=env, check=False, stdin=subprocess.DEVNULL).returncode
+        result = Result(status=status)
+        try:
+            suites = ET.parse(report.name).getroot().iter("testsuite")
+        except ET.ParseError:
+            result.failed = 1
+            return result
+    for suite in suites:
+        number = {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")}
+        bad = number["failures"] + number["errors"]
+        result.failed += bad
+        result.skipped += number["skipped"]
+        result.passed += number["tests"] - bad - number["skipped"]
+    if status not in (0, 5) and not result.failed:
+        result.failed = 1
+    return result
+
+
+def main() -> int:
+    """Run the chosen tiers; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tiers", nargs="*", metavar="TIER", help=", ".join(tier.name for tier in TIERS))
+    parser.add_argument("--require-all", action="store_true", help="a skipped tier or test is a failure")
+    parser.add_argument("--pytest", default="", help="further arguments for pytest")
+    args = parser.parse_args()
+    if unknown := set(args.tiers) - {tier.name for tier in TIERS}:
+        parser.error(f"no tier {', '.join(sorted(unknown))}")
+    chosen = [tier for tier in TIERS if not args.tiers or tier.name in args.tiers]
+    why = {tier.name: tier.missing() for tier in chosen}
+    for tier in chosen:
+        say(f"tier {tier.name:<12} {'skipped: ' + why[tier.name] if why[tier.name] else 'runs'} ({tier.about})")
+    building = None
+    if "host" in why and not why["host"]:
+        building = subprocess.Popen(["bash", str(TESTENV / "build-rootfs.sh")], stdout=subprocess.DEVNULL)
+    total, lines = Result(), []
+    for tier in chosen:
+        if why[tier.name]:
+            total.failed += args.require_all
+            lines.append(f"  {tier.name:<12} skipped: {why[tier.name]}")
+            continue
+        if tier.sandboxed and building:
+            say("waiting for the machines' file system")
+            building.wait()
+        say(f"\n== {tier.name}: {tier.about}")
+        begin = time.monotonic()
+        result = run(tier, args.pytest.split())
+        took = time.monotonic() - begin
+        total.passed += result.passed
+        total.failed += result.failed + (result.skipped if args.require_all else 0)
+        total.skipped += result.skipped
+        lines.append(
+            f"  {tier.name:<12} {result.passed} passed, {result.failed} failed, {result.skipped} skipped in {took:.0f} s"
+        )
+    say("\n" + "\n".join(lines))
+    say(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

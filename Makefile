@@ -1,0 +1,52 @@
+# `make` prints the targets below. A target that is not listed is private.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+
+.PHONY: help demo test check lint types schemas docs generate bench
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## the main job: a real nats-server, three agents, one manifest to role=web (KEEP=1 leaves it running)
+	@$(PY) .ci/demo.py
+
+test: $(STAMP) ## every test that this machine can run (TIER="unit e2e" chooses tiers)
+	@$(PY) .ci/test.py $(TIER)
+
+check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation
+	@echo "check: all well"
+
+generate: $(STAMP) ## write schemas/v1 and the generated parts of the documentation
+	@$(PY) .ci/generate.py
+
+bench: $(STAMP) ## measure the budgets, each beside what it is compared with
+	@$(PY) -m bench
+
+lint: $(STAMP)
+	@echo "lint: ruff"
+	@$(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/ruff format --quiet --check .
+
+types: $(STAMP)
+	@echo "types: mypy"
+	@$(VENV)/bin/mypy --no-error-summary
+
+schemas: $(STAMP)
+	@echo "schemas: what is committed is what the code says"
+	@$(PY) .ci/generate.py --check
+
+docs: $(STAMP) ## build the documentation into site/
+	@echo "docs: every page builds, every link leads somewhere"
+	@$(PY) .ci/docs.py
+
+$(STAMP): pyproject.toml .ci/fetch-nats-server
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; say which with: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "installing into $(VENV) (a minute the first time)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
+	  { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PY) .ci/fetch-nats-server
+	@touch $@
