@@ -7,26 +7,12 @@ not fit 64 bits is text. Pure functions on text, so that they can be tried witho
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-type_of_core_tag = {
-    "str",
-    "int",
-    "float",
-    "bool",
-    "null",
-    "timestamp",
-    "binary",
-    "map",
-    "seq",
-    "set",
-    "omap",
-    "merge",
-}
+    from datetime import datetime
 
 CORE_TAG = "tag:yaml.org,2002:"
 
@@ -57,6 +43,7 @@ SPECIAL_FIRST = frozenset("~nNtTfF.+-0123456789")
 """Plain text that begins with another character is text and needs no closer look."""
 
 _FLOAT = re.compile(r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_EXPONENT = re.compile(r"[+-]?[0-9]+[eE][+-]?[0-9]+")
 _DIGITS = {
     2: re.compile(r"[01]+"),
     8: re.compile(r"[0-7]+"),
@@ -124,7 +111,7 @@ def key_text(value: object) -> str:
 
 def float_text(value: float) -> str:
     """A float as Go's `%v` prints it: the shortest digits, `1e+06` from a million on."""
-    if value != value:  # noqa: PLR0124 - only NaN differs from itself
+    if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "+Inf" if value > 0 else "-Inf"
@@ -138,8 +125,75 @@ def float_text(value: float) -> str:
     digits = digits.rstrip("0")
     if not digits:
         return sign + "0"
-    if power - 1 < -4 or power - 1 >= max(21, 0):
+    if power - 1 < -4 or power - 1 >= 6:
         return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{power - 1:+03d}"
     if power <= 0:
         return f"{sign}0.{'0' * -power}{digits}"
     return f"{sign}{digits[:power].ljust(power, '0')}{'.' if digits[power:] else ''}{digits[power:]}"
+
+
+def tagged_value(tag: str, text: str, is_plain: bool) -> object:
+    """
+    The value of a scalar with an explicit tag.
+
+    A tag that nobody here knows is ignored, and the scalar stays text, as the reference has it.
+
+    Args:
+        tag: The resolved tag, such as `tag:yaml.org,2002:int` or `!custom`.
+        text: The scalar's text.
+        is_plain: Whether it stood there without quotes.
+
+    Raises:
+        ValueError: The text is no such value.
+    """
+    if not tag.startswith(CORE_TAG):
+        return text
+    name = tag.removeprefix(CORE_TAG)
+    value = plain_value(text) if is_plain else text
+    if name == "str":
+        # 1.50 stays "1.50"; only a written null is no text at all
+        return "" if value is None else text
+    if name == "null":
+        return None
+    if name == "int":
+        return _tagged_int(text)
+    if name == "float":
+        return _tagged_float(text)
+    if name == "bool":
+        return _tagged_bool(text)
+    if name == "timestamp":
+        return _tagged_time(text)
+    if name == "binary":
+        return base64.b64decode("".join(text.split()), validate=True)
+    return text
+
+
+def _tagged_int(text: str) -> int:
+    number = parse_number(text) if text else None
+    if number is None or (isinstance(number, float) and number != int(number)):
+        raise ValueError(f"{text!r} is not a whole number of at most 64 bits")
+    return int(number)
+
+
+def _tagged_float(text: str) -> float:
+    value = plain_value(text)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if not _EXPONENT.fullmatch(text):
+        raise ValueError(f"{text!r} is not a number")
+    return float(text)
+
+
+def _tagged_bool(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def _tagged_time(text: str) -> datetime:
+    from datetime import UTC, datetime
+
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

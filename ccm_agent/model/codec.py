@@ -1,0 +1,286 @@
+"""
+Bytes to values and Structs, and back: JSON and YAML.
+
+Everything that a person wrote comes in through here, so that every error says which file, which line and what to do.
+`decode_*` give plain values (None, bool, int, float, str, list, dict with text keys); `*_as` give Structs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from ccm_agent.model.errors import DocumentError, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+
+Path = list[str | int] | tuple[str | int, ...]
+"""Keys and indexes from a document's root to a value in it."""
+
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", re.DOTALL)
+_OTHER_MISFIT = re.compile(r"(.*?)(?: - at `(?:key in )?(.*)`)?$", re.DOTALL)
+_WORD = re.compile(r"[\w-]+")
+_STEP = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
+_JSON_BYTE = re.compile(r" \(byte (\d+)\)$")
+
+
+def decode_document(data: bytes | str, source: str = "") -> object:
+    """The values of a JSON or YAML document. Its content decides: what begins with `{` or `[` is JSON."""
+    text = as_text(data, source)
+    return decode_json(text, source) if is_json(text) else decode_yaml(text, source)
+
+
+def is_json(text: str) -> bool:
+    """Whether a document is to be read as JSON."""
+    return text.lstrip()[:1] in ("{", "[")
+
+
+def decode_yaml(data: bytes | str, source: str = "") -> object:
+    """
+    The values of the first YAML document; None when there is none.
+
+    Read as `model.scalars` says. Blocking: a large document belongs into a thread.
+
+    Raises:
+        DocumentError: Not YAML, a duplicate key, a key that is no text …, with file, line and column.
+    """
+    from ccm_agent.model.yaml_reader import read_yaml
+
+    return read_yaml(as_text(data, source), source)
+
+
+def decode_json(data: bytes | str, source: str = "") -> object:
+    """
+    The values of a JSON document. Whole numbers of any size stay exact; of a duplicate key the last one counts.
+
+    Raises:
+        DocumentError: Not JSON, with file, line and column.
+    """
+    text = as_text(data, source)
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as err:
+        raise _json_error(text, source, err) from err
+    except RecursionError as err:
+        raise DocumentError("nested too deeply", place=Place(source)) from err
+
+
+def decode_as(data: bytes | str, kind: type[T], source: str = "") -> T:
+    """
+    A Struct from a JSON or YAML document that a person wrote.
+
+    Raises:
+        DocumentError: With file, line and `$.path` of what does not fit; for an unknown key with the nearest right one.
+    """
+    text = as_text(data, source)
+    return convert_as(decode_document(text, source), kind, source, text)
+
+
+def convert_as(value: object, kind: type[T], source: str = "", text: str | None = None, at: Path = ()) -> T:
+    """
+    A Struct from values that were decoded before.
+
+    Args:
+        value: What `decode_document` gave, or a part of it.
+        kind: The Struct, or any type that msgspec converts to.
+        source: Name of the document, for errors.
+        text: The whole text that the values came from; with it errors have a line.
+        at: Where in the document `value` stands: keys and indexes from the root.
+
+    Raises:
+        DocumentError: As `decode_as`.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as err:
+        message, path = _misfit(str(err), value, kind)
+        whole = [*at, *path]
+        place = locate(text, whole, source) if text is not None else Place(source, path=path_text(whole))
+        raise DocumentError(message, place=place) from err
+
+
+def encode_json(value: object, indent: int = 0) -> bytes:
+    """JSON of values or Structs, without a final newline; `indent` > 0 is for people's eyes."""
+    data = msgspec.json.encode(value)
+    return msgspec.json.format(data, indent=indent) if indent else data
+
+
+def locate(text: str, path: Path, source: str = "") -> Place:
+    """
+    Where in a document a value stands: of a mapping's entry the place of its key, of a list's item where it begins.
+
+    Reads the document once more, so it is for errors only. What is not found gives the place of the nearest thing around it,
+    and a text that cannot be read no line at all; it never raises.
+
+    Args:
+        text: The whole document, JSON or YAML.
+        path: Keys and indexes from the root.
+        source: Name of the document.
+    """
+    from ccm_agent.model.yaml_places import find
+
+    line, column = find(text, path)
+    return Place(source, line, column, path_text(path))
+
+
+def path_text(path: Path) -> str:
+    """`$.ccm.resources[0].file["/etc/motd"]` from its parts."""
+    text = "$"
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if _WORD.fullmatch(part) else f'["{part}"]'
+    return text
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was most likely meant to be; None when none is near."""
+    import difflib
+
+    folded = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown word: ", did you mean `content`?", or "" when nothing is near."""
+    near = nearest(word, known)
+    return f", did you mean `{near}`?" if near else ""
+
+
+def as_text(data: bytes | str, source: str = "") -> str:
+    """
+    The text of a document, without a byte order mark.
+
+    Raises:
+        DocumentError: Not UTF-8.
+    """
+    if isinstance(data, str):
+        return data.removeprefix("\ufeff")
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as err:
+        line = data.count(b"\n", 0, err.start) + 1
+        message = f"byte 0x{data[err.start]:02x} is not UTF-8: save the file with that encoding"
+        raise DocumentError(message, place=Place(source, line)) from err
+
+
+def _json_error(text: str, source: str, err: Exception) -> DocumentError:
+    message = str(err).removeprefix("JSON is malformed: ")
+    place = Place(source)
+    if found := _JSON_BYTE.search(message):
+        before = text.encode()[: int(found[1])].decode(errors="ignore")
+        place = Place(source, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        message = message[: found.start()]
+    elif "truncated" in message:
+        place = Place(source, text.count("\n") + 1, len(text) - text.rfind("\n"))
+        message = "it ends too early: a bracket, brace or quote is not closed"
+    return DocumentError(f"not JSON: {message}", place=place)
+
+
+def _misfit(message: str, value: object, kind: Any) -> tuple[str, list[str | int]]:
+    """What msgspec says about a value that does not fit, in our words, and where in the value it is."""
+    if found := _UNKNOWN_FIELD.match(message):
+        key, written = found[1], found[2] or "$"
+        path = _follow(value, _STEP.findall(written), lambda one: isinstance(one, dict) and key in one)
+        return f"unknown key `{key}`{did_you_mean(key, _fields_at(kind, written))}", [*(path or []), key]
+    found = _OTHER_MISFIT.match(message)
+    said, written = (found[1], found[2] or "$") if found else (message, "$")
+    fits: Callable[[object], bool] = _anything
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", said):
+        said = f"`{missing[1]}` is missing"
+        fits = lambda one: isinstance(one, dict) and missing[1] not in one  # noqa: E731
+    elif wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", said):
+        said = f"expected {_plain_type(wrong[1])}, got {_plain_type(wrong[2])}"
+        fits = lambda one: _TYPE_NAMES.get(type(one)) == wrong[2]  # noqa: E731
+    return said, _follow(value, _STEP.findall(written), fits) or []
+
+
+def _anything(_value: object) -> bool:
+    return True
+
+
+def _follow(value: object, steps: list[str], fits: Callable[[object], bool]) -> list[str | int] | None:
+    """
+    The way along msgspec's steps to a value that `fits`; None when there is none.
+
+    msgspec writes `[...]` for the key of a mapping whose keys are free, so every key is tried.
+    """
+    if not steps:
+        return [] if fits(value) else None
+    step, rest = steps[0], steps[1:]
+    ways: Iterable[tuple[str | int, object]] = ()
+    if step == "[...]" and isinstance(value, dict):
+        ways = value.items()
+    elif (
+        step.startswith("[")
+        and step[1:-1].isdecimal()
+        and isinstance(value, list)
+        and int(step[1:-1]) < len(value)
+    ):
+        ways = [(int(step[1:-1]), value[int(step[1:-1])])]
+    elif isinstance(value, dict) and step[1:] in value:
+        ways = [(step[1:], value[step[1:]])]
+    for part, one in ways:
+        if (path := _follow(one, rest, fits)) is not None:
+            return [part, *path]
+    return None
+
+
+_TYPE_NAMES = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+_TYPE_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "nothing",
+}
+
+
+def _plain_type(names: str) -> str:
+    return " or ".join(_TYPE_WORDS.get(name.strip(), name.strip()) for name in names.split("|"))
+
+
+def _fields_at(kind: Any, path: str) -> list[str]:
+    """The keys that the Struct at `path` knows; [] when there is no telling."""
+    here = [msgspec.inspect.type_info(kind)]
+    for step in _STEP.findall(path):
+        inner: list[msgspec.inspect.Type] = []
+        for one in _alternatives(here):
+            if isinstance(one, msgspec.inspect.StructType):
+                inner += [field.type for field in one.fields if field.encode_name == step[1:]]
+            elif isinstance(one, msgspec.inspect.DictType):
+                inner.append(one.value_type)
+            elif isinstance(one, (msgspec.inspect.ListType, msgspec.inspect.VarTupleType)):
+                inner.append(one.item_type)
+        here = inner
+    structs = [one for one in _alternatives(here) if isinstance(one, msgspec.inspect.StructType)]
+    return [field.encode_name for struct in structs for field in struct.fields]
+
+
+def _alternatives(kinds: list[msgspec.inspect.Type]) -> list[msgspec.inspect.Type]:
+    flat: list[msgspec.inspect.Type] = []
+    for kind in kinds:
+        if isinstance(kind, msgspec.inspect.UnionType):
+            flat += _alternatives(list(kind.types))
+        elif isinstance(kind, msgspec.inspect.Metadata):
+            flat += _alternatives([kind.type])
+        else:
+            flat.append(kind)
+    return flat
