@@ -66,9 +66,21 @@ class Tier:
 
 TIERS = [
     Tier("unit", "no network, no clock", ["tests/unit", "tests/architecture"], anywhere, ["-n", "2"]),
-    Tier("conformance", "the reference's answers", ["tests/conformance"], anywhere, ["-n", "2", "--timeout=300"]),
+    Tier(
+        "conformance",
+        "the reference's answers",
+        ["tests/conformance"],
+        anywhere,
+        ["-n", "2", "--timeout=300"],
+    ),
     Tier("contract", "fakes and real adapters", ["tests/contract"], without_server, ["--timeout=60"]),
-    Tier("nats", "one process and a real nats-server", ["tests/nats"], without_server, ["-n", "2", "--timeout=90"]),
+    Tier(
+        "nats",
+        "one process and a real nats-server",
+        ["tests/nats"],
+        without_server,
+        ["-n", "2", "--timeout=90"],
+    ),
     Tier("e2e", "controller, agents, server", ["tests/e2e"], without_server, ["-n", "2", "--timeout=240"]),
     Tier(
         "host",
@@ -102,7 +114,16 @@ def run(tier: Tier, extra: list[str]) -> Result:
     if not paths:
         return Result(status=5)
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report.name}", *tier.options, *extra, *paths]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            f"--junit-xml={report.name}",
+            *tier.options,
+            *extra,
+            *paths,
+        ]
         env = dict(os.environ)
         if tier.sandboxed:
             command = [*SANDBOX, *command]
@@ -127,7 +148,9 @@ def run(tier: Tier, extra: list[str]) -> Result:
 
 def main() -> int:
     """Run the chosen tiers; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tiers", nargs="*", metavar="TIER", help=", ".join(tier.name for tier in TIERS))
     parser.add_argument("--require-all", action="store_true", help="a skipped tier or test is a failure")
     parser.add_argument("--pytest", default="", help="further arguments for pytest")
@@ -137,7 +160,9 @@ def main() -> int:
     chosen = [tier for tier in TIERS if not args.tiers or tier.name in args.tiers]
     why = {tier.name: tier.missing() for tier in chosen}
     for tier in chosen:
-        say(f"tier {tier.name:<12} {'skipped: ' + why[tier.name] if why[tier.name] else 'runs'} ({tier.about})")
+        say(
+            f"tier {tier.name:<12} {'skipped: ' + why[tier.name] if why[tier.name] else 'runs'} ({tier.about})"
+        )
     building = None
     if "host" in why and not why["host"]:
         building = subprocess.Popen(["bash", str(TESTENV / "build-rootfs.sh")], stdout=subprocess.DEVNULL)

@@ -1,0 +1,178 @@
+"""The layout's rules: imports point down, one importer per library, modules of a size that can be read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+
+# What each room may import besides itself, the standard library and `model`.
+AGENT_ROOMS: dict[str, set[str]] = {
+    "model": set(),
+    "system": set(),
+    "bus": set(),
+    "templates": set(),
+    "facts": set(),
+    "sessions": set(),
+    "metrics": set(),
+    "hiera": {"templates"},
+    "health": {"templates"},
+    "registration": {"bus"},
+    "resources": {"templates", "health"},
+    "engine": {"templates", "hiera", "health", "registration", "sessions", "resources", "metrics"},
+    "daemon": {"bus", "facts", "hiera", "engine", "metrics", "templates", "sessions", "registration"},
+    "app": {
+        "system", "bus", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration", "resources",
+        "engine", "daemon",
+    },
+    "cli": {"app", "resources"},
+    "testing": {"resources"},
+    "__main__": {"cli"},
+}  # fmt: skip
+CONTROLLER_ROOMS: dict[str, set[str]] = {
+    "fleet": set(),
+    "render": set(),
+    "dashboard": {"fleet", "render"},
+    "commands": {"fleet", "render", "dashboard", "terminal", "app"},
+    "terminal": {"render"},
+    "app": {"fleet", "render", "dashboard", "commands", "terminal"},
+    "__main__": {"app", "commands", "terminal"},
+}
+FROM_AGENT_DEFAULT = {"model"}
+"""What rooms of the controller that are not named below take from the agent's package: the words only."""
+FROM_AGENT_BY_ROOM = {
+    "fleet": {"model", "bus", "templates", "registration"},
+    "commands": {"model", "bus", "templates", "registration"},
+    "app": {"model", "bus", "templates", "registration"},
+}
+
+ONE_IMPORTER: dict[str, set[str]] = {
+    "nats": {"ccm_agent/bus"},
+    "nkeys": {"ccm_agent/bus"},
+    "jinja2": {"ccm_agent/templates", "ccm_ctl/dashboard"},
+    "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py"},
+    "aiofiles": {"ccm_agent/system"},
+    "yaml": {"ccm_agent/model"},
+    "psutil": {"ccm_agent/facts", "ccm_agent/system"},
+    "rich": {"ccm_ctl/render", "ccm_ctl/terminal.py", "ccm_agent/cli"},
+    "click": {
+        "ccm_agent/cli",
+        "ccm_ctl/commands",
+        "ccm_ctl/app.py",
+        "ccm_ctl/terminal.py",
+        "ccm_ctl/__main__.py",
+    },
+}
+SIZE_LIMIT = 500
+LARGER_ON_PURPOSE: dict[str, str] = {}
+"""Modules over the limit, each with the reason."""
+
+
+def modules(package: str) -> list[Path]:
+    """The package's modules."""
+    return sorted((TOP / package).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Full names of what a module imports, wherever in it the import stands."""
+    package = path.relative_to(TOP).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level]) if node.level else []
+            name = ".".join([*base, node.module] if node.module else base)
+            yield from (f"{name}.{alias.name}" for alias in node.names)
+
+
+def room(name: str) -> tuple[str, str]:
+    """The package and room of a dotted name: `ccm_agent.bus.kv` is in ("ccm_agent", "bus")."""
+    parts = name.split(".")
+    return parts[0], parts[1] if len(parts) > 1 else ""
+
+
+def wrong_imports(path: Path) -> list[str]:
+    """What a module imports although its room may not."""
+    package, own = room(".".join(path.relative_to(TOP).with_suffix("").parts))
+    rooms = AGENT_ROOMS if package == "ccm_agent" else CONTROLLER_ROOMS
+    found = []
+    for name in imports(path):
+        theirs, other = room(name)
+        if theirs not in ("ccm_agent", "ccm_ctl") or other in ("", "version"):
+            continue
+        if theirs == package:
+            allowed = (
+                rooms.get(own, set()) | {own, "model"}
+                if own not in ("", "__init__", "version")
+                else {"version"}
+            )
+        elif package == "ccm_ctl":
+            allowed = FROM_AGENT_BY_ROOM.get(own, FROM_AGENT_DEFAULT)
+        else:
+            allowed = set()
+        if other not in allowed:
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("package", ["ccm_agent", "ccm_ctl"])
+def test_imports_point_down(package: str) -> None:
+    wrong = {str(path.relative_to(TOP)): bad for path in modules(package) if (bad := wrong_imports(path))}
+
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("package", ["ccm_agent", "ccm_ctl"])
+def test_every_room_is_in_the_table(package: str) -> None:
+    rooms = AGENT_ROOMS if package == "ccm_agent" else CONTROLLER_ROOMS
+    there = {path.relative_to(TOP / package).parts[0].removesuffix(".py") for path in modules(package)}
+
+    assert there - set(rooms) - {"__init__", "version"} == set()
+
+
+@pytest.mark.parametrize("library", sorted(ONE_IMPORTER))
+def test_a_library_has_one_importer(library: str) -> None:
+    allowed = ONE_IMPORTER[library]
+    others = [
+        place
+        for path in [*modules("ccm_agent"), *modules("ccm_ctl")]
+        if not any((place := str(path.relative_to(TOP))).startswith(start) for start in allowed)
+        and any(name.split(".")[0] == library for name in imports(path))
+    ]
+
+    assert others == []
+
+
+def test_modules_can_be_read_in_one_go() -> None:
+    sizes = {
+        str(path.relative_to(TOP)): lines
+        for path in [*modules("ccm_agent"), *modules("ccm_ctl")]
+        if (lines := len(path.read_text().splitlines())) > SIZE_LIMIT
+    }
+
+    assert {place: lines for place, lines in sizes.items() if place not in LARGER_ON_PURPOSE} == {}
+
+
+@pytest.mark.parametrize("word", ["utils", "helpers", "common", "manager", "misc"])
+def test_no_module_is_named_for_nothing(word: str) -> None:
+    named = [
+        str(path.relative_to(TOP))
+        for path in [*modules("ccm_agent"), *modules("ccm_ctl")]
+        if path.stem == word
+    ]
+
+    assert named == []
+
+
+def test_an_upward_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself: a room that imports what is above it, hidden in a function and under TYPE_CHECKING."""
+    module = tmp_path / "ccm_agent/model/word.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("def f():\n    from ccm_agent.engine import run\nimport ccm_agent.bus.kv\n")
+    monkeypatch.setattr(f"{__name__}.TOP", tmp_path)
+
+    assert sorted(wrong_imports(module)) == ["ccm_agent.bus.kv", "ccm_agent.engine.run"]
