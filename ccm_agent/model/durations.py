@@ -1,0 +1,67 @@
+"""
+Durations as people write them: Go's units and those that Choria's programs add (`d`, `w`, `M`, `y`).
+
+`1h30m`, `1.5s`, `2d`, `-10m`. A month is 30 days and a year 365, whatever the calendar says.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ccm_agent.model.errors import DocumentError
+
+_UNIT_S = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+    "D": 86_400.0,
+    "w": 7 * 86_400.0,
+    "W": 7 * 86_400.0,
+    "M": 30 * 86_400.0,
+    "y": 365 * 86_400.0,
+    "Y": 365 * 86_400.0,
+}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([a-zA-Zµμ]+)")
+
+
+def parse_duration(text: str) -> float:
+    """
+    Seconds of a duration; `0` needs no unit.
+
+    Raises:
+        DocumentError: It is no duration; the sentence says what one looks like.
+    """
+    written = text.strip()
+    digits = written.removeprefix("-").removeprefix("+")
+    if digits == "0":
+        return 0.0
+    parts = _PART.findall(digits)
+    if not parts or "".join(number + unit for number, unit in parts) != digits:
+        raise DocumentError(
+            f"`{text}` is not a duration: write a number and a unit, such as 30s, 5m or 1h30m"
+        )
+    seconds = 0.0
+    for number, unit in parts:
+        if unit not in _UNIT_S:
+            known = "ns, us, ms, s, m, h, d, w, M, y"
+            raise DocumentError(f"`{text}` is not a duration: there is no unit `{unit}`, only {known}")
+        seconds += float(number) * _UNIT_S[unit]
+    return -seconds if written.startswith("-") else seconds
+
+
+def format_duration(seconds: float) -> str:
+    """A duration in the largest unit that keeps it short and whole: `5m`, `90s`, `250ms`."""
+    if seconds <= 0:
+        return "0s" if seconds == 0 else f"-{format_duration(-seconds)}"
+    if seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    for unit in ("d", "h", "m"):
+        if seconds % _UNIT_S[unit] == 0:
+            return f"{seconds / _UNIT_S[unit]:g}{unit}"
+    return f"{seconds:g}s"
