@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""
+Write what is generated: schemas/v1 from the Structs, and the property tables of docs/resources.
+
+    generate.py            write
+    generate.py --check    write nothing; fail when what is committed is not what would be written
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP))
+
+BEGIN, END = "<!-- generated: properties -->", "<!-- end -->"
+
+
+def messages() -> dict[str, type[msgspec.Struct]]:
+    """File names (without ending) and the messages on the bus."""
+    from ccm_agent.model import outcome, wire
+
+    return {
+        "transaction_event": outcome.TransactionEvent,
+        "session_start": outcome.SessionStart,
+        "session_summary": outcome.SessionSummary,
+        "session_answer": wire.Answer,
+        "session_progress": wire.Progress,
+        "agent_event": wire.AgentEvent,
+        "manifest_request": wire.ManifestRequest,
+        "ensure_request": wire.EnsureRequest,
+        "stop_request": wire.StopRequest,
+        "node_request": wire.Request,
+        "node_record": wire.NodeRecord,
+        "facts_record": wire.FactsRecord,
+        "presence": wire.Presence,
+        "stamped": wire.Stamped,
+        "run_record": wire.RunRecord,
+        "run_targets": wire.RunTargets,
+        "run_state": wire.RunState,
+    }
+
+
+def text(schema: dict[str, Any]) -> str:
+    """A schema as it is committed."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def message_schemas() -> dict[Path, str]:
+    """The schema of each message, by its file."""
+    return {
+        TOP / f"schemas/v1/{name}.json": text(
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                **msgspec.json.schema(kind),
+            }
+        )
+        for name, kind in messages().items()
+    }
+
+
+def main() -> int:
+    """Write or check; the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="fail when something would change")
+    args = parser.parse_args()
+    wanted = message_schemas()
+    folder = TOP / "schemas/v1"
+    stale = sorted(set(folder.glob("*.json")) - set(wanted))
+    wrong = 0
+    for path, new in wanted.items():
+        old = path.read_text() if path.exists() else ""
+        if old == new:
+            continue
+        wrong += 1
+        name = str(path.relative_to(TOP))
+        if args.check:
+            diff = difflib.unified_diff(
+                old.splitlines(), new.splitlines(), name, "as generated", lineterm="", n=1
+            )
+            print("\n".join(list(diff)[:20]), file=sys.stderr)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(new)
+            print(f"wrote {name}")
+    for path in stale:
+        wrong += 1
+        print(f"{path.relative_to(TOP)}: belongs to nothing", file=sys.stderr)
+        if not args.check:
+            path.unlink()
+    if wrong and args.check:
+        print("run `make generate` and commit what it writes", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
