@@ -146,9 +146,18 @@ class UsageError(InputError):
 
 
 class HostError(CcmError):
-    """This machine did not do what was asked of it."""
+    """
+    This machine did not do what was asked of it.
+
+    Attributes:
+        output: What the command behind it wrote last, for the event of a failed resource; "" when there was none.
+    """
 
     code = "host.error"
+
+    def __init__(self, message: str, *, output: str = "", place: Place | None = None) -> None:
+        self.output = output
+        super().__init__(message, place=place)
 
 
 class FileError(HostError):
