@@ -1,0 +1,130 @@
+"""What the engine is asked, and what it promises: the words between it and those who call it (command line, agent)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+
+OnEvent = Callable[[TransactionEvent], Awaitable[None] | None]
+"""
+Told of each resource as soon as its outcome stands, before the next one begins.
+
+The event is masked already, `content` and `environment` stand as written: `mask.for_bus` shortens those. An awaitable is awaited
+before the run goes on; an error from it breaks the run off.
+"""
+
+OnStart = Callable[[SessionStart], Awaitable[None] | None]
+"""Told once, when the manifest is loaded and right and nothing has been changed yet."""
+
+OnResource = Callable[[str, int, int], None]
+"""Told `type#name`, its place (from 1) and the number of resources, when a resource of the manifest itself begins."""
+
+
+class StopFlag:
+    """Asks a run to finish the resource in hand and to skip the rest."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    def set(self, reason: str = "stopped") -> None:
+        """Stop; the reason becomes the summary's."""
+        self.reason = self.reason or reason
+
+    @property
+    def is_set(self) -> bool:
+        """Somebody has asked to stop."""
+        return bool(self.reason)
+
+
+class ManifestSource(Struct, frozen=True, kw_only=True):
+    """
+    A manifest.
+
+    Attributes:
+        path: Its file, absolute or relative to the process; "" when there is only text.
+        text: Its text; None reads the file.
+        directory: Where relative sources and children are looked up; "" takes the file's directory.
+        name: What log lines and events call it; "" takes the path.
+        digest: SHA-256 (hex) of the manifest or bundle as asked for; "" computes that of the text.
+        data_revisions: Revision of each hiera document that stands in `ApplyOptions.data`, by URL.
+    """
+
+    path: str = ""
+    text: bytes | None = None
+    directory: str = ""
+    name: str = ""
+    digest: str = ""
+    data_revisions: Mapping[str, int] = {}
+
+
+class ApplyOptions(Struct, frozen=True, kw_only=True):
+    """
+    How to apply.
+
+    Attributes:
+        noop: Change nothing, say what would be changed.
+        health_check_only: Run the health checks and nothing else.
+        hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) over the manifest's own data, later ones win.
+        data: Resolved data over all of those.
+        facts: All facts of this node; None gathers them when something asks for one.
+        more_facts: Merged over the facts: what `--facts` and `--fact`, or an operator, said.
+        environ: What expressions see as `Environ`; None: nothing.
+        cause, requester, node, run: For the session's events; see `SessionStart`.
+        session: Directory of a session store; "" keeps the session in memory.
+        on_start, on_event, on_resource: Told as the run goes.
+        stop: Set by others to stop the run.
+    """
+
+    noop: bool = False
+    health_check_only: bool = False
+    hiera: tuple[str, ...] = ()
+    data: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] | None = None
+    more_facts: Mapping[str, Any] = {}
+    environ: Mapping[str, str] | None = None
+    cause: str = "local"
+    requester: str = ""
+    node: str = ""
+    run: str = ""
+    session: str = ""
+    on_start: OnStart | None = None
+    on_event: OnEvent | None = None
+    on_resource: OnResource | None = None
+    stop: StopFlag | None = None
+
+
+class Engine(Protocol):
+    """
+    Applies manifests and single resources. `engine.run.LocalEngine` is the real one, `app.build_engine()` makes it.
+
+    One run at a time: whoever calls sees to that.
+    """
+
+    async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
+        """
+        Apply a manifest.
+
+        The summary's `state` is "stable", "changed" or "failed". When the run was stopped or broke off midway its `reason` says
+        so, with `code`; resources that were not reached are skipped (stopped) or have no event (broke off). `events_sent` is
+        left at 0, `number` too: they belong to whoever publishes.
+
+        Raises:
+            InputError: The manifest, its data or a template cannot be used: nothing was changed, no event was made.
+        """
+        ...
+
+    async def ensure(
+        self, type_name: str, properties: Mapping[str, Any], options: ApplyOptions
+    ) -> TransactionEvent:
+        """
+        Apply one resource; `options.on_event` is told too, `on_start` is not.
+
+        Raises:
+            InputError: The type is unknown, or the properties cannot be used.
+            NoProviderError: Nothing can manage the type here.
+        """
+        ...
