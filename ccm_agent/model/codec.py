@@ -7,6 +7,7 @@ Everything that a person wrote comes in through here, so that every error says w
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,8 @@ from ccm_agent.model.errors import DocumentError, Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ccm_agent.model.yaml_comments import KeyComment
+
 T = TypeVar("T")
 
 Path = list[str | int] | tuple[str | int, ...]
@@ -26,6 +29,7 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*
 _OTHER_MISFIT = re.compile(r"(.*?)(?: - at `(?:key in )?(.*)`)?$", re.DOTALL)
 _WORD = re.compile(r"[\w-]+")
 _STEP = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
+_LONG_NUMBER = re.compile(r"\d{19}")
 _JSON_BYTE = re.compile(r" \(byte (\d+)\)$")
 
 
@@ -56,18 +60,31 @@ def decode_yaml(data: bytes | str, source: str = "") -> object:
 
 def decode_json(data: bytes | str, source: str = "") -> object:
     """
-    The values of a JSON document. Whole numbers of any size stay exact; of a duplicate key the last one counts.
+    The values of a JSON document. Of a duplicate key the last one counts.
+
+    A whole number that does not fit 64 bits is text, as in YAML: nobody downstream could hold it, and rounding it would be a lie.
 
     Raises:
         DocumentError: Not JSON, with file, line and column.
     """
     text = as_text(data, source)
     try:
-        return msgspec.json.decode(text)
+        value: object = msgspec.json.decode(text)
     except msgspec.DecodeError as err:
         raise _json_error(text, source, err) from err
     except RecursionError as err:
         raise DocumentError("nested too deeply", place=Place(source)) from err
+    return _fit_numbers(value) if _LONG_NUMBER.search(text) else value
+
+
+def _fit_numbers(value: object) -> object:
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _fit_numbers(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_fit_numbers(one) for one in value]
+    return value
 
 
 def decode_as(data: bytes | str, kind: type[T], source: str = "") -> T:
@@ -104,10 +121,46 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
         raise DocumentError(message, place=place) from err
 
 
-def encode_json(value: object, indent: int = 0) -> bytes:
-    """JSON of values or Structs, without a final newline; `indent` > 0 is for people's eyes."""
-    data = msgspec.json.encode(value)
+def encode_json(value: object, indent: int = 0, sort_keys: bool = False) -> bytes:
+    """
+    JSON of values or Structs, without a final newline; `indent` > 0 is for people's eyes.
+
+    Raises:
+        DocumentError: A number that JSON has no word for (NaN, an infinity), or a value of a type that it does not know.
+    """
+    try:
+        data = msgspec.json.encode(value, order="sorted" if sort_keys else None)
+    except (TypeError, OverflowError, msgspec.MsgspecError) as err:
+        raise DocumentError(f"this cannot be written as JSON: {err}") from err
+    if b"null" in data and _has_nameless_number(msgspec.to_builtins(value)):
+        raise DocumentError("this cannot be written as JSON: a number in it is NaN or infinite")
     return msgspec.json.format(data, indent=indent) if indent else data
+
+
+def encode_yaml(value: object) -> str:
+    """YAML of values or Structs: block style, keys sorted, ending in a newline; `decode_yaml` reads back the same."""
+    from ccm_agent.model.yaml_writer import write_yaml
+
+    return write_yaml(msgspec.to_builtins(value))
+
+
+def key_comments(text: str, source: str = "") -> list[KeyComment]:
+    """
+    The comments of a YAML document that belong to keys, in order, each line by itself.
+
+    For documents that `decode_yaml` has read before.
+    """
+    from ccm_agent.model import yaml_comments
+
+    return yaml_comments.key_comments(text, source)
+
+
+def _has_nameless_number(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(_has_nameless_number(one) for one in value.values())
+    return isinstance(value, (list, tuple)) and any(_has_nameless_number(one) for one in value)
 
 
 def locate(text: str, path: Path, source: str = "") -> Place:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import copy
 import gc
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ccm_agent.model.errors import DocumentError, Place
 from ccm_agent.model.scalars import CORE_TAG, SPECIAL_FIRST, key_text, plain_value, tagged_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 MAX_DEPTH = 100
 """Levels of nesting; what walks a document later does so by recursion."""
@@ -40,20 +42,11 @@ def read_yaml(text: str, source: str) -> object:
     Raises:
         DocumentError: With its place, when the text is not YAML or breaks the rules above.
     """
-    import yaml
-
     resting = gc.isenabled()
     gc.disable()  # it would walk a growing heap of values again and again, and find nothing
-    mender = _Mender(text, source)
     try:
-        for _ in range(MAX_MENDS):
-            try:
-                return mender.restore(_Reader(mender.text, source).read())
-            except yaml.YAMLError as err:
-                mender.mend(err)
-        raise DocumentError(
-            f"more than {MAX_MENDS} escaped surrogate pairs: write the characters", place=Place(source)
-        )
+        mender = Mender(text, source)
+        return mender.restore(mender.read(lambda mended: _Reader(mended, source).read()))
     finally:
         if resting:
             gc.enable()
@@ -234,12 +227,12 @@ def _size(value: object) -> int:
     return count
 
 
-class _Mender:
+class Mender:
     """
     Rewrites what libyaml refuses although it is right, in the one place where it did.
 
     A pair of `\\u` escapes for one character becomes one escape. A tab at the head of a block scalar's first line, after its
-    indentation, is content; a private character stands in for it until the values are there.
+    indentation, is content; a private character stands in for it until the values are there. Lines stay where they are.
     """
 
     def __init__(self, text: str, source: str) -> None:
@@ -248,13 +241,24 @@ class _Mender:
         self.tab = ""
         self.complaint: DocumentError | None = None
 
-    def mend(self, err: Any) -> None:
+    def read(self, reader: Callable[[str], T]) -> T:
         """
-        Make the text ready for another try.
+        What `reader` makes of the text, mended as often as it takes.
 
         Raises:
-            DocumentError: It is wrong indeed.
+            DocumentError: The text is wrong indeed.
         """
+        import yaml
+
+        for _ in range(MAX_MENDS):
+            try:
+                return reader(self.text)
+            except yaml.YAMLError as err:
+                self._mend(err)
+        message = f"more than {MAX_MENDS:,} escaped surrogate pairs: write the characters themselves"
+        raise DocumentError(message, place=Place(self.source))
+
+    def _mend(self, err: Any) -> None:
         mark = getattr(err, "problem_mark", None)
         problem = str(getattr(err, "problem", ""))
         if mark is not None and "Unicode character escape" in problem:
@@ -272,6 +276,7 @@ class _Mender:
         raise self.complaint or _syntax_error(self.text, self.source, err) from err
 
     def restore(self, value: object) -> object:
+        """The values with every tab back in its place."""
         return _replace(value, self.tab, "\t") if self.tab else value
 
 

@@ -1,0 +1,58 @@
+"""Values to YAML for people's eyes: block style, sorted keys, long text as it is."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ccm_agent.model.scalars import SPECIAL_FIRST, float_text, plain_value
+
+
+def write_yaml(value: object) -> str:
+    """
+    YAML of plain values, which `read_yaml` reads back as they were.
+
+    Keys are sorted, texts of several lines stand as blocks, and what would be read as something else is quoted.
+    """
+    import yaml
+
+    text: str = yaml.dump(
+        value,
+        Dumper=_dumper(),
+        sort_keys=True,
+        default_flow_style=False,
+        allow_unicode=True,
+        width=float("inf"),
+    )
+    return text.removesuffix("...\n")
+
+
+@functools.lru_cache(maxsize=1)
+def _dumper() -> Any:
+    import yaml
+
+    class Dumper(yaml.CSafeDumper):
+        """PyYAML's, with our idea of what plain text is."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent_text(dumper: Any, text: str) -> Any:
+        style = "'" if text and text[0] in SPECIAL_FIRST and plain_value(text) is not text else None
+        if "\n" in text and not any(line != line.rstrip() for line in text.split("\n")):
+            style = "|"
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    def represent_float(dumper: Any, number: float) -> Any:
+        text = float_text(number)
+        if number != number or number in (float("inf"), float("-inf")):
+            text = {"NaN": ".nan", "+Inf": ".inf", "-Inf": "-.inf"}[text]
+        elif "e" in text and "." not in text:
+            text = text.replace("e", ".0e")
+        elif "." not in text:
+            text += ".0"
+        return dumper.represent_scalar("tag:yaml.org,2002:float", text)
+
+    Dumper.add_representer(str, represent_text)
+    Dumper.add_representer(float, represent_float)
+    return Dumper
