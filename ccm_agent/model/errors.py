@@ -161,15 +161,33 @@ class HostError(CcmError):
 
 
 class FileError(HostError):
-    """A file operation failed."""
+    """
+    A file operation failed.
+
+    Attributes:
+        errno: The system's number of the error, such as `errno.ENOTEMPTY`; 0 when it was our own rule that refused.
+    """
 
     code = "host.file"
 
+    def __init__(self, message: str, *, errno: int = 0, place: Place | None = None) -> None:
+        self.errno = errno
+        super().__init__(message, place=place)
+
 
 class CommandError(HostError):
-    """A program could not be started, ended badly or took too long."""
+    """
+    A program could not be started, ended badly or took too long.
+
+    Attributes:
+        output: The end of what it said; not part of the sentence, for it goes into the event's own field.
+    """
 
     code = "host.command"
+
+    def __init__(self, message: str, *, output: str = "", place: Place | None = None) -> None:
+        self.output = output
+        super().__init__(message, place=place)
 
 
 class DownloadError(HostError):

@@ -13,27 +13,33 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from ccm_agent.model.secret import Secret
+
 
 class Command(Struct, frozen=True, kw_only=True):
     """
     A program to run, without a shell.
 
     Attributes:
-        argv: The program and its arguments. A name without a slash is searched in `path` of the environment given here,
-            else in our own PATH.
-        env: The whole environment of the child; None gives PATH, LANG=C and LC_ALL=C only.
-        cwd: Working directory; None is "/".
-        stdin: What the child reads; None closes its standard input at once.
+        argv: The program and its arguments. A name without a slash is looked for in `search_path`.
+        search_path: Absolute directories, separated by colons; "" takes our own PATH. It has no part in what the child sees.
+        env: Variables of the child, over and besides PATH, LANG=C and LC_ALL=C, which are all that it gets otherwise.
+        cwd: Working directory, absolute.
+        stdin: What the child reads; None gives it nothing to read.
         output_limit_bytes: How much of each stream is kept: the last so many bytes.
         merge_stderr: Standard error goes where standard output goes, in the order written.
+        time_limit_s: After so many seconds the process group is ended, and the result says so with what was written until
+            then. 0: no limit.
     """
 
     argv: tuple[str, ...]
-    env: Mapping[str, str] | None = None
-    cwd: str | None = None
+    search_path: str = ""
+    env: Mapping[str, str] = {}
+    cwd: str = "/"
     stdin: bytes | None = None
     output_limit_bytes: int = 1 << 20
     merge_stderr: bool = False
+    time_limit_s: float = 0.0
 
 
 class Completed(Struct, frozen=True, kw_only=True):
@@ -45,12 +51,14 @@ class Completed(Struct, frozen=True, kw_only=True):
         stdout: The last `output_limit_bytes` that it wrote.
         stderr: Likewise.
         dropped_bytes: How much of both was not kept.
+        timed_out: Its time limit had passed and it was ended for that.
     """
 
     code: int
     stdout: bytes = b""
     stderr: bytes = b""
     dropped_bytes: int = 0
+    timed_out: bool = False
 
 
 class Runner(Protocol):
@@ -65,7 +73,7 @@ class Runner(Protocol):
 
         Args:
             command: What to run.
-            on_line: Called on the loop with each line of standard output as it comes.
+            on_line: Called on the loop with each line of standard output as it comes, without its end.
 
         Raises:
             CommandError: It could not be started.
@@ -75,7 +83,7 @@ class Runner(Protocol):
 
 class FileLook(Struct, frozen=True, kw_only=True):
     """
-    What stands at a path, without following a symlink at its end.
+    What stands at a path.
 
     Attributes:
         path: The path that was looked at.
@@ -84,10 +92,11 @@ class FileLook(Struct, frozen=True, kw_only=True):
         mode: Permission bits with setuid, setgid and sticky; 0 when absent.
         uid, gid: Numeric owner; -1 when absent.
         owner, group: Names, or the numbers as text where the system knows no name.
-        size_bytes: Size of a file's content.
+        size_bytes: Size of the content.
         mtime_ns: Modification time.
         sha256: Hex digest of a regular file's content when it was asked for, else "".
-        link: Target of a symlink.
+        link: Where a symlink at the end of the path points; "" when there is none. The rest of a look that followed it is
+            about what it points to, so `kind` is "absent" when that is missing.
         is_empty: Of a directory: there is nothing in it.
     """
 
@@ -106,8 +115,20 @@ class FileLook(Struct, frozen=True, kw_only=True):
     is_empty: bool = False
 
 
+class CopyOf(Struct, frozen=True):
+    """The content of another regular file, which may be too large to hold in memory."""
+
+    path: str
+
+
 class Files(Protocol):
-    """Looks at files and changes them; each call is one hop to a thread, whatever it does there."""
+    """
+    Looks at files and changes them; each call is one hop to a thread, whatever it does there.
+
+    Paths are absolute. A change never follows a symlink at the end of a path, nor one on the way that somebody else could have
+    planted. Owner and group are names, or numbers as text; "" leaves them to whoever runs this. A change that was begun is
+    finished before a cancellation goes on.
+    """
 
     async def look(self, paths: Sequence[str], *, digest: bool = True, follow: bool = True) -> list[FileLook]:
         """What stands at each path, in order; `follow` looks through a symlink at the end. Never raises for one path."""
@@ -117,24 +138,122 @@ class Files(Protocol):
         """A regular file's content; a FIFO, socket or device is an error, and so is more than the limit."""
         ...
 
-    async def store(self, path: str, content: bytes, *, owner: str, group: str, mode: int) -> None:
+    async def store(
+        self, path: str, content: bytes | CopyOf, *, owner: str = "", group: str = "", mode: int
+    ) -> None:
         """
         Write a file whole or not at all.
 
-        A temporary file beside the target, its mode, content, owner, fsync, rename, fsync of the directory; owner and
-        group are looked up before anything is written. SELinux label, ACL and extended attributes of what it replaces
-        are kept.
+        A temporary file beside the target, content, owner, mode, fsync, rename, fsync of the directory; owner and group are
+        looked up before anything is written. SELinux label, ACL and extended attributes of what it replaces are kept.
+
+        Args:
+            content: The bytes, or the regular file to copy them from.
+        """
+        ...
+
+    async def adopt(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
+        """
+        Put a file that was written before in the place of another, as `store` does, without copying it.
+
+        Args:
+            staged: A regular file in the directory of `path`; it is gone afterwards.
         """
         ...
 
     async def set_attributes(
-        self, path: str, *, owner: str, group: str, mode: int, directory: bool = False
+        self, path: str, *, owner: str = "", group: str = "", mode: int, directory: bool = False
     ) -> None:
-        """Owner, group and mode of what is there (a directory is made first when `directory`), never through a symlink."""
+        """
+        Owner, group and mode of what is there, never through a symlink.
+
+        Args:
+            directory: Make a directory first where there is none, and the directories above it with the same mode; a symlink
+                to something else than a directory gives way to it.
+        """
         ...
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, symlink or empty directory; with `recursive` a tree, never following a symlink out of it."""
+        """
+        Remove a file, symlink or empty directory; nothing there is fine.
+
+        Args:
+            recursive: Remove a directory with all that is in it, never following a symlink out of it.
+
+        Raises:
+            FileError: With `errno.ENOTEMPTY` for a directory that holds something.
+        """
+        ...
+
+    async def ids(self, owner: str, group: str) -> tuple[int, int]:
+        """Numeric owner and group, -1 for ""; FileError for a name that the system does not know or a number out of range."""
+        ...
+
+
+class Transfer(Struct, frozen=True, kw_only=True):
+    """
+    A URL to fetch.
+
+    Attributes:
+        url: http or https. User name and password in it are used as such, and never shown.
+        headers: Sent to the URL's own host, and to no other that it redirects to; they win over user name and password.
+        username, password: Basic authentication, under the same rule.
+        etag, last_modified: What an earlier answer said; the answer may then be that nothing has changed.
+        limit_bytes: A longer answer is an error.
+    """
+
+    url: str
+    headers: Mapping[str, str | Secret] = {}
+    username: str = ""
+    password: Secret | None = None
+    etag: str = ""
+    last_modified: str = ""
+    limit_bytes: int = 1 << 30
+
+
+class Transferred(Struct, frozen=True, kw_only=True):
+    """
+    What came of it.
+
+    Attributes:
+        is_unchanged: The server has nothing newer than `etag` or `last_modified`; nothing was transferred.
+        content: The bytes; b"" when they went to a file.
+        size_bytes, sha256: Of the content.
+        etag, last_modified: For the next time; "" where the server says none.
+    """
+
+    is_unchanged: bool = False
+    content: bytes = b""
+    size_bytes: int = 0
+    sha256: str = ""
+    etag: str = ""
+    last_modified: str = ""
+
+
+class Download(Protocol):
+    """
+    Fetches URLs. At most ten redirects, to http and https alone and never from https to http; no answer but 200 is content.
+
+    Raises DownloadError, which names the URL without what is secret in it.
+    """
+
+    async def fetch(self, transfer: Transfer) -> Transferred:
+        """The content in memory."""
+        ...
+
+    async def save(
+        self, transfer: Transfer, path: str, on_progress: Callable[[int, int], None] | None = None
+    ) -> Transferred:
+        """
+        The content in a file.
+
+        A transfer that breaks off goes on where it was when the server can do that, else from the start. When it fails or is
+        cancelled the file is gone again.
+
+        Args:
+            path: A new file, which only its owner may read; something there already is an error.
+            on_progress: Called on the loop with the bytes so far and of the whole, 0 while that is unknown.
+        """
         ...
 
 
@@ -147,6 +266,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that only grow."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when so many seconds of `monotonic` have passed."""
         ...
 
 
