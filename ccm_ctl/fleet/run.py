@@ -1,0 +1,371 @@
+"""
+A run, node by node: pure, fed with what was heard and with the time, and asked what to do next.
+
+The rules are those of delivery (docs/concepts/controller.md): the stream is the record and core delivery a hint, so an event
+counts once however often it comes, a node's events are given on in the order of their numbers, and what is missing is read from
+the stream before anybody is called lost. Every expected node ends in exactly one named state.
+
+The one that drives it (`fleet/follow.py`) feeds `hear`, `away`, `back` and `read_done`, calls `tick` a few times a second, does
+what that asks for, and takes `news` to show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.wire import (
+    PROGRESS_INTERVAL_S,
+    PROGRESS_MISSED,
+    Answer,
+    AnswerState,
+    NodeState,
+    Progress,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+RESEND_AFTER_S = 1.0
+"""The request goes out again to those who have not answered, after this time and after twice this time."""
+
+RESENDS = 2
+
+ANSWER_WITHIN_S = 10.0
+"""Who has not answered by then is unreachable; a slow disk under the ledger takes seconds, a late answer is still heard."""
+
+LOST_AFTER_S = PROGRESS_INTERVAL_S * PROGRESS_MISSED + 1
+"""Silence after which a node that had accepted is lost: the last of the missed messages may be a second late."""
+
+READ_AGAIN_S = 0.5
+READS = 4
+"""How often a gap is looked for in the stream: a follower of a cluster may lag, but what it never held is not there later."""
+
+Event = SessionStart | TransactionEvent | SessionSummary
+"""What is numbered and stored."""
+
+_WORKING = (NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
+_REVIVABLE = (NodeState.EXPECTED, NodeState.LOST, NodeState.UNREACHABLE, NodeState.OFFLINE)
+_BY_ANSWER = {
+    AnswerState.ACCEPTED: NodeState.ACCEPTED,
+    AnswerState.QUEUED: NodeState.QUEUED,
+    AnswerState.REFUSED: NodeState.REFUSED,
+    AnswerState.SUPERSEDED: NodeState.SUPERSEDED,
+    AnswerState.EXPIRED: NodeState.EXPIRED,
+}
+
+
+class NodeRun(Struct, kw_only=True):
+    """
+    One node's part; mutable, changed by `Run` only.
+
+    Attributes:
+        node: Its name.
+        state: Where it is.
+        reason, code: Why it is there, where the state alone does not say.
+        joined: It answered and had not been expected.
+        position: Its place in the node's queue of runs.
+        heard_at: When anything came from it last (monotonic seconds).
+        progress: What it said last about where it is.
+        start, summary: The two ends of its session.
+        events: What changed, failed or was skipped, by number.
+        missing: Numbers that exist and are not in the stream either.
+    """
+
+    node: str
+    state: NodeState = NodeState.EXPECTED
+    reason: str = ""
+    code: str = ""
+    joined: bool = False
+    position: int = 0
+    heard_at: float = 0
+    progress: Progress | None = None
+    start: SessionStart | None = None
+    summary: SessionSummary | None = None
+    events: dict[int, TransactionEvent] = {}
+    missing: set[int] = set()
+
+    seen: dict[int, Event] = {}
+    given: int = 0
+    """Numbers up to this one have been given on or are known to be missing."""
+    reads: int = 0
+    read_at: float = 0
+    suspected: bool = False
+    wants_summary: bool = False
+
+    @property
+    def known(self) -> int:
+        """The highest number that is known to exist."""
+        top = max(self.seen, default=0)
+        return max(top, self.summary.events_sent) if self.summary else top
+
+    @property
+    def has_gap(self) -> bool:
+        """Something of it is still to be looked for in the stream."""
+        return self.reads < READS and (self.given < self.known or (self.wants_summary and not self.summary))
+
+
+class StateNews(Struct, frozen=True, kw_only=True):
+    """A node came into a state."""
+
+    node: str
+    state: NodeState
+
+
+class EventNews(Struct, frozen=True, kw_only=True):
+    """The next event of a node, in the order of its numbers."""
+
+    node: str
+    event: Event
+
+
+News = StateNews | EventNews
+
+
+class Todo(Struct, frozen=True, kw_only=True):
+    """
+    What the time asks for.
+
+    Attributes:
+        resend: Nodes to name when the request goes out again now; empty: it does not.
+        read: Nodes whose events are to be read from the stream, to be followed by `read_done`.
+        read_all: The whole run is to be read, whoever is in it.
+    """
+
+    resend: list[str] = []
+    read: list[str] = []
+    read_all: bool = False
+
+
+class Run:
+    """
+    The state of a run as one observer knows it.
+
+    Args:
+        run: Its id.
+        expected: The frozen list of nodes.
+        offline: Those of them that were not present when it began.
+        now: Monotonic seconds.
+        asked: This observer sent the request and sends it again; else it only watches.
+    """
+
+    def __init__(
+        self, run: str, expected: Iterable[str], offline: Collection[str], now: float, *, asked: bool
+    ) -> None:
+        self.run = run
+        self.nodes = {
+            node: NodeRun(
+                node=node,
+                state=NodeState.OFFLINE if node in offline else NodeState.EXPECTED,
+                heard_at=now,
+            )
+            for node in expected
+        }
+        self.away_since: float | None = None
+        self._since = now
+        self._resends = 0 if asked else RESENDS
+        self._answer_within_s = ANSWER_WITHIN_S if asked else LOST_AFTER_S
+        self._read_all = not asked
+        self._news: list[News] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Every node has come to its end, and nothing of it is looked for any more."""
+        return not self._read_all and all(
+            node.state.is_final and not node.has_gap for node in self.nodes.values()
+        )
+
+    @property
+    def joined(self) -> list[str]:
+        """Nodes that answered and had not been expected."""
+        return sorted(name for name, node in self.nodes.items() if node.joined)
+
+    def counts(self) -> dict[NodeState, int]:
+        """How many nodes are in each state, in the order of the states; states without nodes are left out."""
+        found = [node.state for node in self.nodes.values()]
+        return {state: found.count(state) for state in NodeState if state in found}
+
+    def news(self) -> list[News]:
+        """What happened since this was asked last."""
+        news, self._news = self._news, []
+        return news
+
+    def answered(self, name: str, answer: Answer, now: float) -> None:
+        """A node answered the request."""
+        node = self._heard(name, now)
+        state = answer.state
+        if state == AnswerState.DONE:
+            self._handled_before(node, answer)
+        elif state in _BY_ANSWER and (node.state in (*_WORKING, *_REVIVABLE)):
+            wanted = _BY_ANSWER[AnswerState(state)]
+            node.position, node.reason, node.code = answer.position, answer.reason, answer.code
+            if not (node.state is NodeState.RUNNING and wanted in _WORKING):
+                self._move(node, wanted)
+
+    def progressed(self, name: str, progress: Progress, now: float) -> None:
+        """A node said where it is."""
+        node = self._heard(name, now)
+        node.progress = progress
+        if node.state in (*_WORKING, *_REVIVABLE):
+            self._move(node, NodeState.QUEUED if progress.state == "queued" else NodeState.RUNNING)
+
+    def happened(self, name: str, event: Event, now: float) -> None:
+        """An event of a node came, by core delivery or from the stream; what was seen before is dropped."""
+        known = self.nodes.get(name)
+        if (
+            known
+            and event.number not in known.missing
+            and (event.number in known.seen or event.number <= known.given)
+        ):
+            return
+        node = self._heard(name, now)
+        node.seen[event.number] = event
+        if isinstance(event, SessionSummary):
+            node.summary = event
+            node.reason, node.code = event.reason, event.code
+            self._move(node, _end_state(event))
+        elif node.state in (*_WORKING, *_REVIVABLE):
+            self._move(node, NodeState.RUNNING)
+        self._give(node)
+
+    def ended(self, name: str, state: NodeState, reason: str, code: str, now: float) -> None:
+        """A record says how a node ended that has nothing in the stream; what the stream says counts more."""
+        node = self._heard(name, now)
+        if node.state in _REVIVABLE and not node.seen:
+            node.reason, node.code = reason, code
+            self._move(node, state)
+
+    def away(self, now: float) -> None:
+        """The broker went away: time stands still for everybody."""
+        if self.away_since is None:
+            self.away_since = now
+
+    def back(self, now: float) -> None:
+        """The broker is back: what was said meanwhile is read from the stream, and everybody gets their time anew."""
+        if self.away_since is None:
+            return
+        self._since += now - self.away_since
+        self.away_since = None
+        self._read_all = True
+        for node in self.nodes.values():
+            node.heard_at, node.suspected = now, False
+
+    def tick(self, now: float) -> Todo:
+        """What is to be done at this time."""
+        if self.away_since is not None:
+            return Todo()
+        if self._read_all:
+            return Todo(read_all=True)
+        return Todo(resend=self._resend(now), read=self._reads(now))
+
+    def read_done(self, names: Collection[str] | None, now: float) -> None:
+        """The stream was read for these nodes (None: for all), and what it held was given to `happened` before."""
+        if names is None:
+            self._read_all = False
+        for name in list(self.nodes) if names is None else names:
+            node = self.nodes[name]
+            node.reads += 1
+            node.read_at = now
+            if node.reads >= READS and node.given < node.known:
+                self._skip(node)
+            if node.suspected and node.state in _WORKING:
+                node.reason = _last_word(node)
+                self._move(node, NodeState.LOST)
+            node.suspected = False
+
+    def _heard(self, name: str, now: float) -> NodeRun:
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = NodeRun(node=name, joined=True)
+        node.heard_at, node.suspected = now, False
+        return node
+
+    def _move(self, node: NodeRun, state: NodeState) -> None:
+        if node.state is not state:
+            if node.state in (NodeState.LOST, NodeState.UNREACHABLE) and not state.is_final:
+                node.reason = ""
+            node.state = state
+            self._news.append(StateNews(node=node.node, state=state))
+
+    def _handled_before(self, node: NodeRun, answer: Answer) -> None:
+        """The ledger answered: the run is over there, and its events are in the stream or still on their way."""
+        try:
+            state = NodeState(answer.outcome)
+        except ValueError:
+            return
+        if node.summary is None and state.is_final:
+            node.reason, node.code = answer.reason, answer.code
+            node.wants_summary = state in (NodeState.STABLE, NodeState.CHANGED, NodeState.FAILED)
+            self._move(node, state)
+
+    def _give(self, node: NodeRun) -> None:
+        """Give on what follows what was given before, without a gap."""
+        for number in sorted(node.missing & node.seen.keys()):
+            node.missing.discard(number)
+            self._keep(node, node.seen.pop(number), number)
+        while (number := node.given + 1) in node.seen:
+            self._keep(node, node.seen.pop(number), number)
+        if node.given >= node.known:
+            node.reads = 0
+
+    def _keep(self, node: NodeRun, event: Event, number: int) -> None:
+        node.given = max(node.given, number)
+        if isinstance(event, TransactionEvent):
+            node.events[number] = event
+        elif isinstance(event, SessionStart):
+            node.start = event
+        self._news.append(EventNews(node=node.node, event=event))
+
+    def _skip(self, node: NodeRun) -> None:
+        """What is in no stream does not come: go on behind it."""
+        for number in range(node.given + 1, node.known + 1):
+            if number in node.seen:
+                self._keep(node, node.seen.pop(number), number)
+            else:
+                node.missing.add(number)
+                node.given = number
+
+    def _resend(self, now: float) -> list[str]:
+        silent = [name for name, node in self.nodes.items() if node.state is NodeState.EXPECTED]
+        if silent and self._resends < RESENDS and now - self._since >= RESEND_AFTER_S * (self._resends + 1):
+            self._resends += 1
+            return silent
+        if now - self._since >= self._answer_within_s:
+            for name in silent:
+                node = self.nodes[name]
+                node.reason = f"present, but silent for {self._answer_within_s:g} s"
+                self._move(node, NodeState.UNREACHABLE)
+        return []
+
+    def _reads(self, now: float) -> list[str]:
+        found = []
+        for name, node in self.nodes.items():
+            if node.state in _WORKING and now - node.heard_at >= LOST_AFTER_S:
+                node.suspected = True
+                found.append(name)
+            elif node.has_gap and now - node.read_at >= READ_AGAIN_S:
+                found.append(name)
+        return found
+
+
+def _end_state(summary: SessionSummary) -> NodeState:
+    """The end that a summary tells; one of an older agent without the word is told by its numbers."""
+    try:
+        return NodeState(summary.state)
+    except ValueError:
+        if summary.failed_resources or summary.reason:
+            return NodeState.FAILED
+        return NodeState.CHANGED if summary.changed_resources else NodeState.STABLE
+
+
+def _last_word(node: NodeRun) -> str:
+    """Where a lost node was, as far as it had said."""
+    if node.progress and node.progress.resource:
+        place = f" ({node.progress.position} of {node.progress.total})" if node.progress.total else ""
+        return f"silent for {LOST_AFTER_S:g} s; it was last at {node.progress.resource}{place}"
+    if node.events:
+        last = node.events[max(node.events)]
+        return f"silent for {LOST_AFTER_S:g} s; the last it reported was {last.type}#{last.name}"
+    return f"silent for {LOST_AFTER_S:g} s; it had reported no resource yet"

@@ -1,0 +1,372 @@
+"""A run's state machine: what is heard, in whatever order and however often, and what time alone brings."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from ccm_agent.model.outcome import (
+    SESSION_START,
+    SESSION_SUMMARY,
+    TRANSACTION_EVENT,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+)
+from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
+from ccm_ctl.fleet.run import (
+    ANSWER_WITHIN_S,
+    LOST_AFTER_S,
+    READ_AGAIN_S,
+    READS,
+    Event,
+    EventNews,
+    Run,
+    StateNews,
+    Todo,
+)
+
+RUN = "2zFXzzzzzzzzzzzzzzzzzzzzzzz"
+AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def a_run(*expected: str, offline: tuple[str, ...] = (), asked: bool = True) -> Run:
+    return Run(RUN, expected, offline, 0.0, asked=asked)
+
+
+def answer(state: str, **more: object) -> Answer:
+    return Answer(protocol=SESSION_ANSWER, state=state, **more)  # type: ignore[arg-type]
+
+
+def progress(**more: object) -> Progress:
+    return Progress(protocol=SESSION_PROGRESS, **more)  # type: ignore[arg-type]
+
+
+def start(number: int = 1) -> SessionStart:
+    return SessionStart(protocol=SESSION_START, event_id=f"e{number}", timestamp=AT, number=number)
+
+
+def changed(number: int, name: str = "/etc/motd") -> TransactionEvent:
+    return TransactionEvent(
+        protocol=TRANSACTION_EVENT, event_id=f"e{number}", timestamp=AT, number=number, type="file", provider="posix",
+        name=name, requested_ensure="present", final_ensure="present", duration=1, properties={}, status={}, error=[],
+        changed=True, refreshed=False, failed=False, skipped=False, noop=False, unmet_requirements=[],
+    )  # fmt: skip
+
+
+def summary(number: int, state: str = "changed", **more: object) -> SessionSummary:
+    return SessionSummary(
+        protocol=SESSION_SUMMARY,
+        event_id=f"e{number}",
+        timestamp=AT,
+        number=number,
+        events_sent=number,
+        state=state,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def states(run: Run) -> dict[str, NodeState]:
+    return {name: node.state for name, node in run.nodes.items()}
+
+
+def numbers(run: Run) -> list[tuple[str, int]]:
+    return [(news.node, news.event.number) for news in run.news() if isinstance(news, EventNews)]
+
+
+def read(run: Run, node: str, stored: list[Event], now: float) -> None:
+    """What the driver does with a `Todo.read`: all that the stream holds, then `read_done`."""
+    for event in stored:
+        run.happened(node, event, now)
+    run.read_done([node], now)
+
+
+def test_a_node_goes_from_expected_to_its_end() -> None:
+    run = a_run("web1")
+    seen = [run.nodes["web1"].state]
+
+    run.answered("web1", answer("accepted"), 0.1)
+    run.happened("web1", start(), 0.2)
+    run.happened("web1", changed(2), 0.3)
+    done_before_the_summary = run.is_done
+    run.happened("web1", summary(3), 0.4)
+    news = run.news()
+    seen += [one.state for one in news if isinstance(one, StateNews)]
+
+    assert seen == [NodeState.EXPECTED, NodeState.ACCEPTED, NodeState.RUNNING, NodeState.CHANGED]
+    assert [one.event.number for one in news if isinstance(one, EventNews)] == [1, 2, 3]
+    assert (done_before_the_summary, run.is_done) == (False, True)
+    assert run.news() == []
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 2, 1, 3, 1, 3), (1, 3, 1, 2, 2)])
+def test_events_are_given_on_once_and_by_number_in_whatever_order_they_come(order: tuple[int, ...]) -> None:
+    run = a_run("web1")
+    events: dict[int, Event] = {1: start(), 2: changed(2), 3: summary(3)}
+
+    for number in order:
+        run.happened("web1", events[number], 1.0)
+
+    assert numbers(run) == [("web1", 1), ("web1", 2), ("web1", 3)]
+    assert run.is_done
+
+
+def test_a_late_answer_does_not_take_an_end_back() -> None:
+    run = a_run("web1")
+    run.happened("web1", start(), 0.1)
+    run.happened("web1", summary(2, "stable"), 0.2)
+
+    run.answered("web1", answer("accepted"), 0.3)
+    run.progressed("web1", progress(), 0.4)
+
+    assert states(run) == {"web1": NodeState.STABLE}
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("refused", NodeState.REFUSED),
+        ("superseded", NodeState.SUPERSEDED),
+        ("expired", NodeState.EXPIRED),
+    ],
+)
+def test_an_answer_can_be_the_end(state: str, expected: NodeState) -> None:
+    run = a_run("web1")
+
+    run.answered("web1", answer(state, reason="no longer matches", code="fleet.no_match"), 0.1)
+
+    assert states(run) == {"web1": expected}
+    assert (run.nodes["web1"].reason, run.nodes["web1"].code) == ("no longer matches", "fleet.no_match")
+    assert run.is_done
+
+
+def test_a_queued_node_waits_runs_and_ends() -> None:
+    run = a_run("web1")
+
+    run.answered("web1", answer("queued", position=2), 0.1)
+    queued = (run.nodes["web1"].state, run.nodes["web1"].position)
+    run.progressed("web1", progress(state="queued"), 5.0)
+    waiting = run.nodes["web1"].state
+    run.happened("web1", start(), 9.0)
+
+    assert (queued, waiting) == ((NodeState.QUEUED, 2), NodeState.QUEUED)
+    assert states(run) == {"web1": NodeState.RUNNING}
+
+
+def test_the_request_goes_out_twice_more_naming_the_present_nodes_that_are_silent() -> None:
+    run = a_run("web1", "web2", "web3", offline=("web3",))
+    run.answered("web1", answer("accepted"), 0.1)
+
+    asked = {at: run.tick(at).resend for at in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)}
+
+    assert asked == {0.5: [], 1.0: ["web2"], 1.5: [], 2.0: ["web2"], 3.0: [], 4.0: []}
+
+
+def test_a_present_node_that_never_answers_is_unreachable_and_one_that_was_not_present_is_offline() -> None:
+    run = a_run("web1", "web2", offline=("web2",))
+
+    for at in (1.0, 2.0, ANSWER_WITHIN_S):
+        run.tick(at)
+
+    assert states(run) == {"web1": NodeState.UNREACHABLE, "web2": NodeState.OFFLINE}
+    assert run.nodes["web1"].reason == "present, but silent for 10 s"
+    assert run.is_done
+
+
+@pytest.mark.parametrize("offline", [(), ("web1",)])
+def test_who_was_given_up_and_answers_after_all_is_followed(offline: tuple[str, ...]) -> None:
+    run = a_run("web1", "web2", offline=offline)
+    for at in (1.0, 2.0, ANSWER_WITHIN_S):
+        run.tick(at)
+
+    run.answered("web1", answer("accepted"), 11.0)
+
+    assert states(run)["web1"] is NodeState.ACCEPTED
+    assert run.nodes["web1"].reason == ""
+
+
+def test_a_node_that_was_not_expected_joins() -> None:
+    run = a_run("web1")
+
+    run.answered("web9", answer("accepted"), 0.1)
+
+    assert run.joined == ["web9"]
+    assert states(run) == {"web1": NodeState.EXPECTED, "web9": NodeState.ACCEPTED}
+
+
+def test_a_gap_is_read_from_the_stream_before_the_node_is_complete() -> None:
+    run = a_run("web1")
+    run.happened("web1", start(), 0.1)
+    run.happened("web1", summary(3), 0.2)
+    before = (states(run)["web1"], run.is_done, numbers(run))
+    todo = run.tick(0.6)
+
+    read(run, "web1", [start(), changed(2), summary(3)], 0.7)
+
+    assert before == (NodeState.CHANGED, False, [("web1", 1)])
+    assert todo == Todo(read=["web1"])
+    assert numbers(run) == [("web1", 2), ("web1", 3)]
+    assert run.is_done
+
+
+def test_what_the_stream_never_held_is_counted_as_missing_and_no_longer_waited_for() -> None:
+    run = a_run("web1")
+    run.happened("web1", start(), 0.0)
+    run.happened("web1", summary(4), 0.0)
+    run.happened("web1", changed(3), 0.0)
+    now, reads = 0.0, 0
+    while run.tick(now := now + READ_AGAIN_S).read:
+        reads += 1
+        read(run, "web1", [start(), changed(3), summary(4)], now)
+
+    assert (reads, run.nodes["web1"].missing, run.is_done) == (READS, {2}, True)
+    assert numbers(run) == [("web1", 1), ("web1", 3), ("web1", 4)]
+
+
+def test_a_missing_event_that_comes_after_all_is_shown_once() -> None:
+    run = a_run("web1")
+    run.happened("web1", start(), 0.0)
+    run.happened("web1", summary(3), 0.0)
+    now = 0.0
+    while run.tick(now := now + READ_AGAIN_S).read:
+        read(run, "web1", [], now)
+    run.news()
+
+    run.happened("web1", changed(2), 9.0)
+    run.happened("web1", changed(2), 9.1)
+
+    assert numbers(run) == [("web1", 2)]
+    assert run.nodes["web1"].missing == set()
+
+
+def test_a_node_that_accepted_and_fell_silent_is_lost_after_the_stream_was_asked() -> None:
+    run = a_run("web1")
+    run.happened("web1", start(), 1.0)
+    run.progressed("web1", progress(resource="package#nginx", position=4, total=9), 6.0)
+
+    early = run.tick(6.0 + LOST_AFTER_S - 0.1)
+    todo = run.tick(6.0 + LOST_AFTER_S)
+    still = run.nodes["web1"].state
+    read(run, "web1", [start()], 6.1 + LOST_AFTER_S)
+
+    assert (early, todo, still) == (Todo(), Todo(read=["web1"]), NodeState.RUNNING)
+    assert states(run) == {"web1": NodeState.LOST}
+    assert run.nodes["web1"].reason == "silent for 16 s; it was last at package#nginx (4 of 9)"
+    assert run.is_done
+
+
+def test_a_summary_that_only_the_stream_has_saves_a_silent_node() -> None:
+    run = a_run("web1")
+    run.happened("web1", start(), 0.0)
+    run.tick(LOST_AFTER_S)
+
+    read(run, "web1", [start(), changed(2), summary(3)], LOST_AFTER_S)
+
+    assert states(run) == {"web1": NodeState.CHANGED}
+
+
+def test_a_lost_node_that_comes_back_is_what_its_summary_says() -> None:
+    run = a_run("web1", "web2")
+    run.happened("web1", start(), 0.0)
+    run.happened("web1", changed(2), 0.0)
+    run.tick(LOST_AFTER_S)
+    run.read_done(["web1"], LOST_AFTER_S)
+    lost = (states(run)["web1"], run.nodes["web1"].reason)
+
+    run.happened("web1", summary(3, "failed", reason="interrupted"), 30.0)
+
+    assert lost == (NodeState.LOST, "silent for 16 s; the last it reported was file#/etc/motd")
+    assert (states(run)["web1"], run.nodes["web1"].reason) == (NodeState.FAILED, "interrupted")
+
+
+def test_progress_keeps_a_node_alive() -> None:
+    run = a_run("web1")
+    run.answered("web1", answer("accepted"), 0.0)
+
+    todos = []
+    for at in (5.0, 10.0, 15.0, 20.0, 25.0):
+        run.progressed("web1", progress(resource="exec#long"), at)
+        todos.append(run.tick(at + 4))
+
+    assert todos == [Todo()] * 5
+    assert states(run) == {"web1": NodeState.RUNNING}
+
+
+def test_time_stands_still_while_the_broker_is_away() -> None:
+    run = a_run("web1", "web2")
+    run.answered("web1", answer("accepted"), 0.5)
+
+    run.away(0.8)
+    away = [run.tick(at) for at in (1.0, 60.0)]
+    run.back(60.8)
+    after = run.tick(60.8)
+    run.read_done(None, 60.9)
+    resent = run.tick(61.1)
+    later = run.tick(60.8 + LOST_AFTER_S - 0.1)
+
+    assert away == [Todo(), Todo()]
+    assert after == Todo(read_all=True)
+    assert resent == Todo(resend=["web2"])
+    assert later.read == []
+    assert states(run)["web1"] is NodeState.ACCEPTED
+
+
+def test_a_run_handled_before_ends_as_the_ledger_says_and_its_events_are_read() -> None:
+    run = a_run("web1")
+
+    run.answered("web1", answer("done", outcome="changed"), 0.1)
+    done = run.is_done
+    todo = run.tick(0.6)
+    read(run, "web1", [start(), changed(2), summary(3)], 0.7)
+
+    assert (done, todo) == (False, Todo(read=["web1"]))
+    assert run.is_done
+    assert numbers(run) == [("web1", 1), ("web1", 2), ("web1", 3)]
+
+
+def test_a_watcher_reads_the_stream_first_and_asks_nobody() -> None:
+    run = a_run("web1", "web2", "web3", "web4", offline=("web3",), asked=False)
+    first = run.tick(0.0)
+    for event in (start(), changed(2), summary(3)):
+        run.happened("web1", event, 0.1)
+    run.ended("web2", NodeState.REFUSED, "disabled", "agent.disabled", 0.1)
+    run.ended("web1", NodeState.LOST, "", "", 0.1)
+    run.read_done(None, 0.1)
+
+    silent = [run.tick(at) for at in (1.0, 2.0, 10.0)]
+    run.tick(LOST_AFTER_S)
+
+    assert first == Todo(read_all=True)
+    assert silent == [Todo()] * 3
+    assert states(run) == {
+        "web1": NodeState.CHANGED,
+        "web2": NodeState.REFUSED,
+        "web3": NodeState.OFFLINE,
+        "web4": NodeState.UNREACHABLE,
+    }
+    assert run.counts() == {
+        NodeState.CHANGED: 1,
+        NodeState.REFUSED: 1,
+        NodeState.UNREACHABLE: 1,
+        NodeState.OFFLINE: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("numbers_of", "reason", "expected"),
+    [
+        ({"failed_resources": 1}, "", NodeState.FAILED),
+        ({}, "interrupted", NodeState.FAILED),
+        ({"changed_resources": 2}, "", NodeState.CHANGED),
+        ({}, "", NodeState.STABLE),
+    ],
+)
+def test_a_summary_without_the_word_is_understood_by_its_numbers(
+    numbers_of: dict[str, int], reason: str, expected: NodeState
+) -> None:
+    run = a_run("web1")
+
+    run.happened("web1", summary(1, state="", reason=reason, **numbers_of), 0.1)
+
+    assert states(run) == {"web1": expected}
