@@ -1,0 +1,226 @@
+"""
+What a manifest is sent as: its text, or a directory packed so that the same files always give the same bytes.
+
+A bundle is a gzipped tar, entries sorted by path, without times, owners or names of users; a file's mode is 0644, or 0755 when
+its owner may execute it. Its SHA-256 is its name in the object store, so what was reviewed is what is applied.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.codec import decode_as
+from ccm_agent.model.errors import InputError, Place
+from ccm_agent.model.manifest import Manifest
+from ccm_agent.model.wire import INLINE_LIMIT_BYTES, Bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pathspec import GitIgnoreSpec
+
+IGNORE_FILE = ".ccmignore"
+MANIFEST_FILE = "manifest.yaml"
+
+ALWAYS_IGNORED = (".git", IGNORE_FILE)
+"""What never belongs to what a node gets, whatever the ignore file says."""
+
+SIZE_LIMIT_BYTES = 64 * 1024 * 1024
+"""Of all files together, unpacked; agents refuse more than their own bound too."""
+
+FILES_LIMIT = 10_000
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """
+    A manifest ready to be sent.
+
+    Attributes:
+        name: What it is called: the file's name without its ending, or the directory's.
+        digest: SHA-256 (hex) of the text or bundle.
+        text: The manifest itself, when it travels inline; else "".
+        bundle: What the request says of the bundle; None when it travels inline.
+        packed: The bundle's bytes; b"" when it travels inline.
+        files: Paths in the bundle, sorted.
+    """
+
+    name: str
+    digest: str
+    text: str = ""
+    bundle: Bundle | None = None
+    packed: bytes = b""
+    files: tuple[str, ...] = ()
+
+
+def read_content(path: Path, manifest: str = "", name: str = "") -> Content:
+    """
+    Read a manifest file or a directory with one, and check that the manifest is a document of its kind.
+
+    Blocking: belongs into a thread.
+
+    Args:
+        path: File or directory.
+        manifest: Path of the manifest within the directory; "" is `manifest.yaml`.
+        name: What it is to be called; "" takes it from the path.
+
+    Raises:
+        InputError: It cannot be read or sent, with the path and what to do.
+        DocumentError: The manifest does not parse or fit, with file and line.
+    """
+    try:
+        if path.is_dir():
+            return _from_directory(path, manifest or MANIFEST_FILE, name or path.resolve().name)
+        if manifest:
+            raise InputError(f"{path}: is a file; --manifest names one within a directory")
+        return _from_file(path, name or path.stem)
+    except OSError as err:
+        raise InputError(f"{err.filename or path}: cannot be read: {err.strerror}") from err
+
+
+def _from_file(path: Path, name: str) -> Content:
+    data = path.read_bytes()
+    decode_as(data, Manifest, str(path))
+    if len(data) <= INLINE_LIMIT_BYTES:
+        return Content(name=name, digest=_digest(data), text=data.decode("utf-8"))
+    packed = _pack([(MANIFEST_FILE, stat.S_IFREG | 0o644, data)])
+    return _bundled(name, MANIFEST_FILE, packed, (MANIFEST_FILE,))
+
+
+def _from_directory(path: Path, manifest: str, name: str) -> Content:
+    inside = PurePosixPath(manifest)
+    if inside.is_absolute() or ".." in inside.parts:
+        raise InputError(
+            f"--manifest {manifest}: is no path within {path}; give it relative to the directory"
+        )
+    if not (path / inside).is_file():
+        raise InputError(f"{path}: there is no {manifest} in it{_offer(path)}")
+    entries = list(_entries(path))
+    names = tuple(entry[0] for entry in entries)
+    if str(inside) not in names:
+        raise InputError(f"{path / inside}: {IGNORE_FILE} leaves the manifest itself out; change the pattern")
+    decode_as((path / inside).read_bytes(), Manifest, str(path / inside))
+    return _bundled(name, str(inside), _pack(entries), names)
+
+
+def _offer(path: Path) -> str:
+    found = sorted(one.name for one in path.glob("*.yaml") if one.is_file())
+    return f"; name one of these with --manifest: {', '.join(found)}" if found else ""
+
+
+def _bundled(name: str, manifest: str, packed: bytes, files: tuple[str, ...]) -> Content:
+    digest = _digest(packed)
+    bundle = Bundle(digest=digest, size_bytes=len(packed), manifest=manifest)
+    return Content(name=name, digest=digest, bundle=bundle, packed=packed, files=files)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+Packable = tuple[str, int, bytes]
+"""Path within the bundle, type and mode bits, content (of a symlink its target)."""
+
+
+def _entries(top: Path) -> Iterator[Packable]:
+    """Everything below a directory that is not ignored, sorted by path; refuses what an agent would refuse."""
+    total, count = 0, 0
+    for path, mode in _walk(top, PurePosixPath(), []):
+        data = b""
+        if stat.S_ISLNK(mode):
+            data = _checked_link(top, path)
+        elif stat.S_ISREG(mode):
+            data = (top / path).read_bytes()
+        elif not stat.S_ISDIR(mode):
+            raise InputError(
+                f"{top / path}: is neither file, directory nor symlink; list it in {IGNORE_FILE}"
+            )
+        total, count = total + len(data), count + 1
+        if total > SIZE_LIMIT_BYTES or count > FILES_LIMIT:
+            raise InputError(
+                f"{top}: more than {SIZE_LIMIT_BYTES >> 20} MiB or {FILES_LIMIT} files; "
+                f"list what nodes do not need in {IGNORE_FILE}"
+            )
+        yield str(path), mode, data
+
+
+def _walk(
+    top: Path, here: PurePosixPath, ignores: list[tuple[PurePosixPath, GitIgnoreSpec]]
+) -> Iterator[tuple[PurePosixPath, int]]:
+    spec = _ignores(top / here)
+    ignores = [*ignores, (here, spec)] if spec else ignores
+    for entry in sorted(os.scandir(top / here), key=lambda entry: os.fsencode(entry.name)):
+        path = here / entry.name
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if entry.name in ALWAYS_IGNORED or _is_ignored(path, stat.S_ISDIR(mode), ignores):
+            continue
+        try:
+            str(path).encode("utf-8")
+        except UnicodeEncodeError as err:
+            raise InputError(f"{str(top / path)!r}: the name is not UTF-8; rename it") from err
+        yield path, mode
+        if stat.S_ISDIR(mode):
+            yield from _walk(top, path, ignores)
+
+
+def _ignores(directory: Path) -> GitIgnoreSpec | None:
+    path = directory / IGNORE_FILE
+    if not path.is_file():
+        return None
+    from pathspec import GitIgnoreSpec
+
+    try:
+        return GitIgnoreSpec.from_lines(path.read_text(encoding="utf-8").splitlines())
+    except ValueError as err:
+        raise InputError(f"not a list of patterns as in a gitignore: {err}", place=Place(str(path))) from err
+
+
+def _is_ignored(
+    path: PurePosixPath, is_directory: bool, ignores: list[tuple[PurePosixPath, GitIgnoreSpec]]
+) -> bool:
+    """As with git: the last pattern that matches decides, and a file deeper down comes after one higher up."""
+    ignored = False
+    for base, spec in ignores:
+        relative = str(path.relative_to(base)) + ("/" if is_directory else "")
+        said = spec.check_file(relative).include
+        ignored = ignored if said is None else said
+    return ignored
+
+
+def _checked_link(top: Path, path: PurePosixPath) -> bytes:
+    """
+    A symlink's target, which stays within the directory.
+
+    `..` may stand at the beginning only: behind a name that is itself a symlink it leads elsewhere than it reads.
+    """
+    target = (top / path).readlink()
+    ups = next((place for place, part in enumerate(target.parts) if part != ".."), len(target.parts))
+    if target.is_absolute() or ".." in target.parts[ups:] or ups > len(path.parent.parts):
+        raise InputError(
+            f"{top / path}: a symlink that leads out of the directory, to {target}; "
+            f"nodes would refuse it: put the file itself there or list the link in {IGNORE_FILE}"
+        )
+    return os.fsencode(target)
+
+
+def _pack(entries: list[Packable]) -> bytes:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, mode, data in entries:
+            entry = tarfile.TarInfo(name)
+            if stat.S_ISDIR(mode):
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            elif stat.S_ISLNK(mode):
+                entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, os.fsdecode(data)
+            else:
+                entry.size, entry.mode = len(data), 0o755 if mode & stat.S_IXUSR else 0o644
+            tar.addfile(entry, io.BytesIO(data) if entry.isreg() else None)
+    return gzip.compress(raw.getvalue(), compresslevel=6, mtime=0)
