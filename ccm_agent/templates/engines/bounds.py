@@ -1,0 +1,94 @@
+"""
+How much a template may do before it is stopped.
+
+A template comes from a manifest, is rendered by a process that runs for years, and can loop: every engine of ours counts
+what it does and ends with an error that says which bound it met. No bound is near what a configuration file needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+
+from ccm_agent.model.errors import TemplateError
+
+STEPS_MAX = 5_000_000  # statements run and functions called: about ten seconds
+OUTPUT_MAX = 64 * 1024 * 1024  # characters of output, or of one text value
+ITEMS_MAX = 2_000_000  # elements of one list or map that a function makes
+DEPTH_MAX = 100  # templates or blocks inside one another; parentheses and controls inside one another
+
+
+class Budget:
+    """
+    What is left to one render.
+
+    Attributes:
+        depth: How many templates or blocks we are in; who catches an error puts it back.
+    """
+
+    __slots__ = ("_room", "_steps", "depth")
+
+    def __init__(self) -> None:
+        self._steps = STEPS_MAX
+        self._room = OUTPUT_MAX
+        self.depth = 0
+
+    def step(self) -> None:
+        """Count one statement, iteration or call."""
+        self._steps -= 1
+        if self._steps < 0:
+            raise TemplateError(
+                f"template runs too long: more than {STEPS_MAX} steps; does a loop or block never end?"
+            )
+
+    def write(self, length: int) -> None:
+        """Count characters of output."""
+        self._room -= length
+        if self._room < 0:
+            raise TemplateError(f"output is too long: more than {OUTPUT_MAX} characters")
+
+    def enter(self) -> None:
+        """Go one template or block deeper; `leave` comes back."""
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise TemplateError(
+                f"templates are nested too deeply: more than {DEPTH_MAX}; does one include itself?"
+            )
+
+    def leave(self) -> None:
+        """Come back from `enter`."""
+        self.depth -= 1
+
+
+def check_length(length: int) -> None:
+    """
+    Refuse to make a text of this many characters.
+
+    Raises:
+        TemplateError: It is more than OUTPUT_MAX.
+    """
+    if length > OUTPUT_MAX:
+        raise TemplateError(f"text is too long: more than {OUTPUT_MAX} characters")
+
+
+def check_count(count: int) -> None:
+    """
+    Refuse to make a list of this many items.
+
+    Raises:
+        TemplateError: It is more than ITEMS_MAX.
+    """
+    if count > ITEMS_MAX:
+        raise TemplateError(f"list is too long: more than {ITEMS_MAX} items")
+
+
+def check_size(value: object) -> None:
+    """
+    Refuse a text or list that a function has made when it is too large to work on.
+
+    Raises:
+        TemplateError: It is more than OUTPUT_MAX characters or ITEMS_MAX items.
+    """
+    if isinstance(value, str):
+        check_length(len(value))
+    elif isinstance(value, Sized):
+        check_count(len(value))

@@ -1,0 +1,138 @@
+"""
+Go's types where a template can tell them apart: `add 1 1` is an int64, `split` gives text, a list can be nil.
+
+Everything else is held as `templates/values.py` says: a plain int is Go's int, a plain list `[]interface {}`, a plain dict
+`map[string]interface {}`. The types here are subclasses, so whatever prints, counts or compares plain values takes them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ccm_agent.templates.values import GoValue, to_bytes, type_name
+
+
+class Missing:
+    """What a lookup of a key that is not there gives: neither a value nor nil. There is one, `MISSING`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING = Missing()
+
+
+class Int64(int):
+    """Go's int64, which is not an int to `has`, `kindOf` and typed parameters."""
+
+    __slots__ = ()
+    go_type = "int64"
+
+
+class Uint8(int):
+    """A byte, what indexing a string gives."""
+
+    __slots__ = ()
+    go_type = "uint8"
+
+
+class Uint64(int):
+    """Go's uint64."""
+
+    __slots__ = ()
+    go_type = "uint64"
+
+
+class TypedList(list[Any]):
+    """
+    A slice whose elements have one type, or a nil slice.
+
+    Attributes:
+        element: Go's name of that type, such as `string`.
+        is_nil: A nil slice: it prints and ranges as an empty one, and is `null` in JSON.
+    """
+
+    __slots__ = ("element", "is_nil")
+
+    def __init__(
+        self, items: Iterable[Any] = (), element: str = "interface {}", *, is_nil: bool = False
+    ) -> None:
+        super().__init__(items)
+        self.element = element
+        self.is_nil = is_nil
+
+
+def strings(items: Iterable[str]) -> TypedList:
+    """A `[]string`."""
+    return TypedList(items, "string")
+
+
+class StringMap(dict[str, str]):
+    """A `map[string]string`, as the environment and what `split` gives are."""
+
+    __slots__ = ()
+
+
+def is_unsigned(value: object) -> bool:
+    """True for Go's unsigned integers."""
+    return isinstance(value, (Uint8, Uint64))
+
+
+def go_type(value: object) -> str:
+    """The name of a value's Go type as `%T` prints it."""
+    if value is None or value is MISSING:
+        return "<nil>"
+    if isinstance(value, (Int64, Uint8, Uint64)):
+        return value.go_type
+    if isinstance(value, TypedList):
+        return "[]" + value.element
+    if isinstance(value, StringMap):
+        return "map[string]string"
+    return type_name(value)
+
+
+_KINDS = {
+    "string": "string",
+    "bool": "bool",
+    "float64": "float64",
+    "complex128": "complex128",
+    "int": "int",
+    "int64": "int64",
+    "uint8": "uint8",
+    "uint64": "uint64",
+    "time.Duration": "int64",
+}
+
+
+def go_kind(value: object) -> str:
+    """The name of a value's kind: `slice`, `map`, `int` …; `invalid` for nil."""
+    if value is None or value is MISSING:
+        return "invalid"
+    if isinstance(value, (list, tuple, bytes)):
+        return "slice"
+    if isinstance(value, Mapping):
+        return "map"
+    name = go_type(value)
+    if name in _KINDS:
+        return _KINDS[name]
+    if isinstance(value, GoValue):
+        return "ptr" if name.startswith("*") else "struct"
+    return "func" if callable(value) else "struct"
+
+
+def element_type(items: object) -> str:
+    """The element type of a slice: `interface {}` unless it is a typed one."""
+    if isinstance(items, bytes):
+        return "uint8"
+    return items.element if isinstance(items, TypedList) else "interface {}"
+
+
+def text_byte(text: str, index: int) -> Uint8:
+    """The byte of a Go string at an index that is within its length."""
+    return Uint8(to_bytes(text)[index])

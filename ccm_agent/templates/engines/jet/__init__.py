@@ -1,0 +1,102 @@
+"""
+Jet templates: `[[ data.name ]]`, `[[ range i, v := data.list ]]`, `[[ block b() ]]`.
+
+Where it lives: `lexer.py` cuts text into tokens, `parser.py` and `expressions.py` build the tree of `nodes.py`, `run.py`
+runs it; `evaluate.py` gives what expressions are worth, on the values of `values.py`, with the arithmetic of `operators.py` and
+the functions of `builtins.py`.
+
+docs/reference/jet.md says what of the language is here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from ccm_agent.model.errors import Place, TemplateError
+from ccm_agent.templates.engines.jet.builtins import builtins
+from ccm_agent.templates.engines.jet.nodes import Block, Template
+from ccm_agent.templates.engines.jet.parser import parse
+from ccm_agent.templates.engines.jet.run import Runtime
+from ccm_agent.templates.engines.jet.values import External, Root
+
+LEFT, RIGHT = "[[", "]]"
+
+_EXTENSIONS = ("", ".jet", ".html.jet", ".jet.html")
+_IMPORTS_MAX = 100
+
+_parse = lru_cache(maxsize=256)(parse)
+
+
+class Jet:
+    """The `jet` engine; see `engines.Engine`. One serves any number of renders, side by side."""
+
+    left, right = LEFT, RIGHT
+
+    def render(
+        self,
+        text: str,
+        variables: Mapping[str, Any],
+        *,
+        name: str,
+        left: str = "",
+        right: str = "",
+        context: Any = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        load: Callable[[str], str | None] | None = None,
+    ) -> str:
+        """
+        Render a template; the arguments are those of `Engine.render`.
+
+        Without a context `.` is a structure with the members Facts, Data and Environ.
+        """
+        shelf = _Shelf(left or LEFT, right or RIGHT, load)
+        template = shelf.linked(_parse(text, name, shelf.left, shelf.right))
+        known = {**builtins(), **{key: External(key, call) for key, call in (functions or {}).items()}}
+        named = {**variables, **{key.title(): value for key, value in variables.items()}}
+        here = (
+            Root({key: value for key, value in named.items() if key[:1].isupper()})
+            if context is None
+            else context
+        )
+        return Runtime(template, named, known, here, shelf.find).render(template)
+
+
+class _Shelf:
+    """The templates that one render can name, and how they hang together."""
+
+    def __init__(self, left: str, right: str, load: Callable[[str], str | None] | None) -> None:
+        self.left = left
+        self.right = right
+        self._load = load
+        self._imported = 0
+
+    def find(self, path: str, asking: str) -> Template | None:
+        """The template at a path, which is relative to the template that asks; None when there is none."""
+        full = posixpath.normpath(posixpath.join("/", posixpath.dirname(asking), path))
+        for extension in _EXTENSIONS:
+            text = self._load(full + extension) if self._load is not None else None
+            if text is not None:
+                return self.linked(_parse(text, full + extension, self.left, self.right))
+        return None
+
+    def linked(self, template: Template) -> Template:
+        """A template with the blocks of those that it extends and imports beside its own, which win."""
+        names = ((template.extends,) if template.extends else ()) + template.imports
+        if not names:
+            return template
+        blocks: dict[str, Block] = {}
+        for name in names:
+            self._imported += 1
+            if self._imported > _IMPORTS_MAX:
+                raise TemplateError(
+                    "templates import one another in a circle", place=Place(source=template.name)
+                )
+            found = self.find(name, template.name)
+            if found is None:
+                raise TemplateError(f"template {name!r} is not there", place=Place(source=template.name))
+            blocks.update(found.blocks)
+        return replace(template, blocks={**blocks, **template.blocks})

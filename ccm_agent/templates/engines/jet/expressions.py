@@ -1,0 +1,279 @@
+"""
+Reads Jet's expressions and assignments from tokens.
+
+    expression = logical [ "?" expression ":" expression ]
+    logical    = equality { ("&&" | "||") equality }            both bind alike, from the left
+    equality   = comparison { ("==" | "!=") comparison }
+    comparison = sum { ("<" | "<=" | ">" | ">=") sum }
+    sum        = product { ("+" | "-") product }
+    product    = unary { ("*" | "/" | "%") unary }
+    unary      = "!" equality | ("-" | "+") operand | operand   `!a == b` is `!(a == b)`
+    operand    = term { .field | "(" arguments ")" | "[" index "]" | "[" [start] ":" [end] "]" }
+"""
+
+from __future__ import annotations
+
+from ccm_agent.model.errors import Place, TemplateError
+from ccm_agent.templates.engines.bounds import DEPTH_MAX
+from ccm_agent.templates.engines.gotypes import MISSING
+from ccm_agent.templates.engines.jet.lexer import Kind, Token
+from ccm_agent.templates.engines.jet.nodes import (
+    Arguments,
+    Assign,
+    Binary,
+    Call,
+    Chain,
+    Expression,
+    Field,
+    Index,
+    Literal,
+    Name,
+    Negative,
+    Not,
+    Slice,
+    Target,
+    Ternary,
+    Underscore,
+)
+from ccm_agent.templates.engines.literals import parse_float, parse_integer, unquote, unquote_char
+
+_UINT_MAX = 2**64 - 1
+
+# How tightly an operator binds; all bind from the left. `!` takes everything from _EQUALITY up.
+_EQUALITY = 2
+_BINDING = {
+    **dict.fromkeys(("&&", "||"), 1),
+    **dict.fromkeys(("==", "!="), _EQUALITY),
+    **dict.fromkeys((">", ">=", "<", "<="), 3),
+    **dict.fromkeys(("+", "-"), 4),
+    **dict.fromkeys(("*", "/", "%"), 5),
+}
+
+
+class ExpressionParser:
+    """The tokens of a template, a place among them, and what reads expressions there."""
+
+    def __init__(self, tokens: list[Token], name: str) -> None:
+        self._tokens = tokens
+        self._position = 0
+        self._name = name
+        self._depth = 0
+
+    # -- tokens
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._position]
+
+    def _next(self) -> Token:
+        token = self._tokens[self._position]
+        if token.kind is not Kind.END:
+            self._position += 1
+        return token
+
+    def _fail(self, message: str, token: Token | None = None) -> TemplateError:
+        return TemplateError(message, place=Place(source=self._name, line=(token or self._token).line))
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise self._fail(f"template is nested too deeply: more than {DEPTH_MAX} levels")
+
+    def _unexpected(self, wanted: str) -> TemplateError:
+        return self._fail(f"{self._token.shown()} cannot stand here: {wanted} is expected")
+
+    def _on(self, kind: Kind) -> bool:
+        return self._tokens[self._position].kind is kind
+
+    def _at(self, operator: str) -> bool:
+        return self._on(Kind.OPERATOR) and self._token.text == operator
+
+    def _at_word(self, word: str) -> bool:
+        return self._on(Kind.KEYWORD) and self._token.text == word
+
+    def _accept(self, operator: str) -> bool:
+        if self._at(operator):
+            self._position += 1
+            return True
+        return False
+
+    def _expect(self, operator: str) -> None:
+        if not self._accept(operator):
+            raise self._unexpected(f"'{operator}'")
+
+    def _expect_right(self) -> None:
+        if not self._on(Kind.RIGHT):
+            raise self._unexpected("the end of the action")
+        self._position += 1
+
+    def _string(self) -> str:
+        if not self._on(Kind.STRING):
+            raise self._unexpected("a quoted path")
+        return self._unquoted(self._next())
+
+    def _unquoted(self, token: Token) -> str:
+        text = unquote(token.text)
+        if text is None:
+            raise self._fail(f"quoted text {token.text} has a malformed escape", token)
+        return text
+
+    # -- assignments
+
+    def _assign_or_expression(self, *, in_range: bool) -> tuple[Assign | None, Expression | None]:
+        expression = self._expression()
+        if not (self._at(",") or self._at("=") or self._at(":=")):
+            return None, expression
+        targets = [self._target(expression)]
+        while self._accept(","):
+            targets.append(self._target(self._expression()))
+        declares = self._at(":=")
+        if not declares and not self._at("="):
+            raise self._unexpected("',' or an assignment")
+        self._position += 1
+        if declares and not all(isinstance(target, (Name, Underscore)) for target in targets):
+            raise self._fail("':=' makes variables: a member cannot stand on its left; assign to it with '='")
+        values = [self._expression()]
+        while self._accept(","):
+            values.append(self._expression())
+        with_ok = False
+        if in_range:
+            if len(targets) > 2 or len(values) > 1:
+                raise self._fail("range gives one or two names to one value")
+        elif len(targets) != len(values):
+            with_ok = len(targets) == 2 and len(values) == 1 and isinstance(values[0], Index)
+            if not with_ok:
+                raise self._fail(f"{len(targets)} names cannot be given {len(values)} values")
+        return Assign(tuple(targets), tuple(values), declares, with_ok), None
+
+    def _target(self, expression: Expression) -> Target:
+        if not isinstance(expression, (Name, Underscore, Field, Chain)):
+            raise self._fail("only a name or a member can be assigned to")
+        return expression
+
+    # -- expressions
+
+    def _expression(self) -> Expression:
+        self._deeper()
+        condition = self._binary(1)
+        if self._accept("?"):
+            left = self._expression()
+            self._expect(":")
+            condition = Ternary(condition, left, self._expression())
+        self._depth -= 1
+        return condition
+
+    def _binary(self, least: int) -> Expression:
+        """Operands joined by operators that bind at least so tightly."""
+        left = self._unary()
+        while self._on(Kind.OPERATOR) and _BINDING.get(self._token.text, 0) >= least:
+            operator = self._next().text
+            left = Binary(operator, left, self._binary(_BINDING[operator] + 1))
+        return left
+
+    def _unary(self) -> Expression:
+        if self._at("!"):
+            self._deeper()
+            self._position += 1
+            operand = self._binary(_EQUALITY)
+            self._depth -= 1
+            return Not(operand)
+        if self._at("-") or self._at("+"):
+            operator = self._next().text
+            return Negative(operator, self._operand())
+        return self._operand()
+
+    def _operand(self) -> Expression:
+        term = self._term()
+        while True:
+            if self._on(Kind.FIELD) and not self._token.spaced:
+                term = self._members(term)
+            if not isinstance(term, (Name, Call, Field, Chain, Index)):
+                return term
+            if self._accept("("):
+                term = Call(term, self._arguments())
+                self._expect(")")
+            elif self._accept("["):
+                term = self._index(term)
+            else:
+                return term
+
+    def _members(self, term: Expression) -> Expression:
+        names: list[str] = []
+        while self._on(Kind.FIELD):
+            names.append(self._next().text[1:])
+        if isinstance(term, Literal):
+            raise self._fail("a literal has no members")
+        if isinstance(term, Field):
+            return Field(term.names + tuple(names))
+        return Chain(term, tuple(names))
+
+    def _index(self, base: Expression) -> Expression:
+        start = None if self._at(":") else self._expression()
+        if self._accept(":"):
+            end = None if self._at("]") else self._expression()
+            self._expect("]")
+            return Slice(base, start, end)
+        self._expect("]")
+        assert start is not None
+        return Index(base, start)
+
+    def _arguments(self) -> Arguments:
+        expressions: list[Expression] = []
+        while not self._at(")"):
+            expressions.append(self._expression())
+            if not self._accept(","):
+                break
+        slots = sum(isinstance(expression, Underscore) for expression in expressions)
+        if slots > 1:
+            raise self._fail("the piped value can have one place only: two '_' stand in one call")
+        return Arguments(tuple(expressions), slots == 1)
+
+    def _term(self) -> Expression:
+        token = self._token
+        if token.kind is Kind.OPERATOR and token.text == "(":
+            self._position += 1
+            expression = self._expression()
+            self._expect(")")
+            return expression
+        if token.kind is Kind.KEYWORD and token.text == "nil":
+            self._position += 1
+            return Literal(MISSING)
+        term = self._plain_term(token)
+        if term is None:
+            raise self._unexpected("a value")
+        self._position += 1
+        return term
+
+    def _plain_term(self, token: Token) -> Expression | None:
+        match token.kind:
+            case Kind.NAME:
+                return Name(token.text)
+            case Kind.UNDERSCORE:
+                return Underscore()
+            case Kind.FIELD:
+                return Field((token.text[1:],))
+            case Kind.BOOL:
+                return Literal(token.text == "true")
+            case Kind.STRING:
+                return Literal(self._unquoted(token))
+            case Kind.CHAR:
+                number = unquote_char(token.text)
+                if number is None:
+                    raise self._fail(
+                        f"{token.text} is not one character; text is written with double quotes", token
+                    )
+                return Literal(float(number))
+            case Kind.NUMBER:
+                return Literal(self._number(token))
+        return None
+
+    def _number(self, token: Token) -> float:
+        integer = parse_integer(token.text) if "_" not in token.text else None
+        if integer is not None and -(2**63) <= integer <= _UINT_MAX:
+            return float(integer)
+        number = parse_float(token.text)
+        if number is None or (integer is None and not any(char in token.text for char in ".eE")):
+            raise self._fail(f"number {token.text!r} is malformed", token)
+        if integer is not None:
+            raise self._fail(f"number {token.text} is too large", token)
+        return number

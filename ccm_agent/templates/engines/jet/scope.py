@@ -1,0 +1,34 @@
+"""What names mean where a Jet template is: variables and blocks, scope in scope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccm_agent.templates.engines.jet.nodes import Block
+
+
+@dataclass(slots=True)
+class Scope:
+    """Variables, the blocks that are known beside them, and the scope around them."""
+
+    parent: Scope | None
+    blocks: Mapping[str, Block]
+    variables: dict[str, Any] = field(default_factory=dict)
+
+    def holder(self, name: str) -> Scope | None:
+        """The innermost scope that has a variable of this name."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.variables:
+            scope = scope.parent
+        return scope
+
+    def block(self, name: str) -> Block | None:
+        """The block of this name, from the innermost scope that knows one."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.blocks:
+                return scope.blocks[name]
+            scope = scope.parent
+        return None

@@ -1,0 +1,337 @@
+"""
+What Jet's values are, are true as, equal and print as.
+
+Beside the plain values of `templates/values.py` there are three that only Jet tells apart:
+
+- MISSING: no value at all, as a member that is not there and `nil` give. It prints nothing.
+- None: a null in the data. It prints `<nil>` and is false.
+- Boxed: what `.` is in a `range` over data. Jet does not look into it: it is always true, is no number and no text, and prints
+  floats with an exponent. A variable, a member or an element takes the value out of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ccm_agent.model.errors import TemplateError
+from ccm_agent.templates.engines.gotypes import (
+    MISSING,
+    StringMap,
+    TypedList,
+    go_type,
+    is_unsigned,
+    text_byte,
+)
+from ccm_agent.templates.values import (
+    byte_length,
+    float_digits,
+    from_bytes,
+    go_print,
+    plain_digits,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """An element of data as `range` hands it to `.`; never None and never MISSING."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What prints as this text whatever it is compared with: `writeJson` gives one."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenBool:
+    """A boolean that prints nothing: what `includeIfExists` gives."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """An error in the hands of `catch`; its one method is `Error`."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The context at the top of a template: a structure whose members are the variables a template may read there."""
+
+    members: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ints:
+    """What `ints` gives: it can be ranged over and nothing else."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """
+    A function with typed parameters, whose arguments are converted as Go's reflection does.
+
+    Attributes:
+        name: For errors.
+        parameters: `string`, `int` or `any` for each.
+        call: Takes them converted.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    call: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A function that writes to the output past everything: the last stage of a pipeline, or the only one."""
+
+    name: str
+    escape: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """A function that somebody outside gave: it takes and gives plain values."""
+
+    name: str
+    call: Callable[..., Any]
+
+
+def is_function(value: object) -> bool:
+    """True for what can be called."""
+    return isinstance(value, (Function, Writer, External)) or callable(value)
+
+
+def boxed(value: Any) -> Any:
+    """An element of a list or map of any values, as `range` sees it."""
+    return None if value is None else Boxed(value)
+
+
+def unboxed(value: Any) -> Any:
+    """The value itself, taken out of its box."""
+    return value.value if isinstance(value, Boxed) else value
+
+
+def plain(value: Any) -> Any:
+    """A value as functions from outside take it."""
+    value = unboxed(value)
+    if isinstance(value, Root):
+        return value.members
+    return value.value if isinstance(value, HiddenBool) else value
+
+
+def is_true(value: Any) -> bool:
+    """Jet's truth: zero values and nil are false; an empty list or map, and anything boxed, is true."""
+    if value is MISSING or value is None:
+        return False
+    if isinstance(value, (bool, int, float, str)):
+        return bool(value)
+    if isinstance(value, HiddenBool):
+        return value.value
+    return not (isinstance(value, TypedList) and value.is_nil)
+
+
+def is_set(value: Any) -> bool:
+    """Whether `isset` calls a value set: it is there and is not nil."""
+    return value is not MISSING and value is not None
+
+
+def type_of(value: Any) -> str:
+    """The name of a value's type for error messages."""
+    if isinstance(value, Boxed):
+        return "boxed " + go_type(value.value)
+    if isinstance(value, (Root, Printed, Ints, Caught, HiddenBool)):
+        return type(value).__name__.lower()
+    return "function" if is_function(value) else go_type(value)
+
+
+def print_value(value: Any) -> str:
+    """
+    The text that an action prints for a value.
+
+    Raises:
+        TemplateError: It is a function, or its text is too long.
+    """
+    if isinstance(value, str):
+        return value
+    if value is MISSING or isinstance(value, HiddenBool):
+        return ""
+    if isinstance(value, Boxed):
+        return sprint(value)
+    if isinstance(value, float):
+        return _plain_float(value)
+    if isinstance(value, bytes):
+        return from_bytes(value)
+    return sprint(value)
+
+
+def sprint(value: Any) -> str:
+    """The text of a value inside another: in a list, or after text and `+`."""
+    value = unboxed(value)
+    if isinstance(value, Printed):
+        return value.text
+    if isinstance(value, Caught):
+        return value.message
+    if isinstance(value, Root):
+        return go_print(list(value.members.values()))
+    if isinstance(value, Ints) or is_function(value):
+        raise TemplateError(f"a {type_of(value)} cannot be printed; is it missing its arguments?")
+    return go_print(value)
+
+
+def _plain_float(value: float) -> str:
+    if math.isnan(value) or math.isinf(value):
+        return go_print(value)
+    sign, digits, point = float_digits(value)
+    return sign + plain_digits(digits, point)
+
+
+def member(value: Any, name: str) -> Any:
+    """
+    The member or method `name` of a value.
+
+    Returns:
+        It, out of its box; MISSING when a map has no such key.
+
+    Raises:
+        TemplateError: The value cannot have members.
+    """
+    value = unboxed(value)
+    if isinstance(value, Caught) and name == "Error":
+        return External("Error", lambda: value.message)
+    if isinstance(value, Root):
+        if name not in value.members:
+            raise TemplateError(
+                f"the context has no member {name!r}; it has {', '.join(sorted(value.members))}"
+            )
+        return value.members[name]
+    return element(value, name)
+
+
+def element(value: Any, index: Any) -> Any:
+    """
+    `value[index]`: an element of a list, a byte of a text, a value of a map.
+
+    Raises:
+        TemplateError: There is no such place, the index is of a wrong type, or the value has no elements.
+    """
+    value = unboxed(value)
+    if value is MISSING or value is None:
+        what = "null" if value is None else "nothing"
+        raise TemplateError(f"{_shown(index)} cannot be looked up: the value before it is {what}")
+    if isinstance(value, dict):
+        if not isinstance(index, str):
+            raise TemplateError(f"a map is indexed with text, not with a {type_of(index)}")
+        return value.get(index, MISSING)
+    if isinstance(value, str):
+        return text_byte(value, _place(index, byte_length(value)))
+    if isinstance(value, (list, tuple, bytes)):
+        return value[_place(index, len(value))]
+    if isinstance(value, Root) and isinstance(index, str):
+        return member(value, index)
+    raise TemplateError(f"{_shown(index)} cannot be looked up in a {type_of(value)}")
+
+
+def _shown(index: Any) -> str:
+    return repr(index) if isinstance(index, str) else "an index"
+
+
+def _place(index: Any, length: int) -> int:
+    if isinstance(index, bool) or not isinstance(index, (int, float)):
+        raise TemplateError(f"a list or text is indexed with a number, not with {_shown_type(index)}")
+    place = to_int(index)
+    if not 0 <= place < length:
+        raise TemplateError(f"index {place} is out of range: there are {length} elements")
+    return place
+
+
+def _shown_type(index: Any) -> str:
+    return "nothing" if index is MISSING else f"a {type_of(index)}"
+
+
+def to_int(number: float) -> int:
+    """A number cut to an integer, as Go converts a float."""
+    if isinstance(number, float) and not -(2.0**63) <= number < 2.0**63:
+        return -(2**63)
+    return int(number)
+
+
+def slice_of(value: Any, start: int, end: int | None) -> Any:
+    """
+    `value[start:end]`, by bytes for text.
+
+    Raises:
+        TemplateError: The bounds are not within the value, or it is not a list or text.
+    """
+    value = unboxed(value)
+    if not isinstance(value, (list, tuple, str, bytes)):
+        raise TemplateError(f"only a list or text can be sliced, not a {type_of(value)}")
+    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    stop = len(data) if end is None else end
+    if not 0 <= start <= stop <= len(data):
+        raise TemplateError(f"slice [{start}:{stop}] is out of range: there are {len(data)} elements")
+    part = data[start:stop]
+    if isinstance(value, str) and isinstance(part, bytes):
+        return from_bytes(part)
+    return TypedList(part, value.element) if isinstance(value, TypedList) else part
+
+
+def equal(left: Any, right: Any) -> bool:
+    """
+    Jet's `==`: numbers by value whatever their kind, lists and maps deeply; things of other types never.
+
+    Functions equal nothing.
+    """
+    left, right = unboxed(left), unboxed(right)
+    left = MISSING if left is None else left
+    right = MISSING if right is None else right
+    if left is MISSING or right is MISSING:
+        return left is right
+    if isinstance(left, HiddenBool) and isinstance(right, (bool, HiddenBool)):
+        return left.value == is_true(right)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+        return _numbers_equal(left, right)
+    if isinstance(left, dict):
+        return _maps_equal(left, right)
+    if isinstance(left, (list, tuple)):
+        return _lists_equal(left, right)
+    if isinstance(left, (str, bytes)):
+        return type(left) is type(right) and bool(left == right)
+    return type(left) is type(right) and not is_function(left) and bool(left == right)
+
+
+def _numbers_equal(left: Any, right: Any) -> bool:
+    """The left side's kind decides: an integer meets a float cut to an integer."""
+    if isinstance(left, float):
+        return left == float(right)
+    if is_unsigned(left):
+        return int(left) == to_int(right) % 2**64
+    return int(left) == to_int(right)
+
+
+def _maps_equal(left: dict[str, Any], right: Any) -> bool:
+    if not isinstance(right, dict) or isinstance(left, StringMap) != isinstance(right, StringMap):
+        return False
+    return len(left) == len(right) and all(
+        key in right and equal(value, right[key]) for key, value in left.items()
+    )
+
+
+def _lists_equal(left: Any, right: Any) -> bool:
+    if not isinstance(right, (list, tuple)) or go_type(left) != go_type(right):
+        return False
+    return len(left) == len(right) and all(equal(a, b) for a, b in zip(left, right, strict=True))
