@@ -33,9 +33,11 @@ class HealthCheck(Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     format: Annotated[str, Meta(description="`nagios` (default) or `goss`.")] = ""
 
 
-class HealthResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HealthResult(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"output": "Output"}):
     """
     What a check said.
+
+    In events the output is called `Output`, as Choria CCM writes it.
 
     Attributes:
         status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.

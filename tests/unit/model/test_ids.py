@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from ksuid import Ksuid
 
-from ccm_agent.model.ids import derive_id, is_id, new_id
+from ccm_agent.model.ids import derive_id, follow, is_id, new_id
 
 
 def test_ids_of_one_process_grow_within_a_second_and_when_the_clock_steps_back() -> None:
@@ -26,3 +26,11 @@ def test_an_id_derived_from_time_and_bytes_is_the_same_everywhere() -> None:
 def test_only_ids_are_ids() -> None:
     assert is_id(new_id())
     assert not any(is_id(text) for text in ("", "../../etc/passwd", "x" * 26, "é" * 27, "a" * 26 + "/"))
+
+
+def test_ids_grow_past_those_that_another_process_made_in_the_same_second() -> None:
+    theirs = derive_id(4_000_000_000, bytes([0x7F] * 16))
+
+    follow(theirs)
+
+    assert new_id() > theirs

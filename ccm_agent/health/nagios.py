@@ -1,0 +1,42 @@
+"""Checks in the format of Nagios plugins: the exit status is the result, standard output says why."""
+
+from __future__ import annotations
+
+import shlex
+
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
+from ccm_agent.model.ports import Command, Completed, Runner
+
+OUTPUT_LIMIT_BYTES = 64 * 1024
+"""A plugin prints a line or a few; what is far beyond that is kept from its end."""
+
+
+async def attempt(check: HealthCheck, runner: Runner) -> HealthResult:
+    """
+    Run the command once, without a shell, in `/`, with a bare environment.
+
+    Never raises for the command's sake: one that cannot be started, or does not end in time, is UNKNOWN and says why.
+    """
+    try:
+        argv = shlex.split(check.command)
+    except ValueError as err:
+        return _unknown(f"the command cannot be read as words: {err}")
+    limit_s = parse_duration(check.timeout) if check.timeout else 0.0
+    command = Command(argv=tuple(argv), output_limit_bytes=OUTPUT_LIMIT_BYTES, time_limit_s=limit_s)
+    try:
+        done = await runner.run(command)
+    except CommandError as err:
+        return _unknown(err.message)
+    if done.timed_out:
+        return _unknown(f"did not end within {check.timeout}")
+    return HealthResult(status=_status(done), output=done.stdout.decode(errors="replace").strip())
+
+
+def _status(done: Completed) -> int:
+    return done.code if done.code in (0, 1, 2) else HealthStatus.UNKNOWN
+
+
+def _unknown(why: str) -> HealthResult:
+    return HealthResult(status=HealthStatus.UNKNOWN, output=why)

@@ -1,0 +1,91 @@
+"""Runs a resource's health checks: tries, pauses, and the format that each is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from ccm_agent.health import nagios
+from ccm_agent.model.codec import did_you_mean
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import DocumentError, PropertyError
+from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
+from ccm_agent.model.ports import Clock, Runner
+
+Attempt = Callable[[HealthCheck, Runner], Awaitable[HealthResult]]
+"""One try of a check, in one format; gives UNKNOWN with its reason rather than an error."""
+
+FORMATS: dict[str, Attempt] = {"nagios": nagios.attempt}
+"""How each format is tried. A further one is a module beside this one and a line here."""
+
+_BY_KEY = {"command": "nagios", "goss_rules": "goss"}
+
+
+def normalise(check: HealthCheck) -> HealthCheck:
+    """
+    A check with its format and name filled in, as events show it.
+
+    Raises:
+        PropertyError: It says neither or both of `command` and `goss_rules`, or something in it cannot be right.
+    """
+    command = check.command.strip()
+    given = [key for key, value in (("command", command), ("goss_rules", check.goss_rules)) if value]
+    if len(given) != 1:
+        what = (
+            "both `command` and `goss_rules`: take one"
+            if given
+            else "neither `command` nor `goss_rules`: add one"
+        )
+        raise PropertyError(f"a health check has {what}")
+    wanted = _BY_KEY[given[0]]
+    if check.format not in ("", wanted):
+        hint = did_you_mean(check.format, _BY_KEY.values()) if check.format not in _BY_KEY.values() else ""
+        raise PropertyError(
+            f"the format `{check.format}` does not go with `{given[0]}`{hint}; leave it out or write {wanted}"
+        )
+    if check.tries < 0:
+        raise PropertyError(f"`tries` of a health check is {check.tries}: write 1 or more")
+    for field in ("timeout", "try_sleep"):
+        _check_duration(field, getattr(check, field))
+    name = check.name or _base_name(command)
+    return msgspec.structs.replace(check, command=command, format=wanted, name=name)
+
+
+async def run_check(check: HealthCheck, runner: Runner, clock: Clock) -> HealthResult:
+    """
+    Try a normalised check until it is OK or its tries are used up; the last try's result counts.
+
+    There is no pause between tries unless `try_sleep` says so, as in the reference.
+    """
+    attempt = FORMATS.get(check.format)
+    if attempt is None:
+        why = f"this program cannot run checks of the format {check.format}"
+        return HealthResult(status=HealthStatus.UNKNOWN, output=why, name=check.name)
+    tries = max(1, check.tries)
+    pause_s = parse_duration(check.try_sleep) if check.try_sleep else 0.0
+    result = HealthResult(status=HealthStatus.UNKNOWN)
+    for number in range(1, tries + 1):
+        result = await attempt(check, runner)
+        result = msgspec.structs.replace(result, tries=number, name=check.name)
+        if result.status == HealthStatus.OK or number == tries:
+            break
+        if pause_s > 0:
+            await clock.sleep(pause_s)
+    return result
+
+
+def _base_name(command: str) -> str:
+    # Go's filepath.Base of the whole command line, which is what the reference calls a check without a name
+    return command.rstrip("/").rpartition("/")[2]
+
+
+def _check_duration(field: str, text: str) -> None:
+    if not text:
+        return
+    try:
+        seconds = parse_duration(text)
+    except DocumentError as err:
+        raise PropertyError(f"`{field}` of a health check: {err.message}") from err
+    if seconds < 0:
+        raise PropertyError(f"`{field}` of a health check is {text}: it cannot be negative")

@@ -1,0 +1,103 @@
+"""
+Which resource types there are: every folder beside this file with a `TYPE`, and what others bring by entry point.
+
+A type is imported when somebody asks for it by name, so a manifest of files costs no package code, and the entry points of the
+whole environment are read only for a name that is not ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.codec import did_you_mean
+from ccm_agent.model.errors import ManifestError
+from ccm_agent.resources.contract import PROVIDERS_GROUP, TYPES_GROUP, AnyType, ProviderSpec, ResourceType
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Catalog:
+    """
+    Types by name, each imported at most once.
+
+    Args:
+        package: The package whose sub-packages are looked at; tests point it at a folder of their own.
+    """
+
+    def __init__(self, package: str = "ccm_agent.resources") -> None:
+        self._package = package
+        self._found: dict[str, AnyType] = {}
+
+    def find(self, name: str) -> AnyType:
+        """
+        The type of this name.
+
+        Raises:
+            ManifestError: There is none; the sentence names the nearest.
+        """
+        found = self._found.get(name)
+        if found is None:
+            found = self._own(name) or self._foreign(name)
+            if found is None:
+                known = self.names()
+                raise ManifestError(
+                    f"there is no resource type `{name}`{did_you_mean(name, known)}; there are {', '.join(known)}"
+                )
+            self._found[name] = found
+        return found
+
+    def names(self) -> list[str]:
+        """All names, sorted; nothing is imported for it."""
+        import pkgutil
+
+        paths = importlib.import_module(self._package).__path__
+        own = {module.name for module in pkgutil.iter_modules(paths) if module.ispkg}
+        return sorted(own | {point.name for point in _entry_points(TYPES_GROUP)})
+
+    def all(self) -> list[AnyType]:
+        """Every type, sorted by name."""
+        return [self.find(name) for name in self.names()]
+
+    def foreign_providers(self, type_name: str) -> list[ProviderSpec]:
+        """Providers that others bring for a type: entry points named `<type>.<provider>`."""
+        return [
+            spec
+            for point in _entry_points(PROVIDERS_GROUP)
+            if point.name.partition(".")[0] == type_name
+            if isinstance(spec := point.load(), ProviderSpec)
+        ]
+
+    def _own(self, name: str) -> AnyType | None:
+        if not _NAME.fullmatch(name):
+            return None
+        module_name = f"{self._package}.{name}"
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as err:
+            if err.name != module_name:
+                raise
+            return None
+        found = getattr(module, "TYPE", None)
+        return found if isinstance(found, ResourceType) else None
+
+    def _foreign(self, name: str) -> AnyType | None:
+        for point in _entry_points(TYPES_GROUP):
+            if point.name == name:
+                found = point.load()
+                if isinstance(found, ResourceType) and found.name == name:
+                    return found
+                raise ManifestError(
+                    f"the entry point `{name}` of {TYPES_GROUP} is not a resource type of that name"
+                )
+        return None
+
+
+def _entry_points(group: str) -> tuple[EntryPoint, ...]:
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=group))

@@ -1,0 +1,97 @@
+"""Which provider manages a type on this host."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ccm_agent.model.errors import NoProviderError
+from ccm_agent.resources.catalog import Catalog
+from ccm_agent.resources.contract import AnyType, Probe, ProviderSpec
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where a provider's programs may stand, besides our own PATH."""
+
+
+class HostProbe:
+    """Asks the host; each answer is kept, for a program does not come and go within a run."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, bool] = {}
+
+    def has_program(self, name: str) -> bool:
+        """Whether an executable of this name is in our PATH or one of the system's directories."""
+        if name not in self._programs:
+            self._programs[name] = bool(shutil.which(name) or shutil.which(name, path=SEARCH_PATH))
+        return self._programs[name]
+
+    def exists(self, path: str) -> bool:
+        """Whether something stands at an absolute path."""
+        return Path(path).exists()
+
+
+class Registry:
+    """
+    Picks providers, and remembers what it picked: an object of one run, or of a command.
+
+    Args:
+        catalog: The types, and the providers that others bring for them.
+        probe: What is asked about the host; None asks the host itself.
+    """
+
+    def __init__(self, catalog: Catalog, probe: Probe | None = None) -> None:
+        self.catalog = catalog
+        self._probe = probe
+        self._picked: dict[tuple[str, str], ProviderSpec] = {}
+
+    async def pick(self, kind: AnyType, wanted: str, facts: Mapping[str, Any]) -> ProviderSpec:
+        """
+        The provider that a manifest names, else the usable one with the lowest rank.
+
+        Args:
+            kind: The resource type.
+            wanted: A provider's name, or "" for any.
+            facts: Facts of the host; only read by a provider that depends on them.
+
+        Raises:
+            NoProviderError: No such provider, or none that can work here.
+        """
+        key = (kind.name, wanted)
+        found = self._picked.get(key)
+        if found is None:
+            found = await asyncio.to_thread(self._search, kind, wanted, facts)
+            self._picked[key] = found
+        return found
+
+    def _search(self, kind: AnyType, wanted: str, facts: Mapping[str, Any]) -> ProviderSpec:
+        probe = self._probe or HostProbe()
+        own = kind.providers
+        found = _usable(own, wanted, facts, probe)
+        if found is None:
+            foreign = self.catalog.foreign_providers(kind.name)
+            found = _usable(foreign, wanted, facts, probe)
+            if found is None:
+                raise NoProviderError(_why_none(kind, (*own, *foreign), wanted))
+        return found
+
+
+def _usable(
+    specs: tuple[ProviderSpec, ...] | list[ProviderSpec], wanted: str, facts: Mapping[str, Any], probe: Probe
+) -> ProviderSpec | None:
+    """The usable one with the lowest rank; of those of one rank the one that stands first."""
+    named = [spec for spec in specs if not wanted or spec.name == wanted]
+    return next(
+        (spec for spec in sorted(named, key=lambda spec: spec.rank) if spec.is_usable(facts, probe)), None
+    )
+
+
+def _why_none(kind: AnyType, specs: tuple[ProviderSpec, ...], wanted: str) -> str:
+    names = ", ".join(spec.name for spec in specs) or "none"
+    if wanted and wanted not in [spec.name for spec in specs]:
+        return f"the type `{kind.name}` has no provider `{wanted}`: it has {names}"
+    if wanted:
+        return f"the provider `{wanted}` of `{kind.name}` cannot work on this host: what it drives is not installed"
+    return f"no provider of `{kind.name}` can work on this host: none of {names} finds the programs that it drives"

@@ -1,0 +1,145 @@
+"""
+A session in a directory, so that one `ccm ensure` after another belongs together: Choria CCM's layout.
+
+Each event is a file `<event id>.event` of JSON, and ids sort by time. What is not an event that can be read is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ids import follow, is_id
+from ccm_agent.model.outcome import SESSION_START, TRANSACTION_EVENT, SessionStart, TransactionEvent
+from ccm_agent.sessions.memory import MemorySession
+
+SUFFIX = ".event"
+_FILE_LIMIT_BYTES = 16 << 20
+
+
+class DirectorySession(MemorySession):
+    """
+    A session whose events are in a directory: those that are there count, new ones are added.
+
+    Make one with `open_session`, which reads it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.directory = directory
+
+    async def start(self, event: SessionStart) -> None:
+        """Nothing is written: a session begins where its directory was made."""
+        self.started = self.started or event.timestamp
+
+    async def record(self, event: TransactionEvent) -> None:
+        """
+        Write an event, whole or not at all, for its owner's eyes.
+
+        Raises:
+            FileError: It cannot be written.
+        """
+        data = msgspec.json.format(msgspec.json.encode(event), indent=2)
+        await asyncio.to_thread(_write, self.directory / f"{event.event_id}{SUFFIX}", data)
+        self.remember(event)
+
+
+async def open_session(directory: str) -> DirectorySession:
+    """
+    The session in a directory, its events read.
+
+    Raises:
+        FileError: There is no such directory, or it cannot be read.
+    """
+    return await asyncio.to_thread(_open, Path(directory))
+
+
+def new_session_directory(directory: str = "") -> str:
+    """
+    Make the directory of a new session, which only its owner may read.
+
+    Args:
+        directory: Where; "" takes a fresh one among the temporary files.
+
+    Raises:
+        FileError: It exists already, or cannot be made.
+    """
+    try:
+        if not directory:
+            return tempfile.mkdtemp(prefix="ccm-session-")
+        path = Path(directory)
+        path.mkdir(mode=0o700, parents=True)
+        return str(path)
+    except FileExistsError as err:
+        raise FileError(f"{directory} exists already: name a directory that is still to be made") from err
+    except OSError as err:
+        raise FileError(f"cannot make the session directory {directory}: {err.strerror}") from err
+
+
+def _open(directory: Path) -> DirectorySession:
+    session = DirectorySession(directory.absolute())
+    for event in _read_all(session.directory):
+        if isinstance(event, SessionStart):
+            session.started = event.timestamp
+        else:
+            session.remember(event, foreign=True)
+    return session
+
+
+def _read_all(directory: Path) -> list[SessionStart | TransactionEvent]:
+    try:
+        names = sorted(entry.name for entry in os.scandir(directory) if entry.name.endswith(SUFFIX))
+    except FileNotFoundError as err:
+        raise FileError(
+            f"the session store {directory} does not exist: make one with `ccm session new`"
+        ) from err
+    except OSError as err:
+        raise FileError(f"the session store {directory} cannot be read: {err.strerror}") from err
+    events = [event for name in names if (event := _read(directory / name)) is not None]
+    ids = [event.event_id for event in events if is_id(event.event_id)]
+    if ids:
+        follow(max(ids))
+    return sorted(events, key=lambda event: (event.timestamp, event.event_id))
+
+
+def _read(path: Path) -> SessionStart | TransactionEvent | None:
+    """The event in a file; None when it holds none."""
+    try:
+        if not path.is_file() or path.stat().st_size > _FILE_LIMIT_BYTES:
+            return None
+        value: Any = msgspec.json.decode(path.read_bytes())
+        protocol = value.get("protocol") if isinstance(value, dict) else None
+        if protocol == SESSION_START:
+            return msgspec.convert(value, SessionStart)
+        if protocol == TRANSACTION_EVENT:
+            return msgspec.convert(_mended(value), TransactionEvent)
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return None
+    return None
+
+
+def _mended(value: dict[str, Any]) -> dict[str, Any]:
+    """An event as Choria CCM may write it: `null` for an empty list, and for a check that could not run."""
+    checks = [check for check in value.get("health_check") or [] if check is not None]
+    return {**value, "health_check": checks} | {
+        key: value.get(key) or [] for key in ("error", "unmet_requirements")
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    # a name that no reader looks at, until the file is whole
+    staged = path.with_suffix(".tmp")
+    try:
+        handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        staged.rename(path)
+    except OSError as err:
+        staged.unlink(missing_ok=True)
+        raise FileError(f"the session event {path} cannot be written: {err.strerror}") from err

@@ -1,0 +1,84 @@
+"""A session in memory: what each resource came to, as long as the run lasts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ccm_agent.model.outcome import (
+    SESSION_SUMMARY,
+    Counts,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+    count,
+)
+
+
+class MemorySession:
+    """
+    Remembers the last event of every resource, under its name and its alias, and counts all of them.
+
+    Looking one up takes the same time whatever the number of resources.
+    """
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.started: datetime | None = None
+        self.ended: datetime | None = None
+        self._duration_ns = 0
+        self._last: dict[tuple[str, str], TransactionEvent] = {}
+        self._unique: set[tuple[str, str]] = set()
+        self._foreign: set[str] = set()
+
+    async def start(self, event: SessionStart) -> None:
+        """A session begins."""
+        self.started = event.timestamp
+
+    async def record(self, event: TransactionEvent) -> None:
+        """Keep an event."""
+        self.remember(event)
+
+    def remember(self, event: TransactionEvent, *, foreign: bool = False) -> None:
+        """
+        Count an event, and find it from now on.
+
+        Args:
+            event: The event.
+            foreign: Another process made it, in the same session.
+        """
+        count(self.counts, event)
+        key = (event.type, event.name)
+        self._unique.add(key)
+        self._last[key] = event
+        if event.alias:
+            self._last[event.type, event.alias] = event
+        if foreign:
+            self._foreign.add(event.event_id)
+        self._duration_ns += event.duration
+        if self.ended is None or event.timestamp > self.ended:
+            self.ended = event.timestamp
+
+    def last(self, type_name: str, name: str) -> TransactionEvent | None:
+        """The newest event of the resource of this name or alias; None when there was none yet."""
+        return self._last.get((type_name, name))
+
+    def is_foreign(self, event: TransactionEvent) -> bool:
+        """Another process made this event."""
+        return event.event_id in self._foreign
+
+    def summary(self, event_id: str, at: datetime) -> SessionSummary:
+        """The numbers so far, without what only a run knows: state, reason, manifest."""
+        numbers = {field: getattr(self.counts, field) for field in Counts.__struct_fields__}
+        numbers["unique_resources"] = len(self._unique)
+        total_ns = self._duration_ns
+        if self.started is not None and self.ended is not None:
+            total_ns = max(0, int((self.ended - self.started).total_seconds() * 1e9))
+        return SessionSummary(
+            protocol=SESSION_SUMMARY,
+            event_id=event_id,
+            timestamp=at,
+            start_time=self.started,
+            end_time=self.ended,
+            total_duration=total_ns,
+            **numbers,
+        )
