@@ -8,6 +8,7 @@ errors of `model/errors.py`, and never keeps a lock or a handle open between two
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -253,6 +254,19 @@ class Download(Protocol):
         Args:
             path: A new file, which only its owner may read; something there already is an error.
             on_progress: Called on the loop with the bytes so far and of the whole, 0 while that is unknown.
+        """
+        ...
+
+
+class Locks(Protocol):
+    """Locks that processes of this host share, by name: "package", "service"."""
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[None]:
+        """
+        Hold a lock for the length of an `async with`, waiting for whoever has it.
+
+        Raises:
+            LockError: It was not free within the adapter's limit; the sentence names the holder.
         """
         ...
 

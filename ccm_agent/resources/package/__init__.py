@@ -1,0 +1,57 @@
+"""The package type: software of the system's package manager."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.package.model import PackageProperties, PackageState
+from ccm_agent.resources.package.resource import check, decide, has_changed
+
+
+def _make_apt(context: ResourceContext) -> Any:
+    from ccm_agent.resources.package.providers.apt import Apt
+
+    return Apt(context.runner, context.port("locks"))
+
+
+def _make_dnf(context: ResourceContext) -> Any:
+    from ccm_agent.resources.package.providers.dnf import Dnf
+
+    return Dnf(context.runner, context.port("locks"))
+
+
+def _family(facts: Mapping[str, Any]) -> str:
+    host = facts.get("host")
+    info = host.get("info") if isinstance(host, Mapping) else None
+    return str(info.get("platformFamily") or "") if isinstance(info, Mapping) else ""
+
+
+def _has_apt(facts: Mapping[str, Any], probe: Probe) -> bool:
+    """apt works here: it is installed, and where dnf is too the platform is not of the other kind."""
+    if not probe.has_program("apt-get"):
+        return False
+    return not probe.has_program("dnf") or _family(facts) not in ("rhel", "fedora", "suse")
+
+
+def _has_dnf(facts: Mapping[str, Any], probe: Probe) -> bool:
+    """dnf works here, by the same rule."""
+    if not probe.has_program("dnf"):
+        return False
+    return not probe.has_program("apt-get") or _family(facts) != "debian"
+
+
+TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
+    name="package",
+    summary="Software packages of the system's package manager.",
+    properties=PackageProperties,
+    state=PackageState,
+    decide=decide,
+    check=check,
+    has_changed=has_changed,
+    providers=(
+        ProviderSpec(name="apt", make=_make_apt, rank=10, is_usable=_has_apt),
+        ProviderSpec(name="dnf", make=_make_dnf, rank=20, is_usable=_has_dnf),
+    ),
+)

@@ -1,0 +1,47 @@
+"""What a package resource may say, and what is found of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+LATEST = "latest"
+
+
+class PackageProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A package of the system's package manager. `ensure` is `present`, `absent`, `latest` or a version."""
+
+    name: Annotated[
+        str, Meta(description="The package's name as the package manager knows it; `name:arch` with apt.")
+    ]
+    ensure: Annotated[
+        str, Meta(description="`present`, `absent`, `latest`, or the version that is wanted.")
+    ] = ""
+
+
+class PackageMetadata(Struct, kw_only=True, omit_defaults=True):
+    """
+    What the package manager says.
+
+    Attributes:
+        name: The package's name there.
+        version: Full version: with apt all of it, with dnf version and release; "absent" when it is not installed.
+        arch: Architecture, such as "amd64" or "noarch".
+        provider: The provider that looked.
+        extended: With apt `status` (dpkg's word), with dnf `epoch` and `release`.
+    """
+
+    name: str
+    version: str
+    arch: str = ""
+    provider: str = ""
+    extended: dict[str, Any] = {}
+
+
+class PackageState(CommonState, kw_only=True):
+    """A package as found; `ensure` is its version (with dnf without release and epoch) or "absent"."""
+
+    metadata: PackageMetadata

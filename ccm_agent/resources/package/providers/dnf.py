@@ -1,0 +1,121 @@
+"""
+Packages with dnf and rpm.
+
+Source: dnf(8), dnf.conf(5), rpm(8); dnf 4.14, rpm 4.18. dnf5 understands the same words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ccm_agent.model.errors import LockError
+from ccm_agent.model.ports import Completed, Locks, Runner
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.package.model import LATEST, PackageMetadata, PackageProperties, PackageState
+from ccm_agent.resources.package.providers.tool import LOCK_WAIT_S, Tool, refuse, text
+
+PROVIDER = "dnf"
+PROTOCOL = "io.choria.ccm.v1.resource.package.state"
+FORMAT = "%{NAME} %|EPOCH?{%{EPOCH}}:{0}| %{VERSION} %{RELEASE} %{ARCH}\\n"
+OPTIONS = ("-y", "--setopt=exit_on_lock=True")
+LOCK_CODE = 200
+"""What dnf ends with when it could not get its lock and was told not to wait."""
+LOCK_WORDS = ("already locked by", "Waiting for process with pid", "can't create transaction lock")
+LOCK_RETRY_S = 2.0
+
+
+class Dnf:
+    """Packages of a Fedora-like system; see PackageProvider."""
+
+    def __init__(self, runner: Runner, locks: Locks) -> None:
+        self._tool = Tool(runner, locks, {})
+
+    async def status(self, wanted: PackageProperties) -> PackageState:
+        done = await self._tool.ask("rpm", "-q", "--queryformat", FORMAT, "--", wanted.name)
+        return state(wanted.name, parse_query(done.stdout.decode(errors="replace")).get(wanted.name))
+
+    async def look_ahead(self, wanted: Sequence[PackageProperties]) -> Sequence[PackageState | None]:
+        names = sorted({properties.name for properties in wanted})
+        done = await self._tool.ask("rpm", "-q", "--queryformat", FORMAT, "--", *names)
+        rows = parse_query(done.stdout.decode(errors="replace"))
+        # a name with an architecture or a version in it is answered under the plain one: left to `status`
+        return [state(p.name, rows.get(p.name)) for p in wanted]
+
+    async def install(self, name: str, version: str) -> None:
+        package = name if version in (PRESENT, LATEST) else f"{name}-{version}"
+        await self._change(f"could not install {package}", "install", package)
+
+    async def upgrade(self, name: str, version: str) -> None:
+        if version == LATEST:
+            # `dnf install` leaves an installed package at its version
+            await self._change(f"could not upgrade {name}", "upgrade", name)
+        else:
+            await self.install(name, version)
+
+    async def downgrade(self, name: str, version: str) -> None:
+        package = f"{name}-{version}"
+        done = await self._run("downgrade", package)
+        if done.code:
+            # a version without its epoch may stand for one of a higher epoch: then dnf has to go up to reach it
+            await self._change(f"could not downgrade to {package}", "install", package)
+
+    async def uninstall(self, name: str) -> None:
+        await self._change(f"could not remove {name}", "remove", name)
+
+    async def _change(self, what: str, verb: str, package: str) -> None:
+        refuse(await self._run(verb, package), what, LOCK_WORDS)
+
+    async def _run(self, verb: str, package: str) -> Completed:
+        """Run dnf, again while somebody else holds its lock; by itself it would wait for ever."""
+        waited_s = 0.0
+        while True:
+            done = await self._tool.change("dnf", verb, *OPTIONS, "--", package)
+            if done.code != LOCK_CODE or waited_s >= LOCK_WAIT_S:
+                break
+            await asyncio.sleep(LOCK_RETRY_S)
+            waited_s += LOCK_RETRY_S
+        if done.code == LOCK_CODE:
+            lines = text(done).splitlines()
+            holder = next(
+                (line for line in lines if any(word in line for word in LOCK_WORDS)), "".join(lines[-1:])
+            )
+            raise LockError(
+                f"dnf {verb} {package}: the package database is in use, waited {LOCK_WAIT_S} s: {holder.strip()}; "
+                "try again when that is done"
+            )
+        return done
+
+
+Row = tuple[str, str, str, str, str]
+"""Name, epoch, version, release, architecture."""
+
+
+def parse_query(output: str) -> dict[str, Row]:
+    """
+    Rows of `rpm -q` by name; of several installed versions the last, the newest.
+
+    Other lines say what is not installed.
+    """
+    rows: dict[str, Row] = {}
+    for line in output.splitlines():
+        fields = line.split(" ")
+        if len(fields) == 5:
+            rows[fields[0]] = (fields[0], fields[1], fields[2], fields[3], fields[4])
+    return rows
+
+
+def state(name: str, row: Row | None) -> PackageState:
+    """The state that a row says: `ensure` is the bare version, as CCM has it."""
+    if row is None:
+        metadata = PackageMetadata(name=name, version=ABSENT, provider=PROVIDER)
+        return PackageState(protocol=PROTOCOL, type="package", name=name, ensure=ABSENT, metadata=metadata)
+    _, epoch, version, release, arch = row
+    metadata = PackageMetadata(
+        name=row[0],
+        version=f"{version}-{release}",
+        arch=arch,
+        provider=PROVIDER,
+        extended={"epoch": epoch, "release": release},
+    )
+    return PackageState(protocol=PROTOCOL, type="package", name=name, ensure=version, metadata=metadata)

@@ -1,0 +1,126 @@
+"""Decides what a package needs: pure, no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ccm_agent.model.errors import PropertyError
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.model.versions import compare_debian, compare_rpm
+from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.package.model import LATEST, PackageProperties, PackageState
+from ccm_agent.resources.package.provider import PackageProvider
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~-]*")
+DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
+
+
+def check(wanted: PackageProperties) -> None:
+    """Refuse names and versions that a package manager could take for something else."""
+    name, ensure = wanted.name, wanted.ensure
+    if DANGEROUS.search(name):
+        raise PropertyError(f"package name contains dangerous characters: {name!r}")
+    if not NAME.fullmatch(name):
+        raise PropertyError(
+            f"package name contains invalid characters: {name!r} (allowed: alphanumeric, ._+:~-, a letter or digit first)"
+        )
+    if DANGEROUS.search(ensure):
+        raise PropertyError(f"package version/ensure contains dangerous characters: {ensure!r}")
+    if ensure.startswith("-"):
+        raise PropertyError(
+            f"package version {ensure!r} begins with a hyphen, which a package manager reads as an option"
+        )
+
+
+def _debian(found: PackageState, version: str) -> int:
+    return compare_debian(found.metadata.version, version)
+
+
+def _rpm(found: PackageState, version: str) -> int:
+    """
+    Compare by the parts that the wanted version names: without an epoch or a release any will do.
+
+    dnf matches `name-version` in the same way, so what it is asked for and what is verified are one thing.
+    """
+    epoch, mark, rest = version.rpartition(":")
+    installed, _, release = found.metadata.version.rpartition("-")
+    if not installed:
+        installed, release = release, ""
+    if mark and (order := _number(str(found.metadata.extended.get("epoch", "0"))) - _number(epoch)):
+        return 1 if order > 0 else -1
+    wanted_version, dash, wanted_release = rest.partition("-")
+    if order := compare_rpm(installed, wanted_version):
+        return order
+    return compare_rpm(release, wanted_release) if dash else 0
+
+
+def _number(epoch: str) -> int:
+    return int(epoch) if epoch.isdecimal() else 0
+
+
+COMPARE: dict[str, Callable[[PackageState, str], int]] = {"apt": _debian, "dnf": _rpm}
+"""How versions compare, by provider; those of others compare as rpm does."""
+
+
+def compare(found: PackageState, version: str) -> int:
+    """-1, 0 or 1: the installed version is older than, matches or is newer than a wanted one."""
+    return COMPARE.get(found.metadata.provider, _rpm)(found, version)
+
+
+def decide(wanted: PackageProperties, found: PackageState, situation: Situation) -> Decision:
+    """The decision table of the package type; see docs/resources/package.md."""
+    name, ensure = wanted.name, wanted.ensure
+    is_absent = found.ensure == ABSENT
+    if ensure == LATEST:
+        return _latest(name, is_absent, situation)
+    if ensure == ABSENT:
+        if is_absent:
+            return Decision()
+        return _one(
+            "Would have uninstalled",
+            lambda p: p.uninstall(name),
+            f"{found.metadata.version} is installed, wanted absent",
+        )
+    if is_absent:
+        return _one(
+            f"Would have installed version {ensure}",
+            lambda p: p.install(name, ensure),
+            f"it is absent, wanted {ensure}",
+        )
+    if ensure == PRESENT:
+        return Decision()
+    order = compare(found, ensure)
+    if order == 0:
+        return Decision()
+    reason = f"version {found.metadata.version} is installed, wanted {ensure}"
+    if order < 0:
+        return _one(f"Would have upgraded to {ensure}", lambda p: p.upgrade(name, ensure), reason)
+    return _one(f"Would have downgraded to {ensure}", lambda p: p.downgrade(name, ensure), reason)
+
+
+def _latest(name: str, is_absent: bool, situation: Situation) -> Decision:
+    """
+    The package manager alone knows what is latest, so it is always asked.
+
+    Afterwards all that can be verified is that the package is there; that it was asked makes the state not stable, as CCM has it.
+    """
+    if is_absent:
+        return _one(
+            "Would have installed latest", lambda p: p.install(name, LATEST), "it is absent, wanted latest"
+        )
+    if situation.verifying:
+        return Decision(stable=False)
+    return _one("Would have upgraded to latest", lambda p: p.upgrade(name, LATEST), "")
+
+
+def _one(noop: str, action: Callable[[PackageProvider], object], reason: str) -> Decision:
+    return Decision(steps=(Step(noop=noop, action=action),), reason=reason)  # type: ignore[arg-type]  # a verb returns an awaitable
+
+
+def has_changed(before: PackageState, after: PackageState) -> bool:
+    """Another version, release or epoch is installed than before; asking for the latest alone is no change."""
+    return (before.metadata.version, before.metadata.extended.get("epoch")) != (
+        after.metadata.version,
+        after.metadata.extended.get("epoch"),
+    )

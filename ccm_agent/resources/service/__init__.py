@@ -1,0 +1,33 @@
+"""The service type: units of the init system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
+from ccm_agent.resources.service.resource import check, decide
+
+
+def _make_systemd(context: ResourceContext) -> Any:
+    from ccm_agent.resources.service.providers.systemd import Systemd
+
+    return Systemd(context.runner, context.port("locks"))
+
+
+def _has_systemctl(facts: Mapping[str, Any], probe: Probe) -> bool:
+    return probe.has_program("systemctl")
+
+
+TYPE: ResourceType[ServiceProperties, ServiceState] = ResourceType(
+    name="service",
+    summary="Services of the init system: whether they run, and whether they start at boot.",
+    properties=ServiceProperties,
+    state=ServiceState,
+    decide=decide,
+    check=check,
+    ensure=(RUNNING, STOPPED),
+    default_ensure=RUNNING,
+    providers=(ProviderSpec(name="systemd", make=_make_systemd, rank=10, is_usable=_has_systemctl),),
+)

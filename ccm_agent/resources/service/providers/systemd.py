@@ -1,0 +1,169 @@
+"""
+Services with systemd.
+
+Source: systemctl(1), org.freedesktop.systemd1(5); systemd 252 (Debian 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.ports import Command, Completed, Locks, Runner
+from ccm_agent.resources.service.model import (
+    RUNNING,
+    STOPPED,
+    ServiceMetadata,
+    ServiceProperties,
+    ServiceState,
+)
+
+PROVIDER = "systemd"
+PROTOCOL = "io.choria.ccm.v1.resource.service.state"
+ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "transient"})
+DISABLED = frozenset({"linked", "linked-runtime", "masked", "masked-runtime", "disabled"})
+ACTIVE = "active"
+INACTIVE = frozenset({"inactive", "failed", "activating"})
+WAITING = "auto-restart"
+"""Sub-state of a unit that failed and that systemd starts again by itself."""
+
+PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
+PLAIN = frozenset({"enabled", "disabled", "static", "indirect", "masked", "enabled-runtime"})
+"""Words of `UnitFileState` that `is-enabled` answers with as well; for the others it is asked."""
+
+LOOK_LIMIT_S = 60
+CHANGE_LIMIT_S = 15 * 60
+"""Units have limits of their own (90 s to start and to stop, by default); those that have none end here."""
+SAID_BYTES = 1000
+
+
+class Systemd:
+    """Services of a system that systemd runs; see ServiceProvider."""
+
+    def __init__(self, runner: Runner, locks: Locks) -> None:
+        self._runner = runner
+        self._locks = locks
+        self._said: dict[str, str] = {}
+
+    async def status(self, wanted: ServiceProperties) -> ServiceState:
+        name = wanted.name
+        shown = await self._show([name])
+        if any(needs_reload(unit) for unit in shown):
+            await self._reload()
+        is_active = await self._is_active(name)
+        return self._state(name, is_active, await self._is_enabled(name))
+
+    async def look_ahead(self, wanted: Sequence[ServiceProperties]) -> Sequence[ServiceState | None]:
+        names = [properties.name for properties in wanted]
+        shown = await self._show(names)
+        if any(needs_reload(unit) for unit in shown):
+            await self._reload()
+            shown = await self._show(names)
+        if len(shown) != len(names):
+            return [None] * len(names)
+        return [self._from_show(name, unit) for name, unit in zip(names, shown, strict=True)]
+
+    async def start(self, name: str) -> None:
+        await self._change("start", name)
+
+    async def stop(self, name: str) -> None:
+        await self._change("stop", name)
+
+    async def restart(self, name: str) -> None:
+        await self._change("restart", name)
+
+    async def enable(self, name: str) -> None:
+        await self._change("enable", name)
+
+    async def disable(self, name: str) -> None:
+        await self._change("disable", name)
+
+    async def _show(self, names: Sequence[str]) -> list[dict[str, str]]:
+        done = await self._run("show", "--system", f"--property={PROPERTIES}", "--", *names)
+        return parse_show(done.stdout.decode(errors="replace"))
+
+    async def _reload(self) -> None:
+        async with self._locks.hold("service"):
+            await self._run("daemon-reload")
+
+    async def _change(self, verb: str, name: str) -> None:
+        async with self._locks.hold("service"):
+            done = await self._run(verb, "--system", "--", name, limit_s=CHANGE_LIMIT_S)
+        if done.timed_out:
+            raise CommandError(
+                f"`systemctl {verb} {name}` ran for {CHANGE_LIMIT_S} s and was ended; "
+                f"`systemctl status {name}` says what it waits for"
+            )
+        self._said[name] = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:] if done.code else ""
+
+    async def _is_active(self, name: str) -> bool:
+        done = await self._run("is-active", "--system", "--", name)
+        word = done.stdout.decode(errors="replace").strip()
+        if word == "activating":
+            # a unit that waits for its restart would be started by systemd anyway: nothing has stopped it
+            shown = await self._show([name])
+            return bool(shown) and shown[0].get("SubState") == WAITING
+        if word == ACTIVE:
+            return True
+        if word in INACTIVE:
+            return False
+        raise CommandError(f"cannot tell whether {name} runs: {complaint(done, 'is-active', word)}")
+
+    async def _is_enabled(self, name: str) -> bool:
+        done = await self._run("is-enabled", "--system", "--", name)
+        word = done.stdout.decode(errors="replace").strip()
+        if word in ENABLED:
+            return True
+        if word in DISABLED:
+            return False
+        said = done.stderr.decode(errors="replace").strip()
+        if word == "not-found" or (not word and "No such file" in said):
+            raise CommandError(f"service {name} not found: systemd knows no unit of that name")
+        raise CommandError(
+            f"cannot tell whether {name} starts at boot: {complaint(done, 'is-enabled', word)}"
+        )
+
+    def _from_show(self, name: str, unit: dict[str, str]) -> ServiceState | None:
+        """The state, where `systemctl show` says the same as the words that are asked for otherwise."""
+        own = unit.get("Id") in (name, f"{name}.service")
+        active, file_state = unit.get("ActiveState", ""), unit.get("UnitFileState", "")
+        if not own or unit.get("LoadState") not in ("loaded", "masked") or file_state not in PLAIN:
+            return None
+        if active == ACTIVE:
+            is_active = True
+        elif active in INACTIVE:
+            is_active = unit.get("SubState") == WAITING
+        else:
+            return None
+        return self._state(name, is_active, file_state in ENABLED)
+
+    def _state(self, name: str, running: bool, enabled: bool) -> ServiceState:
+        return ServiceState(
+            protocol=PROTOCOL,
+            type="service",
+            name=name,
+            ensure=RUNNING if running else STOPPED,
+            metadata=ServiceMetadata(
+                name=name, provider=PROVIDER, enabled=enabled, running=running, said=self._said.get(name, "")
+            ),
+        )
+
+    async def _run(self, *argv: str, limit_s: float = LOOK_LIMIT_S) -> Completed:
+        return await self._runner.run(Command(argv=("systemctl", *argv), time_limit_s=limit_s))
+
+
+def parse_show(output: str) -> list[dict[str, str]]:
+    """What `systemctl show` says of each unit, in the order asked; units are parted by an empty line."""
+    blocks = output.strip("\n").split("\n\n") if output.strip() else []
+    return [dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line) for block in blocks]
+
+
+def needs_reload(unit: dict[str, str]) -> bool:
+    """systemd says that the unit's files are newer than what it knows of them."""
+    return unit.get("NeedDaemonReload") == "yes"
+
+
+def complaint(done: Completed, question: str, word: str) -> str:
+    """Why an answer of systemctl cannot be used."""
+    said = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:]
+    return f"invalid systemctl {question} output: {word!r}{'; ' + said if said else ''}"

@@ -1,0 +1,51 @@
+"""Decides what a service needs: pure, no I/O."""
+
+from __future__ import annotations
+
+import re
+
+from ccm_agent.model.errors import PropertyError
+from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
+
+NAME = re.compile(r"[A-Za-z0-9._+:~][A-Za-z0-9._+:~-]*")
+DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
+
+
+def check(wanted: ServiceProperties) -> None:
+    """Refuse names that are no unit's, or that systemctl could take for something else."""
+    if DANGEROUS.search(wanted.name):
+        raise PropertyError(f"service name contains dangerous characters: {wanted.name!r}")
+    if not NAME.fullmatch(wanted.name):
+        raise PropertyError(
+            f"service name contains invalid characters: {wanted.name!r} (allowed: alphanumeric, ._+:~-, no hyphen first)"
+        )
+
+
+def decide(wanted: ServiceProperties, found: ServiceState, situation: Situation) -> Decision:
+    """The decision tables of the service type; see docs/resources/service.md."""
+    steps: list[Step] = []
+    reasons: list[str] = []
+    name = wanted.name
+    is_running = found.ensure == RUNNING
+    # a service that is to be stopped is not restarted, and one that does not run is started once, which is enough
+    refreshed = (
+        bool(situation.triggered_by) and wanted.ensure == RUNNING and is_running and not situation.verifying
+    )
+    if refreshed:
+        steps.append(Step(noop="Would have restarted via subscribe", action=lambda p: p.restart(name)))
+    elif wanted.ensure == RUNNING and not is_running:
+        steps.append(Step(noop="Would have started", action=lambda p: p.start(name)))
+        reasons.append("service is stopped, expected running")
+    elif wanted.ensure == STOPPED and is_running:
+        steps.append(Step(noop="Would have stopped", action=lambda p: p.stop(name)))
+        reasons.append("service is running, expected stopped")
+    if wanted.enable is True and not found.metadata.enabled:
+        steps.append(Step(noop="Would have enabled", action=lambda p: p.enable(name)))
+        reasons.append("service is disabled, expected enabled")
+    elif wanted.enable is False and found.metadata.enabled:
+        steps.append(Step(noop="Would have disabled", action=lambda p: p.disable(name)))
+        reasons.append("service is enabled, expected disabled")
+    if reasons and found.metadata.said:
+        reasons.append(found.metadata.said)
+    return Decision(steps=tuple(steps), reason="; ".join(reasons), refreshed=refreshed)
