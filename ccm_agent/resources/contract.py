@@ -203,7 +203,7 @@ class Probe(Protocol):
     """What a provider may ask of the host to say whether it can work there. Answers are kept for the run."""
 
     def has_program(self, name: str) -> bool:
-        """Whether an executable of this name is in one of the directories that the runner searches."""
+        """Whether an executable of this name is in our PATH or in one of the system's directories."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -294,8 +294,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         default_ensure: What `ensure` is when it is not given; "" makes it required.
         check: Refuses properties that cannot be right (PropertyError). Called after templates are resolved, while nothing has
             been changed yet; deferred fields may still hold expressions then. May fill in defaults.
-        settle: Called after the deferred templates too, right before the resource is looked at; may normalise. PropertyError
-            fails the resource.
+        settle: Called once nothing of the resource is a template any more: while the manifest is loaded when nothing is
+            deferred, else when its turn has come. May normalise; a PropertyError breaks the run off.
         has_changed: Tells from the states before and after whether the resource changed; None: it did when steps ran.
         deferred: Fields whose templates are rendered after the control gate, when the resource's turn has come.
         literal: Fields in which nothing is a template.

@@ -1,0 +1,274 @@
+"""
+The one flow that every resource goes through.
+
+    provider → control → deferred templates → require → look, decide, act, verify → health checks
+
+What makes no sense at all (no such provider, a control that is not boolean, a template that fails, a requirement that nobody
+knows) is raised and breaks the run off. Everything else becomes a failed outcome, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import CcmError, DesiredStateError, HostError, Place
+from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
+from ccm_agent.model.resource import CommonProperties, CommonState
+from ccm_agent.resources.contract import AnyType, Decision, Situation
+
+log = logging.getLogger(__name__)
+
+OUTPUT_TAIL = 8 * 1024
+"""How much of a failed command's output an event keeps, in characters."""
+
+
+class Declared(Struct, kw_only=True):
+    """
+    A resource of a manifest, ready to be managed.
+
+    Attributes:
+        kind: Its type.
+        wanted: Its properties; templates are rendered, but for the pending ones.
+        pending: Fields that still hold templates, to be rendered when its turn has come.
+        index: Its place in its manifest, from 0.
+        place: Where it stands in its document.
+    """
+
+    kind: AnyType
+    wanted: CommonProperties
+    pending: tuple[str, ...] = ()
+    index: int = 0
+    place: Place = Place()
+
+    @property
+    def reference(self) -> str:
+        """`type#name`, with the name that it has now."""
+        return f"{self.kind.name}#{self.wanted.name}"
+
+
+class Surroundings(Protocol):
+    """What the flow asks of the run that a resource belongs to."""
+
+    @property
+    def noop(self) -> bool: ...
+    @property
+    def health_check_only(self) -> bool: ...
+
+    def now(self) -> datetime:
+        """Wall-clock time, UTC."""
+        ...
+
+    async def provider(self, declared: Declared) -> tuple[str, Any]:
+        """Name and object of the provider that manages it here; NoProviderError when none can."""
+        ...
+
+    async def holds(self, expression: str, declared: Declared) -> bool:
+        """Whether a control expression is true; ExpressionError when it is not boolean or fails."""
+        ...
+
+    async def settle(self, declared: Declared) -> None:
+        """Render the pending fields; InputError when that fails."""
+        ...
+
+    def is_unmet(self, reference: str, declared: Declared) -> bool:
+        """Whether a required resource failed or was itself unmet; ManifestError for one that has no outcome yet."""
+        ...
+
+    def has_changed(self, reference: str, declared: Declared) -> bool:
+        """Whether a subscribed resource changed; ManifestError for one that has no outcome yet."""
+        ...
+
+    async def look(self, declared: Declared, provider: Any) -> Any:
+        """The state that `status` gives, perhaps looked at before together with others."""
+        ...
+
+    def forget(self) -> None:
+        """Something on the host is about to change: what was looked at ahead holds no longer."""
+        ...
+
+    async def check(self, check: HealthCheck) -> HealthResult:
+        """Run a health check."""
+        ...
+
+
+async def converge(declared: Declared, run: Surroundings) -> TransactionEvent:
+    """
+    Manage one resource, and say what came of it.
+
+    Raises:
+        CcmError: The run cannot go on; see the top of this file.
+    """
+    begun = time.monotonic_ns()
+    wanted = declared.wanted
+    name, provider = await run.provider(declared)
+    event = _new_event(declared, name, run)
+    if wanted.control is not None and not await _is_managed(declared, run):
+        event.skipped = True
+    else:
+        if declared.pending:
+            await run.settle(declared)
+        event.unmet_requirements = [one for one in wanted.require if run.is_unmet(one, declared)]
+        if event.unmet_requirements:
+            event.skipped = True
+        else:
+            if not run.health_check_only or declared.kind.nests:
+                await _apply(declared, provider, run, event)
+            if wanted.health_checks:
+                await _check(wanted.health_checks, run, event)
+    event.duration = time.monotonic_ns() - begun
+    return event
+
+
+def skip(declared: Declared, run: Surroundings, reason: str) -> TransactionEvent:
+    """The event of a resource that the run did not come to."""
+    event = _new_event(declared, declared.wanted.provider, run)
+    event.skipped = True
+    event.error = [reason]
+    return event
+
+
+def _new_event(declared: Declared, provider: str, run: Surroundings) -> TransactionEvent:
+    wanted, now = declared.wanted, run.now()
+    return TransactionEvent(
+        protocol=TRANSACTION_EVENT,
+        event_id=new_id(now),
+        timestamp=now,
+        type=declared.kind.name,
+        provider=provider,
+        name=wanted.name,
+        alias=wanted.alias,
+        requested_ensure=wanted.ensure,
+        final_ensure="",
+        duration=0,
+        properties=wanted,
+        status=None,
+        error=[],
+        changed=False,
+        refreshed=False,
+        failed=False,
+        skipped=False,
+        noop=False,
+        unmet_requirements=[],
+        health_check_only=run.health_check_only,
+    )
+
+
+async def _is_managed(declared: Declared, run: Surroundings) -> bool:
+    control = declared.wanted.control
+    if control is None:
+        return True
+    if control.if_ and not await run.holds(control.if_, declared):
+        # the other one is still evaluated, so that a mistake in it shows on every node
+        if control.unless:
+            await run.holds(control.unless, declared)
+        return False
+    return not (control.unless and await run.holds(control.unless, declared))
+
+
+async def _apply(declared: Declared, provider: Any, run: Surroundings, event: TransactionEvent) -> None:
+    """Look, decide, act, verify; what goes wrong stands in the event."""
+    try:
+        await _reach(declared, provider, run, event)
+    except CcmError as err:
+        _fail(event, str(err), err.code, err.output if isinstance(err, HostError) else "")
+    except Exception as err:  # one resource's bug must not take the others along
+        log.exception(
+            "a resource failed in a way that nobody expected", extra={"resource": declared.reference}
+        )
+        _fail(event, f"internal error: {type(err).__name__}: {err}", "ccm.internal")
+
+
+def _fail(event: TransactionEvent, message: str, code: str, output: str = "") -> None:
+    event.failed = True
+    event.error.append(message)
+    event.code = event.code or code
+    event.output = event.output or output[-OUTPUT_TAIL:]
+
+
+async def _reach(declared: Declared, provider: Any, run: Surroundings, event: TransactionEvent) -> None:
+    kind, wanted = declared.kind, declared.wanted
+    found = await run.look(declared, provider)
+    triggered_by = _trigger(declared, run)
+    decision = kind.decide(wanted, found, Situation(noop=run.noop, triggered_by=triggered_by))
+    if decision.error is not None:
+        raise decision.error
+    state, changed, message = found, False, ""
+    is_noop = run.noop and not kind.nests
+    if decision.steps:
+        if is_noop:
+            message, changed = _noop_message(decision), True
+        else:
+            state = await _act(declared, provider, run, decision)
+            changed = kind.has_changed is None or kind.has_changed(found, state)
+    stable = decision.is_stable
+    if decision.steps and not is_noop:
+        stable = not changed if kind.nests else kind.stable_when_changed or stable
+    if state.timestamp is None:
+        state.timestamp = event.timestamp
+    state.changed, state.stable, state.refreshed = changed, stable, decision.refreshed
+    state.noop, state.noop_message = is_noop, message
+    event.status, event.final_ensure = state, state.ensure
+    event.changed, event.refreshed = changed, decision.refreshed
+    event.noop, event.noop_message = is_noop, message
+    if decision.refreshed:
+        event.triggered_by = triggered_by
+
+
+def _trigger(declared: Declared, run: Surroundings) -> str:
+    """The first subscribed resource that changed; "" when none did."""
+    for reference in getattr(declared.wanted, "subscribe", ()):
+        if run.has_changed(reference, declared):
+            return str(reference)
+    return ""
+
+
+def _noop_message(decision: Decision) -> str:
+    first, *rest = [step.noop for step in decision.steps]
+    return ", ".join([first, *(text[:1].lower() + text[1:] for text in rest)])
+
+
+async def _act(declared: Declared, provider: Any, run: Surroundings, decision: Decision) -> CommonState:
+    """Run the steps and look again; DesiredStateError when the host is still not as wanted."""
+    kind, wanted = declared.kind, declared.wanted
+    if not kind.nests:
+        run.forget()
+    left: CommonState | None = None
+    for step in decision.steps:
+        left = await step.action(provider) or left
+    if left is not None:
+        return left
+    state: CommonState = await provider.status(wanted)
+    if kind.verify:
+        again = kind.decide(wanted, state, Situation(verifying=True))
+        if again.error is not None:
+            raise again.error
+        if again.steps:
+            reason = again.reason or "the host is not as wanted after the change"
+            raise DesiredStateError(f"failed to reach desired state {wanted.ensure}: {reason}")
+    return state
+
+
+async def _check(checks: list[HealthCheck], run: Surroundings, event: TransactionEvent) -> None:
+    results = []
+    for check in checks:
+        result = await run.check(check)
+        results.append(result)
+        if result.status != HealthStatus.OK:
+            status = (
+                HealthStatus(result.status).name if result.status in (1, 2) else HealthStatus.UNKNOWN.name
+            )
+            why = f": {result.output.splitlines()[0]}" if result.output else ""
+            _fail(event, f"health check {check.name or check.format} is {status}{why}", "host.health")
+    event.health_check = results
+
+
+def is_announced(event: TransactionEvent) -> bool:
+    """A change that was not made: under noop, or within a child manifest that ran under noop."""
+    return event.changed and (event.noop or bool(getattr(event.status, "announced", False)))
