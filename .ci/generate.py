@@ -44,6 +44,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "stamped": wire.Stamped,
         "run_record": wire.RunRecord,
         "run_targets": wire.RunTargets,
+        "run_ends": wire.RunEnds,
         "run_state": wire.RunState,
     }
 

@@ -347,6 +347,25 @@ class RunTargets(Struct, kw_only=True, omit_defaults=True):
     offline: list[str] = []
 
 
+class NodeEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a node ended in a run without a summary: a word of NodeState, and why."""
+
+    state: str
+    reason: str = ""
+    code: str = ""
+
+
+class RunEnds(Struct, kw_only=True, omit_defaults=True):
+    """
+    `<run>.ends.<i>` in CCM_RUNS: nodes of which no stream tells the end, for answers stand in none.
+
+    What the stream says of such a node later (it was lost, and came back) counts more.
+    """
+
+    run: str
+    nodes: dict[str, NodeEnd] = {}
+
+
 class RunState(Struct, kw_only=True, omit_defaults=True):
     """
     `<run>.state` in CCM_RUNS.
