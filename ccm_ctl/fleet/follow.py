@@ -1,0 +1,140 @@
+"""
+Following a run over the bus: sends the request, hears the agents, reads the stream, until every node has come to its end.
+
+`fleet/run.py` decides; this does what it asks for. Whoever shows the run is called after each turn with what is new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.subjects import run_pattern
+from ccm_agent.model.errors import BusUnavailableError, ProtocolError
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.wire import Answer, Progress
+from ccm_ctl.fleet.messages import hear
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import News, Run, Todo
+
+TURN_S = 0.2
+"""So often the time is looked at when nothing is heard."""
+
+READ_EACH_LIMIT = 8
+"""Above so many nodes the whole run is read at once instead of each node on its own."""
+
+
+class Follower:
+    """
+    One run, followed.
+
+    Args:
+        fleet: The bus.
+        run: Its state, which this feeds.
+        ask: Sends the request again, naming nodes; None for one who only watches.
+        on_turn: Called with what is new after each turn, often with nothing.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        run: Run,
+        *,
+        ask: Callable[[list[str]], Awaitable[None]] | None,
+        on_turn: Callable[[list[News]], Awaitable[None]],
+    ) -> None:
+        self._fleet = fleet
+        self._run = run
+        self._ask = ask
+        self._on_turn = on_turn
+        self._heard: deque[StoredEvent] = deque()
+        self._woken = asyncio.Event()
+
+    async def follow(self, begin: Callable[[], Awaitable[None]] | None = None) -> None:
+        """
+        Return when every node has come to its end.
+
+        Args:
+            begin: Sends the request for the first time; called as soon as nothing that is said can be missed.
+        """
+        stop = await self._fleet.events.follow(run_pattern(self._run.run), self._hear)
+        try:
+            if begin is not None:
+                await begin()
+            while not await self._turn():
+                await self._wait()
+        finally:
+            await stop()
+
+    async def look(self) -> None:
+        """Read what the stream holds of the run, once, and follow nothing."""
+        await self._read(None)
+        await self._on_turn(self._run.news())
+
+    def _hear(self, message: StoredEvent) -> None:
+        self._heard.append(message)
+        self._woken.set()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    async def _turn(self) -> bool:
+        """Take in what was heard, do what the time asks for, show what is new; True at the end of the run."""
+        now = self._now()
+        if self._fleet.link.connected:
+            self._run.back(now)
+        else:
+            self._run.away(now)
+        while self._heard:
+            self._take_in([self._heard.popleft()])
+        try:
+            await self._do(self._run.tick(now))
+        except BusUnavailableError:
+            self._run.away(self._now())
+        await self._on_turn(self._run.news())
+        return self._run.is_done and not self._heard
+
+    async def _do(self, todo: Todo) -> None:
+        if todo.resend and self._ask is not None:
+            await self._ask(todo.resend)
+        if todo.read_all or len(todo.read) > READ_EACH_LIMIT:
+            await self._read(None)
+        elif todo.read:
+            await self._read(todo.read)
+
+    async def _read(self, nodes: list[str] | None) -> None:
+        for node in [">"] if nodes is None else nodes:
+            self._take_in(await self._fleet.events.read(run_pattern(self._run.run, node)))
+        self._run.read_done(nodes, self._now())
+
+    def _take_in(self, messages: Iterable[StoredEvent]) -> None:
+        now = self._now()
+        for message in messages:
+            try:
+                heard = hear(message)
+            except ProtocolError:
+                continue  # what breaks the protocol is nobody's word
+            if heard.run != self._run.run:
+                continue
+            said = heard.said
+            if isinstance(said, Answer):
+                self._run.answered(heard.node, said, now)
+            elif isinstance(said, Progress):
+                self._run.progressed(heard.node, said, now)
+            elif isinstance(said, SessionStart | TransactionEvent | SessionSummary):
+                self._run.happened(heard.node, said, now)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

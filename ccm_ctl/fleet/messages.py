@@ -1,0 +1,68 @@
+"""What agents say, decoded: whose it is comes from the subject, what it says from the body."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import parse_event
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.outcome import (
+    SESSION_START,
+    SESSION_SUMMARY,
+    TRANSACTION_EVENT,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+)
+from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.wire import PROTOCOL, SESSION_ANSWER, SESSION_PROGRESS, AgentEvent, Answer, Progress
+
+Said = SessionStart | TransactionEvent | SessionSummary | Answer | Progress | AgentEvent
+
+_KINDS: dict[str, type[Said]] = {
+    SESSION_START: SessionStart,
+    TRANSACTION_EVENT: TransactionEvent,
+    SESSION_SUMMARY: SessionSummary,
+    SESSION_ANSWER: Answer,
+    SESSION_PROGRESS: Progress,
+}
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """One message of an agent: from which node, in which run ("" for the agent itself), and what it says."""
+
+    node: str
+    run: str
+    protocol: str
+    said: Said
+
+
+def hear(message: StoredEvent) -> Heard:
+    """
+    Decode a message of an agent.
+
+    Raises:
+        ProtocolError: Its subject is none of ours, its kind is unknown, or its body is not what the subject says.
+    """
+    address = parse_event(message.subject)
+    kind = _KINDS.get(address.protocol)
+    if kind is None and address.protocol.startswith(f"{PROTOCOL}.agent."):
+        kind = AgentEvent
+    if kind is None:
+        raise ProtocolError(f"{message.subject}: {address.protocol} is no event that this version knows")
+    try:
+        said = _decoder(kind).decode(message.body)
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(f"{message.subject}: not an event of its kind: {err}") from err
+    if said.protocol != address.protocol:
+        raise ProtocolError(f"{message.subject}: the body calls itself {said.protocol!r}")
+    return Heard(node=address.node, run=address.run, protocol=address.protocol, said=said)
+
+
+@cache
+def _decoder(kind: type[Said]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)

@@ -1,0 +1,242 @@
+"""How a run went: one line while it goes, and at its end a table in which equal nodes are one row, failures last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.outcome import Outcome
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.render.table import UNLIMITED, Cell, Column, Style, paint, table
+from ccm_ctl.render.text import fold_names, one_line, plural, safe, span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RESOURCES_SHOWN = 4
+"""A row names so many resources and counts the rest; `run show --events` has them all."""
+
+OUTPUT_LINES = 12
+"""So many last lines of what a failed command said stand under it; `run show --json` has up to 8 KiB."""
+
+MEANINGS = {
+    NodeState.STABLE: "good",
+    NodeState.CHANGED: "change",
+    NodeState.FAILED: "bad",
+    NodeState.REFUSED: "bad",
+    NodeState.LOST: "gone",
+    NodeState.UNREACHABLE: "gone",
+    NodeState.EXPIRED: "gone",
+    NodeState.OFFLINE: "quiet",
+    NodeState.SUPERSEDED: "quiet",
+}
+
+_ORDER = [
+    NodeState.EXPECTED,
+    NodeState.QUEUED,
+    NodeState.ACCEPTED,
+    NodeState.RUNNING,
+    NodeState.STABLE,
+    NodeState.CHANGED,
+    NodeState.SUPERSEDED,
+    NodeState.OFFLINE,
+    NodeState.EXPIRED,
+    NodeState.UNREACHABLE,
+    NodeState.LOST,
+    NodeState.REFUSED,
+    NodeState.FAILED,
+]
+
+
+class ResourceResult(Struct, frozen=True):
+    """
+    A resource that is worth a word.
+
+    Attributes:
+        resource: `type#name`.
+        outcome: A word of `Outcome`.
+        note: What noop would have done.
+    """
+
+    resource: str
+    outcome: str
+    note: str = ""
+
+
+class Failure(Struct, frozen=True):
+    """A failed resource ("" when the session failed as a whole), why, and the end of what its command said."""
+
+    resource: str
+    error: str
+    output: str = ""
+
+
+class NodeResult(Struct, frozen=True, kw_only=True):
+    """
+    How one node came out.
+
+    Attributes:
+        node, state: Who and where.
+        reason: Why, where the state alone does not say.
+        joined: It had not been expected.
+        seconds: How long its session took; 0 when unknown.
+        resources: What was not stable, in order.
+        stable: How many resources were stable.
+        failures: What failed.
+        missing: How many of its events are in no stream.
+    """
+
+    node: str
+    state: NodeState
+    reason: str = ""
+    joined: bool = False
+    seconds: float = 0
+    resources: tuple[ResourceResult, ...] = ()
+    stable: int = 0
+    failures: tuple[Failure, ...] = ()
+    missing: int = 0
+
+
+class At(Struct, frozen=True, kw_only=True):
+    """What a node is at."""
+
+    node: str
+    resource: str
+    seconds: float
+    position: int = 0
+    total: int = 0
+
+
+def state_word(state: NodeState, *, plan: bool) -> str:
+    """The state as people read it: in a plan nothing has changed."""
+    return "would change" if plan and state is NodeState.CHANGED else str(state)
+
+
+def count_words(counts: Mapping[NodeState, int], *, plan: bool) -> str:
+    """`2 changed, 1 failed`, in the order of the table."""
+    return ", ".join(
+        f"{counts[state]} {state_word(state, plan=plan)}" for state in _ORDER if counts.get(state)
+    )
+
+
+def live_line(
+    title: str, counts: Mapping[NodeState, int], slowest: Sequence[At], note: str, style: Style, *, plan: bool
+) -> str:
+    """
+    Where a run is, in one line that fits the width.
+
+    Args:
+        title: What is being done.
+        counts: Nodes by state.
+        slowest: Who is longest at one resource, worst first.
+        note: What holds everything up, such as a broker that is away; "" when nothing does.
+        style: Width and colour.
+        plan: It is a plan.
+    """
+    total = sum(counts.values())
+    done = sum(count for state, count in counts.items() if state.is_final)
+    parts = [f"{title}  {done}/{total}"]
+    if note:
+        parts.append(note)
+    if words := count_words(counts, plan=plan):
+        parts.append(words)
+    for at in slowest:
+        place = f" ({at.position}/{at.total})" if at.total else ""
+        parts.append(f"{safe(at.node)} {one_line(at.resource)}{place} {span(at.seconds)}")
+    line = parts[0]
+    limit = min(style.width, UNLIMITED) - 1
+    for part in parts[1:]:
+        if len(line) + 3 + len(part) > limit:
+            break
+        line += f" · {part}"
+    return line[:limit]
+
+
+def run_report(results: Sequence[NodeResult], style: Style, *, plan: bool) -> str:
+    """The table of a run, then each failure; "" when there is no node."""
+    text = table(
+        [Column("NODES", fold=True), Column("STATE"), Column("WHAT", fold=True), Column("TIME", right=True)],
+        [_row(group, plan=plan) for group in _groups(results)],
+        style,
+    )
+    blocks = _failure_blocks(results, style)
+    return "\n".join([text, *blocks]) if blocks else text
+
+
+def end_line(
+    title: str, counts: Mapping[NodeState, int], seconds: float, run: str, style: Style, *, plan: bool
+) -> str:
+    """The last line: what, how many, how long, and the id to look it up by."""
+    total = plural(sum(counts.values()), "node")
+    words = count_words(counts, plan=plan) or "nothing to do"
+    bad = any(state in counts for state in (NodeState.FAILED, NodeState.REFUSED))
+    meaning = "bad" if bad else "good" if _is_well(counts) else "gone"
+    return f"{title}: {paint(f'{total}: {words}', meaning, style)} in {span(seconds)} (run {run})\n"
+
+
+def _is_well(counts: Mapping[NodeState, int]) -> bool:
+    return not set(counts) - {NodeState.STABLE, NodeState.CHANGED}
+
+
+def _groups(results: Sequence[NodeResult]) -> list[list[NodeResult]]:
+    """Nodes that came out alike, in the order of the table; each group sorted by name."""
+    groups: dict[tuple[object, ...], list[NodeResult]] = {}
+    for result in sorted(results, key=lambda one: (_ORDER.index(one.state), one.node)):
+        failed = tuple(failure.resource for failure in result.failures)
+        key = (result.state, result.reason, result.joined, result.resources, failed, result.missing)
+        groups.setdefault((*key, result.stable), []).append(result)
+    return list(groups.values())
+
+
+def _row(group: list[NodeResult], *, plan: bool) -> list[str | Cell]:
+    one = group[0]
+    state = state_word(one.state, plan=plan) + (" (joined)" if one.joined else "")
+    times = sorted({span(result.seconds) for result in group if result.seconds})
+    slowest = max(result.seconds for result in group)
+    return [
+        fold_names(result.node for result in group),
+        Cell(state, MEANINGS.get(one.state, "")),
+        _what(one),
+        "" if not times else times[0] if len(times) == 1 else f"≤ {span(slowest)}",
+    ]
+
+
+def _what(one: NodeResult) -> str:
+    named = [_resource_words(result) for result in one.resources if result.outcome != Outcome.SKIPPED]
+    skipped = len(one.resources) - len(named)
+    parts = named[:RESOURCES_SHOWN]
+    if len(named) > RESOURCES_SHOWN:
+        parts.append(f"and {len(named) - RESOURCES_SHOWN} more")
+    if skipped:
+        parts.append(f"{skipped} skipped")
+    if one.state is NodeState.STABLE and not parts:
+        parts.append(plural(one.stable, "resource"))
+    if one.missing:
+        parts.append(f"{plural(one.missing, 'event')} never stored")
+    text = ", ".join(parts)
+    if one.reason:
+        return one_line(f"{one.reason}; {text}" if text else one.reason)
+    return one_line(text)
+
+
+def _resource_words(result: ResourceResult) -> str:
+    if result.note:
+        return f"{result.resource}: {result.note}"
+    return result.resource if result.outcome == Outcome.CHANGED else f"{result.resource} {result.outcome}"
+
+
+def _failure_blocks(results: Sequence[NodeResult], style: Style) -> list[str]:
+    nodes: dict[Failure, list[str]] = {}
+    for result in results:
+        for failure in result.failures:
+            nodes.setdefault(failure, []).append(result.node)
+    blocks = []
+    for failure, names in sorted(nodes.items(), key=lambda item: (item[1], item[0].resource)):
+        head = f"{fold_names(names)}: {one_line(failure.resource) or 'the session'} failed"
+        lines = [paint(head, "bad", style)]
+        lines += [f"  {line}" for line in safe(failure.error).splitlines()]
+        said = safe(failure.output).rstrip().splitlines()
+        lines += [f"  │ {line}".rstrip() for line in said[-OUTPUT_LINES:]]
+        blocks.append("\n".join(lines) + "\n")
+    return blocks

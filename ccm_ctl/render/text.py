@@ -1,0 +1,119 @@
+"""Small pieces of text: what came from a node made safe to print, names folded, numbers and times as people read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_UNPRINTABLE = re.compile(
+    # C0 but tab and newline, DEL and C1; then what turns the direction of writing
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
+
+
+def safe(text: str) -> str:
+    """
+    A text that came over the bus, without anything that a terminal would obey.
+
+    Control characters are shown as their code (`\\x1b`), so that what a node said can neither move the cursor nor hide a line.
+    """
+    text = text.replace("\r\n", "\n")
+    return _UNPRINTABLE.sub(
+        lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text
+    )
+
+
+def one_line(text: str) -> str:
+    """A text as one safe line."""
+    return " ".join(safe(text).split())
+
+
+def plural(count: int, word: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def fold_names(names: Iterable[str], most: int = 8) -> str:
+    """
+    Names of nodes in little space: `db1, web[1-3,7].example.net`.
+
+    What differs only in its last number is folded; numbers written with leading zeros keep them. Above `most` groups the rest
+    is counted.
+    """
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    plain: list[str] = []
+    for name in sorted(set(names), key=natural):
+        host, dot, domain = name.partition(".")
+        found = _NUMBERED.fullmatch(host) if host else None
+        if found is None:
+            plain.append(name)
+            continue
+        number = found["number"]
+        width = len(number) if number.startswith("0") else 0
+        key = (found["before"], found["after"] + dot + domain, width)
+        groups.setdefault(key, []).append(int(number))
+    folded = plain + [
+        f"{before}{_ranges(numbers, width)}{after}" for (before, after, width), numbers in groups.items()
+    ]
+    folded.sort(key=natural)
+    if len(folded) > most:
+        return ", ".join(folded[:most]) + f" and {len(folded) - most} more"
+    return ", ".join(folded)
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts `web2` before `web10`."""
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
+    ]
+
+
+def _ranges(numbers: list[int], width: int) -> str:
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    texts = ["-".join(f"{number:0{width}d}" for number in part) for part in parts]
+    return texts[0] if len(numbers) == 1 else f"[{','.join(texts)}]"
+
+
+def span(seconds: float) -> str:
+    """A duration in little space: `0.3 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
+    return f"{whole} s"
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """How long ago something was; "" when it never was."""
+    return f"{span((now - moment).total_seconds())} ago" if moment else ""
+
+
+def clock(moment: datetime | None) -> str:
+    """A moment, UTC, to the second; "" when there is none."""
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else ""
+
+
+def size(count: int) -> str:
+    """A number of bytes in little space."""
+    if count < 1024:
+        return f"{count} B"
+    value, units = float(count), iter(("KiB", "MiB", "GiB", "TiB"))
+    unit = "B"
+    while value >= 1024 and (unit := next(units, "")):
+        value /= 1024
+    return f"{value:.1f} {unit}"

@@ -1,0 +1,63 @@
+"""Nested values as an indented tree, keys sorted: facts, the details of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ccm_ctl.render.table import Style, paint
+from ccm_ctl.render.text import safe
+
+
+def tree(value: Mapping[str, object], style: Style, depth: int = 0) -> str:
+    """
+    The tree as text that ends with a newline.
+
+    A mapping or list stands below its key, two columns further in; a text of several lines likewise. Empty ones are written
+    `{}` and `[]`, texts that could be taken for something else in quotes.
+    """
+    lines: list[str] = []
+    for key in sorted(value, key=str):
+        lines += _branch(safe(str(key)), value[key], "  " * depth, style)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _branch(label: str, value: object, indent: str, style: Style) -> list[str]:
+    head = f"{indent}{paint(label, 'quiet', style)}:"
+    if isinstance(value, Mapping) and value:
+        inner = [
+            line
+            for key in sorted(value, key=str)
+            for line in _branch(safe(str(key)), value[key], f"{indent}  ", style)
+        ]
+        return [head, *inner]
+    if isinstance(value, list) and value:
+        if all(not isinstance(one, (Mapping, list)) for one in value):
+            return [f"{head} {', '.join(scalar(one) for one in value)}"]
+        items = [
+            line
+            for place, one in enumerate(value)
+            for line in _branch(f"[{place}]", one, f"{indent}  ", style)
+        ]
+        return [head, *items]
+    if isinstance(value, str) and "\n" in value:
+        return [head, *(f"{indent}  {line}" for line in safe(value).splitlines())]
+    return [f"{head} {scalar(value)}"]
+
+
+def scalar(value: object) -> str:
+    """One value in a line: text bare where it can be mistaken for nothing else, everything else as JSON has it."""
+    if isinstance(value, str) and value and value == value.strip() and not _is_special(value):
+        return safe(value)
+    import msgspec
+
+    return safe(msgspec.json.encode(value).decode())
+
+
+def _is_special(text: str) -> bool:
+    if text in ("true", "false", "null"):
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return text[0] in "\"'{["
+    return True

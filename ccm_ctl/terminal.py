@@ -1,0 +1,121 @@
+"""
+The only writer to standard output and standard error.
+
+Results go to standard output: text for people, or with `--json` one record in a line. What is said on the way (notes, questions,
+the live line) goes to standard error, so that a pipe holds results only. Colour and the live line are for terminals; `NO_COLOR`
+and `TERM=dumb` end both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ccm_agent.model.errors import CcmError, UsageError
+from ccm_ctl.render import records
+from ccm_ctl.render.table import UNLIMITED, Style, paint
+from ccm_ctl.render.text import one_line, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CLEAR = "\r\x1b[2K"
+
+
+class Terminal:
+    """
+    Where a command's words go.
+
+    Attributes:
+        json: Records instead of text.
+        style: Width and colour of standard output.
+        is_live: A line that is drawn again and again can be seen.
+    """
+
+    def __init__(
+        self,
+        *,
+        json: bool = False,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.json = json
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
+        self._environ = os.environ if environ is None else environ
+        self.style = self._style(self._out)
+        self._live = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Standard error is a terminal that can be drawn on, and people are to read."""
+        return not self.json and self._err.isatty() and self._environ.get("TERM") != "dumb"
+
+    @property
+    def live_style(self) -> Style:
+        """Width and colour of standard error."""
+        return self._style(self._err)
+
+    def show(self, text: str) -> None:
+        """A result for people; with `--json` nothing, for the same is said by records."""
+        if text and not self.json:
+            self._write(self._out, text)
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """A result for programs; without `--json` nothing. It is there for the reader at once."""
+        if self.json:
+            self._write(self._out, records.record(kind, **fields))
+
+    def raw(self, text: str) -> None:
+        """A document as it is, for a program or a file to take; it is not made safe."""
+        self._write(self._out, text)
+
+    def note(self, text: str) -> None:
+        """Something said on the way."""
+        self._write(self._err, f"{safe(text)}\n")
+
+    def live(self, line: str) -> None:
+        """Draw the live line again; "" takes it away."""
+        if self.is_live and line != self._live:
+            self._live = ""
+            self._put(self._err, _CLEAR + line if line else _CLEAR)
+            self._live = line
+
+    def ask(self, question: str, *, otherwise: str) -> bool:
+        """
+        A yes or no from whoever sits at the terminal; anything but a yes is a no.
+
+        Raises:
+            UsageError: Nobody sits there; `otherwise` says what to do instead.
+        """
+        if not sys.stdin.isatty() or not self._err.isatty():
+            raise UsageError(f"nobody is there to be asked ({question}): {otherwise}")
+        self._write(self._err, f"{safe(question)} [y/N] ")
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    def fail(self, err: CcmError) -> None:
+        """An error: a sentence for people, with `--json` a record as well."""
+        self.record(records.ERROR, code=err.code, message=str(err))
+        style = self._style(self._err)
+        first, *rest = safe(str(err)).splitlines() or [one_line(err.code)]
+        self._write(self._err, "\n".join([f"{paint('ccmctl:', 'bad', style)} {first}", *rest]) + "\n")
+
+    def _style(self, stream: TextIO) -> Style:
+        if not stream.isatty():
+            return Style(width=UNLIMITED, colour=False)
+        colour = not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
+        return Style(width=max(shutil.get_terminal_size().columns, 20), colour=colour)
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        live = self._live
+        self.live("")
+        self._put(stream, text)
+        if live and stream is self._out:
+            self.live(live)
+
+    def _put(self, stream: TextIO, text: str) -> None:
+        stream.write(text)
+        stream.flush()
