@@ -1,7 +1,7 @@
 """
 Tables of version pairs: older first unless the result says otherwise.
 
-The Debian rows agree with `dpkg --compare-versions` (1.21, Debian 12), the rpm rows are in the manner of rpm's tests/rpmvercmp.at.
+The Debian rows agree with `dpkg --compare-versions` (1.21, Debian 12); the rpm rows follow rpm's tests/rpmvercmp.at.
 """
 
 import pytest
