@@ -47,6 +47,6 @@ $(STAMP): pyproject.toml .ci/fetch-nats-server
 	@echo "installing into $(VENV) (a minute the first time)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 	  { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[dev]'
 	@$(PY) .ci/fetch-nats-server
 	@touch $@

@@ -67,6 +67,37 @@ def message_schemas() -> dict[Path, str]:
     }
 
 
+def type_schemas() -> dict[Path, str]:
+    """The schemas of the manifest and of each resource type, by their files."""
+    from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.resources.schema import manifest_schema, type_schema
+
+    kinds = Catalog().all()
+    schemas = {f"resource_{kind.name}": type_schema(kind) for kind in kinds}
+    schemas["manifest"] = manifest_schema(kinds)
+    return {TOP / f"schemas/v1/{name}.json": text(schema) for name, schema in schemas.items()}
+
+
+def property_tables() -> dict[Path, str]:
+    """The pages of the types, with the tables of their properties renewed between the marks."""
+    from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.resources.schema import type_schema
+
+    pages = {}
+    for kind in Catalog().all():
+        path = TOP / f"docs/resources/{kind.name}.md"
+        page = path.read_text() if path.exists() else ""
+        if BEGIN not in page or END not in page:
+            continue
+        rows = ["| property | what it says |", "|---|---|"]
+        for name, field in type_schema(kind)["properties"].items():
+            ours = " *(not in Choria CCM)*" if name in kind.ours else ""
+            rows.append(f"| `{name}` | {field.get('description', '')}{ours} |")
+        before, after = page.split(BEGIN)[0], page.split(END)[1]
+        pages[path] = f"{before}{BEGIN}\n\n" + "\n".join(rows) + f"\n\n{END}{after}"
+    return pages
+
+
 def main() -> int:
     """Write or check; the exit status."""
     parser = argparse.ArgumentParser(
@@ -74,7 +105,7 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="fail when something would change")
     args = parser.parse_args()
-    wanted = message_schemas()
+    wanted = {**message_schemas(), **type_schemas(), **property_tables()}
     folder = TOP / "schemas/v1"
     stale = sorted(set(folder.glob("*.json")) - set(wanted))
     wrong = 0

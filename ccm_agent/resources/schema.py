@@ -1,0 +1,151 @@
+"""
+JSON Schemas of resource types and of the manifest, made from the types' own Structs.
+
+A manifest holds templates, and YAML without quotes holds numbers where texts are wanted; the schemas accept what the engine
+accepts, so that an editor does not complain of a manifest that works. What only the engine can tell (that a version is a
+version) is not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ccm_agent.model.manifest import Manifest
+from ccm_agent.model.resource import CommonProperties
+from ccm_agent.resources.contract import AnyType
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TEMPLATE = {"type": "string", "pattern": r"(\{\{|\$\{)", "description": "A template that gives the value."}
+LITERAL = frozenset(CommonProperties.__struct_fields__) - {"health_checks", "register_when_stable"}
+"""Common properties in which nothing but a text makes sense, or nothing is a template."""
+
+
+def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of a type's properties without its name, and the definitions that it refers to."""
+    (schema,), definitions = msgspec.json.schema_components([kind.properties], ref_template="#/$defs/{name}")
+    own = definitions.pop(schema["$ref"].rpartition("/")[2])
+    fields = {
+        name: _loosened(field, name in LITERAL | kind.literal) for name, field in own["properties"].items()
+    }
+    if kind.ensure:
+        fields["ensure"] = {**fields["ensure"], "enum": list(kind.ensure)}
+        if not kind.default_ensure:
+            fields["ensure"].pop("default", None)
+    for other, name in kind.aliases.items():
+        fields[other] = fields[name]
+    if kind.default_ensure:
+        fields["ensure"] = {**fields["ensure"], "default": kind.default_ensure}
+    fields.pop("name")
+    body = {
+        "title": kind.name,
+        "description": kind.summary,
+        "type": "object",
+        "properties": fields,
+        "additionalProperties": False,
+    }
+    if not kind.default_ensure:
+        body["required"] = ["ensure"]
+    return body, definitions
+
+
+def type_schema(kind: AnyType) -> dict[str, Any]:
+    """The schema of one resource of a type, name included: what `ccm ensure api pipe` and `ccmctl ensure` send."""
+    body, definitions = properties_schema(kind)
+    name = {"type": "string", "description": _description(kind, "name")}
+    return {
+        "$schema": DIALECT,
+        **body,
+        "properties": {"name": name, **body["properties"]},
+        "required": ["name", *body.get("required", [])],
+        "$defs": definitions,
+    }
+
+
+def manifest_schema(kinds: Sequence[AnyType]) -> dict[str, Any]:
+    """The schema of a manifest that may hold resources of these types."""
+    (schema,), definitions = msgspec.json.schema_components([Manifest], ref_template="#/$defs/{name}")
+    manifest = definitions.pop(schema["$ref"].rpartition("/")[2])
+    section = definitions["CcmSection"]
+    section["properties"]["resources"] = {
+        "description": section["properties"]["resources"]["description"],
+        "type": "array",
+        "minItems": 1,
+        "items": {"$ref": "#/$defs/resource"},
+    }
+    for name in ("data", "overrides", "hierarchy"):
+        manifest["properties"][name] = {**manifest["properties"][name], "type": "object"}
+        manifest["properties"][name].pop("default", None)
+    entries = {}
+    for kind in kinds:
+        body, own = properties_schema(kind)
+        definitions.update(own)
+        definitions[f"{kind.name}_properties"] = {k: v for k, v in body.items() if k != "required"}
+        definitions[kind.name] = _forms(kind, body)
+        entries[kind.name] = {"$ref": f"#/$defs/{kind.name}"}
+    definitions["resource"] = {
+        "description": "One resource type with its resources.",
+        "type": "object",
+        "properties": entries,
+        "additionalProperties": False,
+        "minProperties": 1,
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "Manifest",
+        "description": "A manifest of Choria CCM, with what this project adds.",
+        "type": "object",
+        "properties": manifest["properties"],
+        "required": ["ccm"],
+        "patternProperties": {"^x-": {"description": "Free for anchors."}},
+        "additionalProperties": False,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _forms(kind: AnyType, body: dict[str, Any]) -> dict[str, Any]:
+    """The two forms of a type's entry: a list of named resources, or one resource that holds its name."""
+    named = {"type": "string", "description": _description(kind, "name")}
+    return {
+        "description": kind.summary,
+        "oneOf": [
+            {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "additionalProperties": {
+                        "anyOf": [{"$ref": f"#/$defs/{kind.name}_properties"}, {"type": "null"}]
+                    },
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                },
+            },
+            {
+                "type": "object",
+                "properties": {"name": named, **body["properties"]},
+                "required": ["name", *body.get("required", [])],
+                "additionalProperties": False,
+            },
+        ],
+    }
+
+
+def _loosened(field: dict[str, Any], is_literal: bool) -> dict[str, Any]:
+    """A field's schema that also takes a template, and a plain number or boolean where a text is wanted."""
+    if field.get("type") == "string":
+        return {**field, "type": ["string", "number", "boolean", "null"]}
+    if is_literal:
+        return field
+    words: dict[str, Any] = {key: field[key] for key in ("description", "default") if key in field}
+    rest = {key: value for key, value in field.items() if key not in words}
+    choices = rest["anyOf"] if set(rest) == {"anyOf"} else [rest]
+    if {"type": "null"} not in choices:
+        choices = [*choices, {"type": "null"}]
+    return {**words, "anyOf": [*choices, TEMPLATE]}
+
+
+def _description(kind: AnyType, name: str) -> str:
+    schema = msgspec.json.schema_components([kind.properties])[1][kind.properties.__name__]
+    return str(schema["properties"][name].get("description", ""))
