@@ -1,0 +1,132 @@
+"""Attributes of files, directories, and removal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.system.accounts import group_id, user_id
+from ccm_agent.system.attributes import set_owner_and_mode
+from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.look import refuse_other
+from ccm_agent.system.store import reported
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
+    """Owner, group and mode of a file or directory; see `Files.set_attributes`."""
+    uid, gid = user_id(owner), group_id(group)
+    with parent_of(path) as place, reported(path, "its owner and mode cannot be set"):
+        seen = place.look()
+        if seen is None:
+            raise FileError(f"{path}: is not there", errno=errno.ENOENT)
+        if stat.S_ISLNK(seen.st_mode):
+            raise FileError(f"{path}: is a symlink; owner and mode are not set through it", errno=errno.ELOOP)
+        if not stat.S_ISDIR(seen.st_mode):
+            refuse_other(path, seen.st_mode)
+            _refuse_planted(place, seen)
+        _set(place, seen, uid, gid, mode)
+
+
+def make_directory(path: str, owner: str, group: str, mode: int) -> None:
+    """A directory with those attributes, made where it is missing; see `Files.set_attributes`."""
+    with parent_of(path, make_mode=mode) as place, reported(path, "the directory cannot be made"):
+        seen = place.look()
+        if seen is not None and stat.S_ISLNK(seen.st_mode):
+            _give_way(place)
+            seen = None
+        if seen is None:
+            os.mkdir(place.name, mode, dir_fd=place.fd)
+            place.sync()
+            seen = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
+        if not stat.S_ISDIR(seen.st_mode):
+            raise FileError(f"{path}: something else than a directory is there", errno=errno.ENOTDIR)
+        # only now: who is unknown finds the directory made, as with Choria CCM
+        _set(place, seen, user_id(owner), group_id(group), mode)
+
+
+def _give_way(place: Directory) -> None:
+    """Remove a symlink in the way of a directory, unless it leads to one: that would take what is in it out of sight."""
+    try:
+        target = os.stat(place.name, dir_fd=place.fd)
+    except OSError:
+        target = None
+    if target is not None and stat.S_ISDIR(target.st_mode):
+        raise FileError(
+            f"{place.path}: is a symlink to a directory, which is not changed through it", errno=errno.ELOOP
+        )
+    os.unlink(place.name, dir_fd=place.fd)
+
+
+def _set(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
+    try:
+        fd = os.open(place.name, _OPEN, dir_fd=place.fd)
+    except PermissionError:
+        _set_unread(place, seen, uid, gid, mode)
+        return
+    try:
+        _refuse_swapped(place, fd, seen)
+        set_owner_and_mode(fd, uid, gid, mode)
+    finally:
+        os.close(fd)
+
+
+def _set_unread(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
+    """For a file that is ours and that we may not read: its mode can be set through /proc, by a bare path descriptor."""
+    fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
+    try:
+        _refuse_swapped(place, fd, seen)
+        path = f"/proc/self/fd/{fd}"
+        os.chown(path, uid, gid)
+        os.chmod(path, mode)  # noqa: PTH101 - a Path costs more than the call
+    finally:
+        os.close(fd)
+
+
+def _refuse_swapped(place: Directory, fd: int, seen: os.stat_result) -> None:
+    if not os.path.samestat(os.fstat(fd), seen):
+        raise FileError(f"{place.path}: somebody replaced it just now; its owner and mode are not touched")
+
+
+def _refuse_planted(place: Directory, seen: os.stat_result) -> None:
+    """
+    A file with several names, one of them in a directory where somebody else makes names, may be anybody's file.
+
+    (fs.protected_hardlinks keeps users from making such names, where it is switched on.)
+    """
+    here = os.fstat(place.fd)
+    is_theirs = here.st_uid not in (0, os.geteuid())
+    if seen.st_nlink > 1 and (here.st_mode & stat.S_IWOTH or (is_theirs and here.st_uid != seen.st_uid)):
+        raise FileError(
+            f"{place.path}: has another name elsewhere, and others make names in its directory; its owner and mode are not "
+            "touched"
+        )
+
+
+def remove(path: str, recursive: bool) -> None:
+    """Remove what is there; see `Files.remove`."""
+    try:
+        with parent_of(path) as place, reported(path, "cannot be removed"):
+            seen = place.look()
+            if seen is None:
+                return
+            _remove(place, is_directory=stat.S_ISDIR(seen.st_mode), recursive=recursive)
+            place.sync()
+    except FileError as err:
+        if err.errno != errno.ENOENT:
+            raise
+
+
+def _remove(place: Directory, *, is_directory: bool, recursive: bool) -> None:
+    if not is_directory:
+        os.unlink(place.name, dir_fd=place.fd)
+    elif recursive:
+        import shutil
+
+        # by descriptors, so that a symlink which takes the place of a directory meanwhile is not followed
+        shutil.rmtree(place.name, dir_fd=place.fd)
+    else:
+        os.rmdir(place.name, dir_fd=place.fd)

@@ -1,0 +1,142 @@
+"""
+The way to the directory that a change happens in, walked so that nobody can bend it.
+
+Once it is open the directory is named by its descriptor, so what is swapped in the path afterwards has no effect. On the way a
+symlink counts only if root or we made it, or if it leads to a directory of who did: a link that somebody left in a directory
+that he may write to cannot turn a write of root to a place of root's. (The kernel has a part of this rule for sticky
+directories, fs.protected_symlinks, where it is switched on.)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.system.accounts import Names
+
+SYMLINKS_ON_THE_WAY = 40
+"""As the kernel has it, path_resolution(7)."""
+_STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Directory:
+    """
+    An open directory and the name of one entry in it.
+
+    Attributes:
+        fd: A descriptor for the `*at` calls; it may be a bare path descriptor.
+        name: The entry; "." for the root directory itself.
+        path: The whole path, for errors.
+    """
+
+    def __init__(self, fd: int, name: str, path: str) -> None:
+        self.fd = fd
+        self.name = name
+        self.path = path
+
+    def look(self) -> os.stat_result | None:
+        """What the entry is, not followed; None when there is none."""
+        try:
+            return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def sync(self) -> None:
+        """Make what was done to entries last through a power cut; where a file system cannot do that it is left at that."""
+        try:
+            fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+        except PermissionError:  # a directory may be writable and yet not readable
+            return
+        try:
+            os.fsync(fd)
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def parent_of(path: str, *, make_mode: int | None = None) -> Iterator[Directory]:
+    """
+    Open the directory that holds `path`, to change something in it.
+
+    Args:
+        make_mode: Make directories that are missing on the way, with this mode.
+
+    Raises:
+        FileError: It is not there, is none, may not be entered, or a symlink on the way is not to be trusted.
+    """
+    if not path.startswith("/") or "\0" in path:
+        raise FileError(f"{path!r}: this is not an absolute path")
+    head, _, name = path.rpartition("/")
+    walk = _Walk(path, make_mode)
+    try:
+        try:
+            walk.go(head.split("/"))
+        except FileNotFoundError as err:
+            raise FileError(f"{path}: there is no directory {head}", errno=errno.ENOENT) from err
+        except NotADirectoryError as err:
+            raise FileError(f"{path}: {head} is not a directory", errno=errno.ENOTDIR) from err
+        except OSError as err:
+            raise FileError(f"{path}: {head}: {err.strerror}", errno=err.errno or 0) from err
+        yield Directory(walk.fd, name or ".", path)
+    finally:
+        os.close(walk.fd)
+
+
+class _Walk:
+    def __init__(self, path: str, make_mode: int | None) -> None:
+        self._path = path
+        self._make_mode = make_mode
+        self._symlinks = 0
+        self.fd = os.open("/", _STEP | os.O_DIRECTORY)
+
+    def go(self, parts: list[str], *, is_link: bool = False) -> None:
+        """Walk a relative path from where we are."""
+        for part in parts:
+            if part not in ("", "."):
+                self._step(part, can_make=self._make_mode is not None and not is_link)
+
+    def _step(self, part: str, *, can_make: bool) -> None:
+        try:
+            fd = os.open(part, _STEP, dir_fd=self.fd)
+        except FileNotFoundError:
+            if not can_make:
+                raise
+            os.mkdir(part, self._make_mode or 0, dir_fd=self.fd)
+            fd = os.open(part, _STEP, dir_fd=self.fd)
+        seen = os.fstat(fd)
+        if not stat.S_ISLNK(seen.st_mode):
+            self._enter(fd, seen)
+            return
+        try:
+            target = os.readlink("", dir_fd=fd)
+        finally:
+            os.close(fd)
+        self._follow(part, target, seen.st_uid)
+
+    def _enter(self, fd: int, seen: os.stat_result) -> None:
+        if not stat.S_ISDIR(seen.st_mode):
+            os.close(fd)
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        os.close(self.fd)
+        self.fd = fd
+
+    def _follow(self, part: str, target: str, made_by: int) -> None:
+        self._symlinks += 1
+        if self._symlinks > SYMLINKS_ON_THE_WAY:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if target.startswith("/"):
+            os.close(self.fd)
+            self.fd = os.open("/", _STEP | os.O_DIRECTORY)
+        self.go(target.split("/"), is_link=True)
+        if made_by not in (0, os.geteuid()) and os.fstat(self.fd).st_uid != made_by:
+            names = Names()
+            raise FileError(
+                f"{self._path}: will not follow the symlink {part!r}, which {names.user(made_by)} made, to a directory of "
+                f"{names.user(os.fstat(self.fd).st_uid)}: name the directory itself, or let root own the link"
+            )

@@ -1,0 +1,64 @@
+"""
+Files on this host: the `Files` port.
+
+The work is done by plain functions in `look.py`, `store.py` and `change.py`, each in one hop to a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ccm_agent.model.ports import CopyOf, FileLook
+from ccm_agent.system import change, store
+from ccm_agent.system.accounts import group_id, user_id
+from ccm_agent.system.hop import Stop, Threads
+from ccm_agent.system.look import look_at, read_regular
+
+T = TypeVar("T")
+
+OPERATIONS_AT_ONCE = 8
+
+
+class SystemFiles:
+    """The `Files` of this host."""
+
+    def __init__(self) -> None:
+        self._threads = Threads("ccm-file", OPERATIONS_AT_ONCE)
+
+    async def look(self, paths: Sequence[str], *, digest: bool = True, follow: bool = True) -> list[FileLook]:
+        """See `Files.look`."""
+        return await self._stoppable(look_at, paths, digest, follow)
+
+    async def read(self, path: str, limit_bytes: int) -> bytes:
+        """See `Files.read`."""
+        return await self._stoppable(read_regular, path, limit_bytes)
+
+    async def store(
+        self, path: str, content: bytes | CopyOf, *, owner: str = "", group: str = "", mode: int
+    ) -> None:
+        """See `Files.store`."""
+        await self._stoppable(store.store, path, content, owner, group, mode)
+
+    async def adopt(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
+        """See `Files.adopt`."""
+        await self._threads.call(store.adopt, staged, path, owner, group, mode)
+
+    async def set_attributes(
+        self, path: str, *, owner: str = "", group: str = "", mode: int, directory: bool = False
+    ) -> None:
+        """See `Files.set_attributes`."""
+        function = change.make_directory if directory else change.set_attributes
+        await self._threads.call(function, path, owner, group, mode)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """See `Files.remove`."""
+        await self._threads.call(change.remove, path, recursive)
+
+    async def ids(self, owner: str, group: str) -> tuple[int, int]:
+        """See `Files.ids`."""
+        return await self._threads.call(lambda: (user_id(owner), group_id(group)))
+
+    async def _stoppable(self, function: Callable[..., T], *args: object) -> T:
+        stop = Stop()
+        return await self._threads.call(function, *args, stop, on_cancel=stop.set)

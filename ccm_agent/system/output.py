@@ -1,0 +1,92 @@
+"""What a program writes: the end of it kept, and its lines handed on as they come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+LINE_LIMIT_BYTES = 1 << 20
+"""A longer line is handed on in pieces, so that a program which ends none cannot fill the memory."""
+BATCHES_AHEAD = 8
+"""How many reads' worth of lines may wait for the loop; then the program waits, as in front of a slow terminal."""
+
+LineSink = Callable[[list[str]], None]
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._kept = bytearray()
+        self._seen = 0
+
+    def add(self, data: bytes) -> None:
+        """Take what was read."""
+        self._seen += len(data)
+        self._kept += data
+        if len(self._kept) > 2 * self._limit:
+            del self._kept[: len(self._kept) - self._limit]
+
+    def value(self) -> bytes:
+        """The last bytes, as many as the limit allows."""
+        return bytes(self._kept[max(0, len(self._kept) - self._limit) :])
+
+    @property
+    def dropped_bytes(self) -> int:
+        """How much came before those."""
+        return max(0, self._seen - self._limit)
+
+
+class Lines:
+    """Cuts a stream into lines."""
+
+    def __init__(self, sink: LineSink) -> None:
+        self._sink = sink
+        self._rest = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Take what was read, and hand on the lines that are whole."""
+        first, newline, others = data.partition(b"\n")
+        self._rest += first
+        lines: list[bytes] = []
+        if newline:
+            *middle, last = others.split(b"\n")
+            lines = [bytes(self._rest), *middle]
+            self._rest = bytearray(last)
+        elif len(self._rest) > LINE_LIMIT_BYTES:
+            lines = [bytes(self._rest)]
+            self._rest.clear()
+        if lines:
+            self._sink([_text(line) for line in lines])
+
+    def close(self) -> None:
+        """Hand on a last line that has no end."""
+        if self._rest:
+            self._sink([_text(bytes(self._rest))])
+
+
+def _text(line: bytes) -> str:
+    return line.removesuffix(b"\r").decode(errors="replace")
+
+
+def sink_on(loop: AbstractEventLoop, on_line: Callable[[str], None]) -> LineSink:
+    """Hands batches of lines from a thread to the loop, and makes the thread wait when the loop does not keep up."""
+    room = threading.Semaphore(BATCHES_AHEAD)
+
+    def on_loop(lines: list[str]) -> None:
+        try:
+            for line in lines:
+                on_line(line)
+        finally:
+            room.release()
+
+    def in_thread(lines: list[str]) -> None:
+        room.acquire()
+        loop.call_soon_threadsafe(on_loop, lines)
+
+    return in_thread
