@@ -7,13 +7,14 @@ errors of `model/errors.py`, and never keeps a lock or a handle open between two
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 
 from msgspec import Struct
 
+from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.secret import Secret
 
 
@@ -307,16 +308,34 @@ class Entry(Struct, frozen=True, kw_only=True):
 class KeyValue(Protocol):
     """One bucket. Reading costs the broker no consumer."""
 
-    async def get(self, key: str) -> Entry | None:
-        """The newest revision of a key; None when it is absent, deleted, expired or empty."""
+    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+        """
+        The newest revision of a key; None when it is absent, deleted, expired or empty.
+
+        Args:
+            key: The key.
+            at_least: A revision that is known to be stored, from a poke: a replica that lags behind it is asked again for a
+                few seconds.
+
+        Raises:
+            BusUnavailableError: The broker is away, or nobody there shows that revision.
+        """
+        ...
+
+    async def matching(self, patterns: Sequence[str]) -> list[Entry]:
+        """
+        The newest revisions of all keys that match one of the patterns, sorted by key.
+
+        A pattern is a key in which `*` stands for one token and `>` for the rest: `["all.*", "node.web1.*"]`.
+        """
         ...
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """Write a key and return its revision; with `ttl_s` the broker removes it by itself after so many whole seconds."""
         ...
 
-    async def update(self, key: str, value: bytes, revision: int) -> int:
-        """Write a key only if its newest revision is `revision` (0: it must be absent), else RevisionError."""
+    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
+        """Write a key, as `put`, only if its newest revision is `revision` (0: it must be absent), else RevisionError."""
         ...
 
     async def delete(self, key: str) -> None:
@@ -333,7 +352,7 @@ class KeyValue(Protocol):
 
 
 class KeyHistory(Protocol):
-    """What only the controller asks of a bucket; each call may make a consumer for its duration."""
+    """What only the controller asks of a bucket, for its keys may be many; no call makes a consumer."""
 
     async def keys(self, prefix: str = "") -> list[str]:
         """Keys present now that begin with a prefix, sorted."""
@@ -347,8 +366,13 @@ class KeyHistory(Protocol):
         """All stored revisions of a key, oldest first; a deletion is an entry with an empty value."""
         ...
 
-    def watch(self, prefix: str = "") -> AsyncIterator[Entry]:
-        """Current entries, then each change as it comes; a deletion is an entry with an empty value."""
+    def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
+        """
+        Current entries, then each change as it comes; a deletion is an entry with an empty value.
+
+        It goes on through outages, of which it shows the result only. A key that expires by itself is not shown: who
+        watches presence compares times. Close it (`contextlib.aclosing`) to end it.
+        """
         ...
 
 
@@ -396,13 +420,22 @@ class Requests(Protocol):
         """Send a request; BusUnavailableError when the broker is away, BusDeniedError when it says no."""
         ...
 
-    async def subscribe(self, scopes: Sequence[str], on_request: Callable[[Incoming], None]) -> None:
+    async def subscribe(
+        self,
+        scopes: Sequence[str],
+        on_request: Callable[[Incoming], None],
+        on_refused: Callable[[str, ProtocolError], None] | None = None,
+    ) -> None:
         """
         Replace the set of scopes this process listens to; what stays subscribed misses nothing.
 
         Args:
             scopes: Scopes as text.
             on_request: Called on the loop; it only queues. Messages that break the protocol never reach it.
+            on_refused: Called instead, with the subject and the reason; each is logged anyway.
+
+        Raises:
+            BusDeniedError: The broker does not let this node listen to one of them; the others stand.
         """
         ...
 
@@ -420,6 +453,32 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
     subject: str
     body: bytes
     sequence: int = 0
+
+
+class Link(Protocol):
+    """The connection behind the bus ports: it comes and goes, and nobody waits for it who can go on without."""
+
+    @property
+    def connected(self) -> bool:
+        """The broker is there, and all subscriptions with it."""
+        ...
+
+    @property
+    def since(self) -> float:
+        """When that last changed, by the monotonic clock."""
+        ...
+
+    async def wait_connected(self) -> None:
+        """Return as soon as the broker is there, however long that takes."""
+        ...
+
+    def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call a function each time the connection was made, subscriptions included; it only queues.
+
+        It is the moment to read again whatever may have been missed. The returned function ends it.
+        """
+        ...
 
 
 class Events(Protocol):

@@ -1,0 +1,250 @@
+"""
+nats-py's client with what we need of it changed; the only module that reaches into its private parts.
+
+A `BusClient` serves one connection and never reconnects: when it has ended, `bus.connection` makes another. That leaves one
+way to come back from everything (a lost server, an `-ERR` that closes nats-py's client for good, expired credentials), and
+nothing that was queued for a dead connection is sent later, or twice, on the next one. Each override says what it is for, and
+has a test against a real server in tests/nats/test_client.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import re
+import ssl
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import nats.aio.client
+import nats.errors
+
+from ccm_agent.bus.messages import COPIED
+from ccm_agent.model.errors import BusDeniedError, BusError, BusSetupError, BusUnavailableError
+from ccm_agent.model.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ccm_agent.bus.settings import BusSettings
+
+log = logging.getLogger(__name__)
+
+MAX_MISSED_PINGS = 2
+
+GOODBYE_S = 1.0
+"""How long ending a connection in good order may take."""
+
+_STREAM_HEADER = re.compile(rb"^nats-stream[ \t]*:", re.IGNORECASE | re.MULTILINE)
+
+
+class RefusedBrokerError(nats.errors.Error):
+    """The broker is not one that we talk to; `reason` is what is raised of it."""
+
+    def __init__(self, reason: BusError) -> None:
+        self.reason = reason
+        super().__init__(str(reason))
+
+
+class BusClient(nats.aio.client.Client):
+    """
+    One connection to one server.
+
+    Attributes:
+        ended: Set when the connection is over, before nats-py has tidied up: with a dead peer that can take minutes.
+    """
+
+    def __init__(self, settings: BusSettings) -> None:
+        super().__init__()
+        self.ended = asyncio.Event()
+        self._settings = settings
+
+    async def open(self, url: str, on_error: Callable[[Exception], Awaitable[None]]) -> None:
+        """
+        Connect to one server.
+
+        Raises:
+            BusError: It did not work, and why; the connection is closed.
+        """
+        settings = self._settings
+        try:
+            async with asyncio.timeout(settings.connect_s):
+                options = self._limits() | self._credentials() | await self._tls(url)
+                await self.connect(
+                    servers=[url],
+                    name=settings.program,
+                    inbox_prefix=settings.inbox_prefix,
+                    error_cb=on_error,
+                    allow_reconnect=False,
+                    **options,
+                )
+        except BaseException as err:
+            self.abort()
+            if isinstance(err, Exception):
+                raise self._explained(url, err) from err
+            raise
+
+    def abort(self) -> None:
+        """Drop the connection at once, whatever waits to be sent; safe to call at any time."""
+        transport = self._transport
+        for name in ("_io_writer", "_bare_io_writer"):
+            writer = getattr(transport, name, None)
+            if writer is not None:
+                writer.transport.abort()
+
+    async def leave(self) -> None:
+        """End the connection in good order if it lives, and in any case; bounded, also when the peer is dead."""
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                if not self.ended.is_set():
+                    await self.flush()
+                    await self.close()
+        except (TimeoutError, OSError, nats.errors.Error) as err:
+            log.debug("no goodbye to the broker", extra={"error": str(err)})
+        finally:
+            self.abort()
+            await self.close()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the server said about itself."""
+        return dict(self._server_info)
+
+    @property
+    def reading(self) -> asyncio.Task[None] | None:
+        """The task that reads; when it ends by a fault of its own nats-py does not notice."""
+        task: asyncio.Task[None] | None = self._reading_task
+        return task
+
+    def _limits(self) -> dict[str, Any]:
+        return {
+            # Together these make nats-py give up on a server that does not answer; it cannot be told to try once.
+            "max_reconnect_attempts": 1,
+            "reconnect_time_wait": 0,
+            "connect_timeout": self._settings.connect_s,
+            "ping_interval": self._settings.ping_s,
+            "max_outstanding_pings": MAX_MISSED_PINGS,
+            "pending_size": 0,
+        }
+
+    def _credentials(self) -> dict[str, Any]:
+        settings = self._settings
+        if settings.creds:
+            return {"user_credentials": settings.creds}
+        if settings.nkey:
+            return {"nkeys_seed": settings.nkey}
+        if settings.user:
+            return {"user": settings.user, "password": (settings.password or Secret("")).reveal()}
+        if settings.token:
+            return {"token": settings.token.reveal()}
+        return {}
+
+    async def _tls(self, url: str) -> dict[str, Any]:
+        settings = self._settings
+        if not settings.demands_tls:
+            return {}
+
+        def context() -> ssl.SSLContext:
+            made = ssl.create_default_context(cafile=settings.ca or None)
+            if settings.cert:
+                made.load_cert_chain(settings.cert, settings.key or None)
+            return made
+
+        host = settings.tls_hostname or urlsplit(url).hostname
+        tls: dict[str, Any] = {"tls": await asyncio.to_thread(context), "tls_hostname": host}
+        if settings.tls_first:
+            tls["tls_handshake_first"] = True
+        return tls
+
+    def _explained(self, url: str, err: Exception) -> BusError:
+        """What went wrong, in our words. nats-py's own texts are kept where they hold no more than the server's."""
+        if isinstance(err, RefusedBrokerError):
+            return err.reason
+        # nats-py says "no servers" of the one server it was given; what it had met before is what matters.
+        met = self.last_error if isinstance(err, nats.errors.NoServersError) and self.last_error else err
+        text = str(met).removeprefix("nats: ").strip("'\"")
+        lowered = text.lower()
+        if "authorization violation" in lowered or "authentication" in lowered:
+            return BusDeniedError(f"{url}: the broker refused our credentials; {self._which_credentials()}")
+        if isinstance(met, ssl.SSLError):
+            return BusDeniedError(
+                f"{url}: no TLS with this broker: {met.reason or met}; check `ca` and its name"
+            )
+        if isinstance(met, FileNotFoundError | PermissionError) and met.filename:
+            return BusSetupError(f"{met.filename}: credentials cannot be read: {met.strerror}")
+        if isinstance(met, (OSError, TimeoutError, nats.errors.Error)):
+            why = text or f"no answer in {self._settings.connect_s:g} s"
+            return BusUnavailableError(f"{url}: no broker answers: {why}; is it running there?")
+        return BusSetupError(f"{url}: cannot connect: {type(met).__name__}; {self._which_credentials()}")
+
+    def _which_credentials(self) -> str:
+        settings = self._settings
+        if settings.creds or settings.nkey:
+            return f"they came from {settings.creds or settings.nkey}"
+        if settings.user:
+            return f"we came as user {settings.user}"
+        return "we came with a token" if settings.token else "we came with none"
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """
+        Also: tell who waits before tidying up, send nothing more, and leave no task behind.
+
+        nats-py waits for the transport first, which a dead peer holds up for as long as TCP tries.
+        """
+        self.ended.set()
+        self._pending.clear()
+        self._pending_data_size = 0
+        subscriptions = list(self._subs.values())
+        try:
+            await super()._close(status, do_cbs)
+        except (OSError, RuntimeError) as err:
+            log.debug("tidying up a lost connection failed", extra={"error": str(err)})
+        finally:
+            for subscription in subscriptions:
+                subscription._stop_processing()
+
+    async def _process_pong(self) -> None:
+        """Also: survive the answer to a ping whose sender was cancelled, which ends nats-py's reading for good."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+    def _connect_command(self) -> bytes:
+        """Also: look at the broker before credentials leave; nats-py sends them without TLS if the server offers none."""
+        refused = self._why_refused()
+        if refused is not None:
+            raise RefusedBrokerError(refused)
+        command: bytes = super()._connect_command()
+        return command
+
+    def _why_refused(self) -> BusError | None:
+        info, settings = self._server_info, self._settings
+        server = self._current_server
+        where = server.uri.geturl() if server else settings.address
+        if settings.demands_tls and not (info.get("tls_required") or settings.tls_first):
+            return BusDeniedError(
+                f"{where}: the broker offers no TLS, and nothing is sent to it without; give it a certificate"
+            )
+        if not info.get("auth_required") and not settings.insecure and not self._is_loopback():
+            return BusDeniedError(
+                f"{where}: the broker asks for no credentials, so anybody could command this node; "
+                "give it users, or set `insecure: true`"
+            )
+        return None
+
+    def _is_loopback(self) -> bool:
+        """The other end of the connection is this machine; a name that merely looks like it does not count."""
+        writer = getattr(self._transport, "_io_writer", None)
+        peer = writer.get_extra_info("peername") if writer is not None else None
+        try:
+            return peer is not None and ipaddress.ip_address(peer[0]).is_loopback
+        except ValueError:
+            return False
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        """Also: show a second `Nats-Stream`, which a dict would hide: the mark of a stored message that was a copy."""
+        parsed: dict[str, str] | None = await super()._process_headers(headers)
+        if parsed and headers and len(_STREAM_HEADER.findall(headers)) > 1:
+            parsed["Nats-Stream"] = COPIED
+        return parsed

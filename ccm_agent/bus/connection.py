@@ -1,0 +1,439 @@
+"""
+One process's connection to the broker: made in the background, for ever, and never in the way.
+
+    async with Connection(settings) as connection:
+        await connection.connect_now()      # a controller: at once or not at all
+        ...                                 # an agent goes on and works with what it has
+
+While the broker is away every call that needs it fails at once with BusUnavailableError; nothing is buffered here, for what is
+sent later may be sent twice. Subscriptions stay: each new connection gets all of them before `on_connect` hooks are called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import random
+import re
+import time
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.messages import Message, ServerInfo, Subscription, Waiting
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusError,
+    BusUnavailableError,
+    CcmError,
+    ProtocolError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from ccm_agent.bus.client import BusClient
+    from ccm_agent.bus.settings import BusSettings
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.25
+_STEADY_S = 5.0
+"""A connection that was lost sooner counts as a miss, so that a broker which throws everybody out is not stormed."""
+
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
+
+
+class Connection:
+    """
+    A connection that comes back, and what it is used for.
+
+    Attributes:
+        connected: The broker is there, and all subscriptions with it.
+        since: When that last changed, by `time.monotonic`.
+        server: The server at the other end; None before the first connection.
+        last_error: Why the last attempt failed or the connection was lost; None when all is well.
+        denials: How often the broker refused an operation.
+    """
+
+    def __init__(self, settings: BusSettings) -> None:
+        self.settings = settings
+        self.since = time.monotonic()
+        self.server: ServerInfo | None = None
+        self.last_error: BusError | None = None
+        self.denials = 0
+        self._connections = 0
+        self._client: BusClient | None = None
+        self._up = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._servers = list(settings.servers)
+        self._subscriptions: dict[Subscription, None] = {}
+        self._hooks: dict[object, Callable[[], None]] = {}
+        self._waiting: dict[str, Waiting] = {}
+        self._watching: dict[object, tuple[str, list[BusDeniedError]]] = {}
+        self._count = 0
+        self._inbox = ""
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Connection:
+        self._task = asyncio.create_task(self._stay(), name="bus:connection")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    @property
+    def connected(self) -> bool:
+        """The broker is there, and all subscriptions with it."""
+        return self._up.is_set()
+
+    @property
+    def reconnects(self) -> int:
+        """How often a lost connection came back."""
+        return max(0, self._connections - 1)
+
+    async def wait_connected(self) -> None:
+        """Return as soon as the broker is there, however long that takes."""
+        await self._up.wait()
+
+    async def connect_now(self) -> None:
+        """
+        Return when the broker is there, or raise once each server was tried in vain.
+
+        Raises:
+            BusError: Why, with the address that was tried.
+        """
+        up = asyncio.create_task(self._up.wait(), name="bus:up")
+        tried = asyncio.create_task(self._tried.wait(), name="bus:tried")
+        try:
+            await asyncio.wait([up, tried], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+            tried.cancel()
+        if not self.connected:
+            raise self.why_not()
+
+    def why_not(self) -> BusError:
+        """What to raise of a broker that is not there."""
+        return self.last_error or BusUnavailableError(f"{self.settings.address}: not connected yet")
+
+    def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call a function each time the connection was made, subscriptions included; it only queues.
+
+        It is the moment to read again whatever may have been missed. The returned function ends it.
+        """
+        key = object()
+        self._hooks[key] = hook
+        return lambda: self._hooks.pop(key, None) and None
+
+    async def publish(
+        self,
+        subject: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        reply: str = "",
+        confirm: bool = False,
+    ) -> None:
+        """
+        Send a message.
+
+        Args:
+            subject: Where to.
+            body: Its bytes.
+            headers: Its headers.
+            reply: Where an answer should go.
+            confirm: Wait until the broker has taken it, so that a refusal is an error here; else that is only logged.
+
+        Raises:
+            BusUnavailableError: The broker is away.
+            BusDeniedError: The broker refused it (with `confirm`).
+            ProtocolError: It is larger than the broker takes.
+        """
+        client = self._living()
+        self._check_size(subject, body, headers)
+        if not confirm:
+            await self._send(client, subject, body, reply, headers)
+            return
+        key, refusals = object(), list[BusDeniedError]()
+        self._watching[key] = (subject.lower(), refusals)
+        try:
+            await self._send(client, subject, body, reply, headers)
+            await self._round_trip(client)
+            if refusals:
+                raise refusals[0]
+        finally:
+            self._watching.pop(key, None)
+
+    async def request(
+        self, subject: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Message:
+        """
+        Ask, and return the first answer.
+
+        Raises:
+            BusUnavailableError: The broker is away, or nobody answered within `answer_s`.
+            BusDeniedError: The broker does not let us ask this.
+            ProtocolError: The question is larger than the broker takes.
+        """
+        with self.asking(subject) as waiting:
+            await self.publish(subject, body, headers, reply=waiting.inbox)
+            return await waiting.next(self.settings.answer_s)
+
+    @contextlib.contextmanager
+    def asking(self, subject: str) -> Iterator[Waiting]:
+        """An inbox for the answers to a question on a subject; publish with `reply=waiting.inbox` within."""
+        self._living()
+        self._count += 1
+        token = format(self._count, "x")
+        waiting = Waiting(subject, f"{self._inbox}.{token}")
+        self._waiting[token] = waiting
+        try:
+            yield waiting
+        finally:
+            self._waiting.pop(token, None)
+
+    async def subscribe(
+        self, subjects: Sequence[str], on_message: Callable[[Message], None]
+    ) -> list[Subscription]:
+        """
+        Get what is published on some subjects, from now on and on every later connection.
+
+        While connected it returns when the broker has taken them all; while away they begin with the next connection,
+        and a refusal is then logged and stands in `Subscription.denied`.
+
+        Args:
+            subjects: Patterns; one subscription is made of each.
+            on_message: Called on the loop; it only queues.
+
+        Raises:
+            BusDeniedError: The broker refused one of them (none is kept then).
+        """
+        made = [Subscription(subject, on_message) for subject in subjects]
+        self._subscriptions.update(dict.fromkeys(made))
+        client = self._client
+        if client is None or not self.connected:
+            return made
+        try:
+            await self._attach(client, made)
+        except BusUnavailableError:
+            return made  # the next connection takes them
+        except BaseException:
+            await self.unsubscribe(made)
+            raise
+        refused = next((each.denied for each in made if each.denied), None)
+        if refused is not None:
+            await self.unsubscribe(made)
+            raise refused
+        return made
+
+    async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        """End subscriptions; unknown ones are passed over."""
+        for each in subscriptions:
+            self._subscriptions.pop(each, None)
+            await each.detach()
+
+    # --- the life of connections ---
+
+    async def _stay(self) -> None:
+        """Connect, serve until it ends, and again; only being cancelled ends it."""
+        await asyncio.sleep(random.uniform(0, self.settings.first_spread_s))
+        misses = 0
+        while True:
+            try:
+                client = await self._connect(misses)
+                began = time.monotonic()
+                await self._serve(client)
+                misses = 0 if time.monotonic() - began > _STEADY_S else misses + 1
+            except CcmError as err:
+                misses += 1
+                self._missed(err, misses)
+            except Exception as err:  # one turn of a worker that must go on for years
+                misses += 1
+                log.exception("the connection failed in an unexpected way")
+                self._missed(BusError(f"{self.settings.address}: {type(err).__name__}: {err}"), misses)
+            await asyncio.sleep(self._pause_s(misses))
+
+    def _pause_s(self, misses: int) -> float:
+        if misses == 0:
+            return random.uniform(0.0, self.settings.spread_s)
+        if misses < len(self._servers):
+            return 0.0
+        rounds = misses // len(self._servers)
+        longest: float = min(self.settings.pause_s, _FIRST_PAUSE_S * 2.0 ** min(rounds, 10))
+        return random.uniform(0.5, 1.0) * longest
+
+    def _missed(self, err: CcmError, misses: int) -> None:
+        self.last_error = err if isinstance(err, BusError) else BusError(str(err))
+        if misses >= len(self._servers):
+            self._tried.set()
+        if misses == 1:
+            log.warning("no broker", extra={"error": str(err)})
+
+    async def _connect(self, misses: int) -> BusClient:
+        # nats takes a fifth of a second to import: not at the start of a program, and not on the loop.
+        client_module = await asyncio.to_thread(importlib.import_module, "ccm_agent.bus.client")
+        if misses % len(self._servers) == 0:
+            random.shuffle(self._servers)
+        client: BusClient = client_module.BusClient(self.settings)
+        await client.open(self._servers[misses % len(self._servers)], self._on_error)
+        return client
+
+    async def _serve(self, client: BusClient) -> None:
+        """Hand all subscriptions to a new connection, and return when it has ended."""
+        watched = [asyncio.create_task(client.ended.wait(), name="bus:ended")]
+        if client.reading is not None:
+            watched.append(client.reading)  # type: ignore[arg-type]
+        try:
+            await self._adopt(client)
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            self.last_error = BusUnavailableError(f"{self.settings.address}: the connection was lost")
+            log.warning("connection to the broker lost", extra={"server": self.server and self.server.url})
+        finally:
+            watched[0].cancel()
+            await self._release(client)
+
+    async def _adopt(self, client: BusClient) -> None:
+        self._learn(client)
+        self._client = client
+        self._inbox = client.new_inbox()
+        answers = Subscription(f"{self._inbox}.*", self._on_answer)
+        await self._attach(client, [answers])
+        # Somebody may subscribe while the broker takes those that were there before.
+        while missing := [each for each in self._subscriptions if not each.is_attached(client)]:
+            await self._attach(client, missing)
+        self._connections += 1
+        self.last_error = None
+        self.since = time.monotonic()
+        self._tried.clear()
+        self._up.set()
+        log.info("connected to the broker", extra={"server": self.server and self.server.url})
+        for hook in list(self._hooks.values()):
+            hook()
+
+    async def _attach(self, client: BusClient, subscriptions: Sequence[Subscription]) -> None:
+        """Subscribe, and return when the broker has taken or refused each."""
+        import nats.errors
+
+        try:
+            for each in subscriptions:
+                await each.attach(client)
+        except (nats.errors.Error, OSError) as err:
+            raise BusUnavailableError(f"{self.settings.address}: subscribing failed: {err}") from err
+        await self._round_trip(client)
+
+    def _learn(self, client: BusClient) -> None:
+        info = client.info
+        connected = client.connected_url
+        numbers = re.findall(r"\d+", str(info.get("version", "")).partition("-")[0])[:3]
+        major, minor, patch = (*map(int, numbers), 0, 0, 0)[:3]
+        self.server = ServerInfo(
+            url=connected.geturl() if connected else self.settings.address,
+            name=str(info.get("server_name", "")),
+            version=(major, minor, patch),
+            cluster=str(info.get("cluster", "")),
+            max_payload_bytes=int(info.get("max_payload", 1 << 20)),
+            has_jetstream=bool(info.get("jetstream")),
+        )
+        known = [*self.settings.servers, *(server.geturl() for server in client.discovered_servers)]
+        self._servers = list(dict.fromkeys(known))
+
+    async def _release(self, client: BusClient) -> None:
+        """Forget a connection: who waits is told, what it holds is freed; bounded, also when the peer is dead."""
+        lost = client.ended.is_set()
+        self._client = None
+        if self._up.is_set():
+            self._up.clear()
+            self.since = time.monotonic()
+        away = self.why_not() if lost else BusUnavailableError("the connection to the broker is being closed")
+        for waiting in self._waiting.values():
+            waiting.arrived.put_nowait(away)
+        await client.leave()
+
+    # --- what the broker says ---
+
+    def _on_answer(self, message: Message) -> None:
+        waiting = self._waiting.get(message.subject.rpartition(".")[2])
+        if waiting is not None:
+            waiting.arrived.put_nowait(message)
+
+    async def _on_error(self, err: Exception) -> None:
+        """Errors that belong to no call of nats-py's: refusals come this way only, after the call that caused them."""
+        found = _DENIED.search(str(err))
+        if found is None:
+            log.debug("the client reports", extra={"error": f"{type(err).__name__}: {err}"})
+            return
+        kind, subject = found[1], found[2]  # in lower case: nats-py lowers what the broker says
+        self.denials += 1
+        word = "publish on" if kind == "publish" else "subscribe to"
+        told = False
+        if kind == "publish":
+            for waiting in list(self._waiting.values()):
+                if waiting.subject.lower() == subject:
+                    waiting.arrived.put_nowait(self._refusal(word, waiting.subject))
+                    told = True
+            for watched, refusals in self._watching.values():
+                if watched == subject:
+                    refusals.append(self._refusal(word, subject))
+                    told = True
+        else:
+            for each in self._subscriptions:
+                if each.subject.lower() == subject:
+                    each.denied = self._refusal(word, each.subject)
+        if not told:
+            log.warning("the broker refuses", extra={"operation": word, "subject": subject})
+
+    def _refusal(self, word: str, subject: str) -> BusDeniedError:
+        return BusDeniedError(
+            f"{subject}: the broker does not allow {self.settings.identity} to {word} it; see its permissions there"
+        )
+
+    # --- small things ---
+
+    def _living(self) -> BusClient:
+        client = self._client
+        if client is None or not self.connected or client.ended.is_set():
+            raise BusUnavailableError(str(self.why_not()))
+        return client
+
+    def _check_size(self, subject: str, body: bytes, headers: Mapping[str, str] | None) -> None:
+        """The broker closes the connection of who sends more than it takes, and counts headers; nats-py does not."""
+        size = len(body)
+        if headers:
+            size += 14 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+        limit = self.server.max_payload_bytes if self.server else size
+        if size > limit:
+            raise ProtocolError(
+                f"{subject}: a message of {size} bytes: the broker takes {limit}; raise its `max_payload` or send less"
+            )
+
+    async def _send(
+        self, client: BusClient, subject: str, body: bytes, reply: str, headers: Mapping[str, str] | None
+    ) -> None:
+        import nats.errors
+
+        try:
+            await client.publish(subject, body, reply=reply, headers=dict(headers) if headers else None)
+        except (nats.errors.BadSubjectError, nats.errors.Error, OSError) as err:
+            if client.ended.is_set() or not client.is_connected:
+                raise BusUnavailableError(str(self.why_not())) from err
+            raise ProtocolError(f"{subject}: cannot be sent: {err}") from err
+
+    async def _round_trip(self, client: BusClient) -> None:
+        """Return when the broker has handled all that was sent before."""
+        import nats.errors
+
+        try:
+            async with asyncio.timeout(self.settings.answer_s):
+                await client.flush()
+        except (TimeoutError, nats.errors.Error, OSError) as err:
+            raise BusUnavailableError(
+                f"{self.settings.address}: the broker did not answer: {err or 'too slow'}"
+            ) from err

@@ -1,0 +1,181 @@
+"""
+Buckets: keys and values, read by direct get and watched by pokes.
+
+An entry with an empty value is an absent one, however it came to be empty: deleted, expired, or written so. Nothing here makes
+a consumer, not even `watch`: it reads what is there, then each key again that a poke names, and everything again after a
+connection was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.streams import Stored, read_all, read_last, read_newest, store
+from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
+from ccm_agent.model.errors import BusUnavailableError, RevisionError, UsageError
+from ccm_agent.model.ports import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.messages import Message
+
+_OPERATION = "KV-Operation"
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+class NatsKeyValue:
+    """One bucket of the broker: `KeyValue` for agents, `KeyHistory` for the controller."""
+
+    def __init__(self, connection: Connection, bucket: str) -> None:
+        self.bucket = bucket
+        self._connection = connection
+        self._stream = f"KV_{bucket}"
+
+    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+        """See `KeyValue.get`."""
+        entry = await self._newest(key, at_least)
+        return entry if entry is not None and entry.value else None
+
+    async def matching(self, patterns: Sequence[str]) -> list[Entry]:
+        """See `KeyValue.matching`."""
+        subjects = [key_subject(self.bucket, pattern) for pattern in patterns]
+        found = await read_newest(self._connection, self._stream, subjects)
+        entries = [entry for entry in map(self._entry, found) if entry.value]
+        return sorted(entries, key=lambda entry: entry.key)
+
+    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.put`."""
+        return await self._write(key, value, _ttl(key, ttl_s))
+
+    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.update`."""
+        headers = _ttl(key, ttl_s)
+        try:
+            return await self._write(key, value, {**headers, _EXPECTED: str(revision)})
+        except RevisionError:
+            if revision:
+                raise
+        # To the broker a deleted key is there: its newest message says that it was deleted.
+        deleted = await self._newest(key, 0)
+        if deleted is None or deleted.value:
+            raise RevisionError(
+                f"{key}: it exists already in {self.bucket}; read it, then update that revision"
+            )
+        return await self._write(key, value, {**headers, _EXPECTED: str(deleted.revision)})
+
+    async def delete(self, key: str) -> None:
+        """See `KeyValue.delete`."""
+        await self._write(key, b"", {_OPERATION: "DEL"})
+
+    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
+        """See `KeyValue.pokes`."""
+        prefix = poke_subject(self.bucket, "")
+
+        def poked(message: Message) -> None:
+            sequence = message.headers.get("Nats-Sequence", "")
+            if sequence.isdecimal():
+                on_poke(message.subject.removeprefix(prefix), int(sequence))
+
+        made = await self._connection.subscribe([poke_subject(self.bucket, pattern)], poked)
+
+        async def stop() -> None:
+            await self._connection.unsubscribe(made)
+
+        return stop
+
+    async def keys(self, prefix: str = "") -> list[str]:
+        """See `KeyHistory.keys`."""
+        return [entry.key for entry in await self.entries(prefix)]
+
+    async def entries(self, prefix: str = "") -> list[Entry]:
+        """See `KeyHistory.entries`."""
+        found = await self.matching([_pattern(prefix)])
+        return [entry for entry in found if entry.key.startswith(prefix)]
+
+    async def history(self, key: str) -> list[Entry]:
+        """See `KeyHistory.history`."""
+        subject = key_subject(self.bucket, check_key(key))
+        return [self._entry(each) async for each in read_all(self._connection, self._stream, subject)]
+
+    async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
+        """See `KeyHistory.watch`."""
+        changes: asyncio.Queue[tuple[str, int] | None] = asyncio.Queue()
+        stop = await self.pokes(_pattern(prefix), lambda key, revision: changes.put_nowait((key, revision)))
+        unhook = self._connection.on_connect(lambda: changes.put_nowait(None))
+        changes.put_nowait(None)
+        seen: dict[str, Entry] = {}
+        try:
+            while True:
+                for entry in await self._news(prefix, await changes.get(), seen):
+                    yield entry
+        finally:
+            unhook()
+            await stop()
+
+    async def _news(self, prefix: str, change: tuple[str, int] | None, seen: dict[str, Entry]) -> list[Entry]:
+        """What a poke, or a new connection (None), tells a reader who knows `seen`, which is kept up."""
+        try:
+            if change is None:
+                return _differences(await self.entries(prefix), seen)
+            key, revision = change
+            if not key.startswith(prefix) or (key in seen and seen[key].revision >= revision):
+                return []
+            newest = await self._newest(key, revision)
+        except BusUnavailableError:
+            return []  # the next connection begins with reading everything
+        was = seen.pop(key, None)
+        if newest is not None:
+            seen[key] = newest
+        if newest is not None and (newest.value or (was is not None and was.value)):
+            return [newest]
+        return [_gone(was)] if newest is None and was is not None and was.value else []
+
+    async def _newest(self, key: str, at_least: int) -> Entry | None:
+        """The newest revision, a deletion too (its value is empty)."""
+        subject = key_subject(self.bucket, check_key(key))
+        stored = await read_last(self._connection, self._stream, subject, at_least)
+        return self._entry(stored) if stored is not None else None
+
+    async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
+        subject = key_subject(self.bucket, check_key(key))
+        headers = {"Nats-Expected-Stream": self._stream, **headers}
+        return (await store(self._connection, subject, value, headers)).sequence
+
+    def _entry(self, stored: Stored) -> Entry:
+        return Entry(
+            key=stored.subject.removeprefix(key_subject(self.bucket, "")),
+            value=b"" if _OPERATION in stored.headers else stored.body,
+            revision=stored.sequence,
+            created=stored.time,
+        )
+
+
+def _ttl(key: str, ttl_s: int | None) -> dict[str, str]:
+    if ttl_s is None:
+        return {}
+    if ttl_s < 1:
+        raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
+    return {"Nats-TTL": str(ttl_s)}
+
+
+def _differences(found: Sequence[Entry], seen: dict[str, Entry]) -> list[Entry]:
+    """What changed between `seen`, which is kept up, and what is found now."""
+    now = {entry.key: entry for entry in found}
+    gone = [_gone(entry) for key, entry in seen.items() if entry.value and key not in now]
+    new = [entry for entry in found if entry != seen.get(entry.key)]
+    seen.clear()
+    seen.update(now)
+    return [*new, *gone]
+
+
+def _gone(entry: Entry) -> Entry:
+    return Entry(key=entry.key, value=b"", revision=entry.revision, created=entry.created)
+
+
+def _pattern(prefix: str) -> str:
+    """The narrowest pattern of whole tokens that a prefix fits in."""
+    tokens = prefix.rpartition(".")[0]
+    return f"{tokens}.>" if tokens else ">"

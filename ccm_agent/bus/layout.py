@@ -1,0 +1,391 @@
+"""
+Every stream, bucket and object store that the project keeps on a broker: what `ccmctl init` makes.
+
+`Layout` says what there should be and how large it may grow; `make` compares that with what is there and creates or updates
+what differs. Run again it changes nothing. What it never does: shrink what an operator made larger, or delete anything.
+
+A bucket is a stream named `KV_<bucket>` and an object store one named `OBJ_<name>` (ADR-8, ADR-20), so the `nats` program reads
+and writes them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ccm_agent.bus.events import EVENTS_STREAM
+from ccm_agent.bus.requests import SCHEDULES_STREAM
+from ccm_agent.bus.streams import NoPeersError, NoStreamError, Patience, call
+from ccm_agent.bus.subjects import (
+    DUE_PREFIX,
+    POKE_PREFIX,
+    REGISTRATION_PREFIX,
+    SCHEDULE_PREFIX,
+    stored_patterns,
+)
+from ccm_agent.model.errors import BusSetupError, BusUnavailableError
+from ccm_agent.model.wire import PROTOCOL
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection import Connection
+
+NODES = "CCM_NODES"
+FACTS = "CCM_FACTS"
+DATA = "CCM_DATA"
+MANIFESTS = "CCM_MANIFESTS"
+ASSIGNMENTS = "CCM_ASSIGNMENTS"
+RUNS = "CCM_RUNS"
+REGISTRATION = "REGISTRATION"
+
+READS_VERSION = (2, 11, 0)
+"""Batched direct gets and keys that expire by themselves."""
+
+SCHEDULES_VERSION = (2, 14, 0)
+"""Schedules with cron and every (ADR-51); 2.12 knows `@at` only."""
+
+_NANOSECONDS = 1_000_000_000
+_DAY_S = 86_400
+_MIB = 1 << 20
+_TRIES = 5
+_LIMITS = ("max_age", "max_bytes", "max_msg_size", "max_msgs_per_subject", "duplicate_window")
+_WANTED_REPLICAS = 3
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """
+    What an operator, or a test, may choose.
+
+    Attributes:
+        replicas: Copies of everything; 0 is three where the cluster has three servers, else one.
+        history: Revisions kept of facts, data and assignments.
+        events_age_s, events_bytes: How long and how much of events is kept; the oldest go first.
+        duplicate_window_s: How long the broker recognizes an event by its id; the ids are kept in memory.
+        presence_s: How long a node counts as present after its last heartbeat; three of them.
+        runs_age_s: How long the record of a run is kept.
+        registration: Name of the registrations' stream.
+        registration_age_s: The longest that a registration lives without a TTL of its own.
+        secure: Made for a broker where each node has its own permissions: registrations may then not roll up, which
+            would let one node erase another's. None leaves it as it is, which is at first: they may.
+        schedules: Make the stream of schedules too; None makes it where the server can.
+    """
+
+    replicas: int = 0
+    history: int = 20
+    events_age_s: int = 30 * _DAY_S
+    events_bytes: int = 2048 * _MIB
+    duplicate_window_s: int = 3600
+    presence_s: int = 180
+    runs_age_s: int = 90 * _DAY_S
+    registration: str = REGISTRATION
+    registration_age_s: int = 365 * _DAY_S
+    secure: bool | None = None
+    schedules: bool | None = None
+
+
+class Action(StrEnum):
+    """What `make` did about one thing."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    SKIPPED = "skipped"
+
+
+class Made(Struct, frozen=True, kw_only=True):
+    """
+    One thing of the layout, and what was done about it.
+
+    Attributes:
+        name: As people call it: `CCM_NODES`, not `KV_CCM_NODES`.
+        kind: "stream", "bucket" or "objects".
+        action: See Action.
+        replicas: How many copies there are now.
+        details: What was changed, what was kept though it differs, or why it was skipped.
+    """
+
+    name: str
+    kind: str
+    action: Action
+    replicas: int = 0
+    details: tuple[str, ...] = ()
+
+
+class _Wanted(Struct, frozen=True):
+    """What there should be; fields named in `settled` are chosen once, when it is made."""
+
+    name: str
+    kind: str
+    config: dict[str, Any]
+    settled: tuple[str, ...] = ()
+
+
+def plan(layout: Layout, *, with_schedules: bool) -> list[_Wanted]:
+    """What there should be, as the broker's API words it; replicas are left out, for the broker decides what it can."""
+    things = [
+        _Wanted(NODES, "bucket", _nodes(layout)),
+        _Wanted(FACTS, "bucket", _bucket(FACTS, layout.history)),
+        _Wanted(DATA, "bucket", _bucket(DATA, layout.history)),
+        _Wanted(ASSIGNMENTS, "bucket", _bucket(ASSIGNMENTS, layout.history)),
+        _Wanted(RUNS, "bucket", _bucket(RUNS, 1, max_age=layout.runs_age_s * _NANOSECONDS)),
+        _Wanted(MANIFESTS, "objects", _objects(MANIFESTS)),
+        _Wanted(EVENTS_STREAM, "stream", _events(layout)),
+        _Wanted(
+            layout.registration,
+            "stream",
+            _registration(layout),
+            ("allow_rollup_hdrs", "subject_delete_marker_ttl") if layout.secure is None else (),
+        ),
+    ]
+    if with_schedules:
+        things.append(_Wanted(SCHEDULES_STREAM, "stream", _schedules()))
+    return things
+
+
+def _stream(name: str, subjects: list[str], **others: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "subjects": subjects,
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "allow_direct": True,
+        **others,
+    }
+
+
+def _bucket(bucket: str, history: int, **others: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "max_msgs_per_subject": history,
+        "discard": "new",
+        "deny_delete": True,
+        "allow_rollup_hdrs": True,
+        "republish": {
+            "src": f"$KV.{bucket}.>",
+            "dest": f"{POKE_PREFIX}.{bucket}.>",
+            "headers_only": True,
+        },
+    }
+    return _stream(f"KV_{bucket}", [f"$KV.{bucket}.>"], **(fields | others))
+
+
+def _nodes(layout: Layout) -> dict[str, Any]:
+    """
+    Written by the nodes themselves, each its own keys.
+
+    No rollup: one message with `Nats-Rollup: all` would erase everybody's keys. Hence no limit marker either, which would
+    switch rollup on, so an expired presence leaves no poke.
+    """
+    return _bucket(NODES, 1, allow_rollup_hdrs=False, allow_msg_ttl=True, max_msg_size=_MIB)
+
+
+def _objects(name: str) -> dict[str, Any]:
+    return _stream(f"OBJ_{name}", [f"$O.{name}.C.>", f"$O.{name}.M.>"], discard="new", allow_rollup_hdrs=True)
+
+
+def _events(layout: Layout) -> dict[str, Any]:
+    window = min(layout.duplicate_window_s, layout.events_age_s)
+    return _stream(
+        EVENTS_STREAM,
+        stored_patterns(),
+        max_age=layout.events_age_s * _NANOSECONDS,
+        max_bytes=layout.events_bytes,
+        duplicate_window=window * _NANOSECONDS,
+        max_msg_size=_MIB,
+        deny_delete=True,
+    )
+
+
+def _registration(layout: Layout) -> dict[str, Any]:
+    """As CCM makes it; its agents send `Nats-Rollup: sub`, for which one message a subject does the same."""
+    fields: dict[str, Any] = {
+        "max_msgs_per_subject": 1,
+        "max_age": layout.registration_age_s * _NANOSECONDS,
+        "allow_msg_ttl": True,
+        "deny_delete": True,
+    }
+    fields["allow_rollup_hdrs"] = not layout.secure
+    fields["subject_delete_marker_ttl"] = 0 if layout.secure else layout.registration_age_s * _NANOSECONDS
+    return _stream(layout.registration, [f"{REGISTRATION_PREFIX}.>"], **fields)
+
+
+def _schedules() -> dict[str, Any]:
+    """Stored schedules and, one a subject, what was last due; what is due goes out as the request that it is."""
+    return _stream(
+        SCHEDULES_STREAM,
+        [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"],
+        max_msgs_per_subject=1,
+        allow_msg_schedules=True,
+        allow_msg_ttl=True,
+        republish={"src": f"{DUE_PREFIX}.>", "dest": f"{PROTOCOL}.>"},
+    )
+
+
+async def make(connection: Connection, layout: Layout | None = None) -> list[Made]:
+    """
+    Create or update everything, and say what was done, in the order in which it was done.
+
+    Raises:
+        BusSetupError: The server is too old, has no JetStream, or has not the storage; what was made before stands.
+        BusDeniedError: These credentials may not make streams.
+    """
+    layout = layout or Layout()
+    server = connection.server
+    if server is None:
+        raise connection.why_not()
+    if not server.has_jetstream:
+        raise BusSetupError(f"{server.url}: JetStream is off; start nats-server with `jetstream {{}}`")
+    require_version(connection, READS_VERSION, "the project's buckets")
+    can_schedule = server.version >= SCHEDULES_VERSION
+    if layout.schedules:
+        require_schedules(connection)
+    with_schedules = can_schedule and layout.schedules is not False
+    copies = _Copies(connection, layout)
+    things = plan(layout, with_schedules=with_schedules)
+    done = [await _make_one(connection, copies, wanted) for wanted in things]
+    if not with_schedules:
+        why = "not asked for" if can_schedule else _too_old(connection, SCHEDULES_VERSION)
+        done.append(Made(name=SCHEDULES_STREAM, kind="stream", action=Action.SKIPPED, details=(why,)))
+    return done
+
+
+def require_schedules(connection: Connection) -> None:
+    """
+    See that the broker keeps time for us.
+
+    Raises:
+        BusSetupError: Its version cannot do cron and every.
+    """
+    require_version(connection, SCHEDULES_VERSION, "schedules with cron and every")
+
+
+def require_version(connection: Connection, version: tuple[int, int, int], what: str) -> None:
+    """See that the server is at least of a version, else BusSetupError says what needs it."""
+    if connection.server is None:
+        raise connection.why_not()
+    if connection.server.version < version:
+        raise BusSetupError(f"{what}: {_too_old(connection, version)}")
+
+
+def _too_old(connection: Connection, version: tuple[int, int, int]) -> str:
+    assert connection.server is not None
+    has = ".".join(map(str, connection.server.version))
+    needs = ".".join(map(str, version[:2]))
+    return f"nats-server {needs} or newer is needed, this one is {has}; update the broker"
+
+
+class _Copies:
+    """How many copies there can be: what was asked for, else three where the cluster has the servers for it."""
+
+    def __init__(self, connection: Connection, layout: Layout) -> None:
+        clustered = connection.server is not None and bool(connection.server.cluster)
+        self.count = layout.replicas or (_WANTED_REPLICAS if clustered else 1)
+        self._is_asked_for = bool(layout.replicas)
+        self._patience = Patience()
+
+    async def fewer(self) -> bool:
+        """The broker has not so many servers: whether to try again, now that one more look or one copy is enough."""
+        if self._is_asked_for or self.count == 1:
+            return False
+        # The members of a cluster that has just been started learn of each other one by one.
+        if not await self._patience.pause():
+            self.count = 1
+        return True
+
+
+async def _make_one(connection: Connection, copies: _Copies, wanted: _Wanted) -> Made:
+    found = await _found(connection, wanted.config["name"])
+    if found is None:
+        config = await _create(connection, copies, wanted.config)
+        return Made(
+            name=wanted.name, kind=wanted.kind, action=Action.CREATED, replicas=config["num_replicas"]
+        )
+    config, changes, kept = _merged(found, wanted)
+    replicas = await _update(connection, copies, config, has_changes=bool(changes))
+    if replicas != found["num_replicas"]:
+        changes.append(f"num_replicas {found['num_replicas']} → {replicas}")
+    return Made(
+        name=wanted.name,
+        kind=wanted.kind,
+        action=Action.UPDATED if changes else Action.UNCHANGED,
+        replicas=replicas,
+        details=(*changes, *kept),
+    )
+
+
+async def _found(connection: Connection, name: str) -> dict[str, Any] | None:
+    """The configuration of a stream, or None. A cluster that has just been started may not answer the first time."""
+    for left in reversed(range(_TRIES)):
+        try:
+            config: dict[str, Any] = (await call(connection, f"STREAM.INFO.{name}"))["config"]
+            return config
+        except NoStreamError:
+            return None
+        except BusUnavailableError:
+            if not left:
+                raise
+            await asyncio.sleep(0.2)
+    raise AssertionError("unreachable")
+
+
+async def _create(connection: Connection, copies: _Copies, config: dict[str, Any]) -> dict[str, Any]:
+    while True:
+        question = config | {"num_replicas": copies.count}
+        try:
+            answer = await call(connection, f"STREAM.CREATE.{config['name']}", question)
+        except NoPeersError:
+            if not await copies.fewer():
+                raise
+        except BusUnavailableError:
+            made = await _found(connection, config["name"])  # it may have been made, and the answer lost
+            if made is None:
+                raise
+            return made
+        else:
+            created: dict[str, Any] = answer["config"]
+            return created
+
+
+async def _update(
+    connection: Connection, copies: _Copies, config: dict[str, Any], *, has_changes: bool
+) -> int:
+    """Make a stream what `config` says, with as many copies as there can be, and no fewer than it has; how many."""
+    has: int = config["num_replicas"]
+    while has_changes or copies.count > has:
+        replicas = max(has, copies.count)
+        try:
+            await call(connection, f"STREAM.UPDATE.{config['name']}", config | {"num_replicas": replicas})
+        except NoPeersError:
+            if not await copies.fewer():
+                raise
+        else:
+            return replicas
+    return has
+
+
+def _merged(found: dict[str, Any], wanted: _Wanted) -> tuple[dict[str, Any], list[str], list[str]]:
+    """What is there with what must be different, and in words what changes and what is kept all the same."""
+    config, changes, kept = dict(found), [], []
+    for field, value in wanted.config.items():
+        has = found.get(field)
+        if has == value or (not has and not value) or field in wanted.settled:
+            continue
+        if field in _LIMITS and isinstance(has, int) and _is_larger(has, value):
+            kept.append(f"{field} stays {_shown(field, has)} (asked for {_shown(field, value)})")
+            continue
+        config[field] = value
+        changes.append(f"{field} {_shown(field, has)} → {_shown(field, value)}")
+    return config, changes, kept
+
+
+def _is_larger(has: int, value: int) -> bool:
+    """0 and -1 mean that there is no limit."""
+    return has <= 0 or has > value
+
+
+def _shown(field: str, value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and field in ("max_age", "duplicate_window"):
+        return f"{value / _NANOSECONDS:g} s" if value > 0 else "unlimited"
+    return str(value)

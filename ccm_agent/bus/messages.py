@@ -1,0 +1,136 @@
+"""What goes over a connection, in our words: messages, interest in them, and waiting for answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ccm_agent.bus.client import BusClient
+
+log = logging.getLogger(__name__)
+
+COPIED = "copied"
+"""What stands in `Nats-Stream` when a message has that header twice: it was stored once and then copied by direct get."""
+
+_NO_RESPONDERS = "503"
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """
+    A message as delivered.
+
+    Attributes:
+        subject: What it was published on.
+        body: Its bytes.
+        headers: Headers, names as sent.
+    """
+
+    subject: str
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+    @property
+    def status(self) -> str:
+        """The broker's own word about an answer, such as "404"; "" in what a program sent."""
+        return self.headers.get("Status", "")
+
+
+class ServerInfo(Struct, frozen=True, kw_only=True):
+    """
+    The server at the other end.
+
+    Attributes:
+        url: Its address.
+        name: Its name.
+        version: Major, minor and patch.
+        cluster: Name of its cluster; "" when it is on its own.
+        max_payload_bytes: The largest message, headers counted.
+        has_jetstream: It can store.
+    """
+
+    url: str
+    name: str = ""
+    version: tuple[int, int, int] = (0, 0, 0)
+    cluster: str = ""
+    max_payload_bytes: int = 1 << 20
+    has_jetstream: bool = False
+
+
+class Subscription:
+    """Interest in a subject, for as long as the connection lives or until `stop`."""
+
+    def __init__(self, subject: str, on_message: Callable[[Message], None]) -> None:
+        self.subject = subject
+        self.denied: BusDeniedError | None = None
+        self._on_message = on_message
+        self._client: BusClient | None = None
+        self._theirs: Any = None
+
+    def is_attached(self, client: BusClient) -> bool:
+        """This connection was asked for the subject."""
+        return self._client is client
+
+    async def attach(self, client: BusClient) -> None:
+        """Ask a new connection for the subject; once for each connection."""
+        if self._client is client:
+            return
+        self._client = client
+        self.denied = None
+        self._theirs = await client.subscribe(self.subject, cb=self._deliver)
+
+    async def detach(self) -> None:
+        """Tell the broker that the interest is over, if it can be told."""
+        theirs, self._theirs = self._theirs, None
+        if theirs is not None and self._client is not None and not self._client.ended.is_set():
+            with contextlib.suppress(Exception):
+                await theirs.unsubscribe()
+
+    async def _deliver(self, theirs: Any) -> None:
+        try:
+            self._on_message(message_of(theirs))
+        except Exception:  # a callback's fault must not end the subscription
+            log.exception("a message could not be handled", extra={"subject": theirs.subject})
+
+
+class Waiting:
+    """Somebody waits for answers on an inbox of his own."""
+
+    def __init__(self, subject: str, inbox: str) -> None:
+        self.subject = subject
+        self.inbox = inbox
+        self.arrived: asyncio.Queue[Message | BusError] = asyncio.Queue()
+
+    async def next(self, limit_s: float) -> Message:
+        """
+        The next answer.
+
+        Raises:
+            BusUnavailableError: None came within the limit, or the connection was lost.
+            BusDeniedError: The question was not allowed.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                answer = await self.arrived.get()
+        except TimeoutError:
+            raise BusUnavailableError(f"{self.subject}: no answer from the broker in {limit_s:g} s") from None
+        if isinstance(answer, BusError):
+            raise answer
+        if answer.status == _NO_RESPONDERS:
+            raise BusUnavailableError(
+                f"{self.subject}: nobody answers there: its stream is missing (`ccmctl init` makes it) or has no leader now"
+            )
+        return answer
+
+
+def message_of(theirs: Any) -> Message:
+    """A message of nats-py's as one of ours."""
+    return Message(subject=theirs.subject, body=theirs.data, headers=theirs.headers or {})

@@ -1,0 +1,172 @@
+"""
+Bundles in an object store, in the layout that all NATS clients share (ADR-20).
+
+A name's meta message says where its chunks are and what they add up to. Reading takes one direct get for the meta and one for
+each page of chunks; nothing is handed out before its digest is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.streams import Patience, call, read_all, read_last, store
+from ccm_agent.model.errors import BusError, NotFoundError, ProtocolError
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection import Connection
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 128 * 1024
+"""What other clients use too; a chunk must fit into one message."""
+
+WINDOW = 8
+"""So many chunks are on their way at once: one at a time would cost a round trip each."""
+
+_DIGEST = "SHA-256="
+
+
+class _Meta(Struct, omit_defaults=True):
+    """What the store keeps under a name; fields as ADR-20 has them."""
+
+    name: str = ""
+    bucket: str = ""
+    nuid: str = ""
+    size: int = 0
+    chunks: int = 0
+    digest: str = ""
+    mtime: str = ""
+    deleted: bool = False
+    options: dict[str, Any] = {}
+
+
+class _UnfinishedError(ProtocolError):
+    """Less is there than the description says."""
+
+
+class NatsObjects:
+    """The `Objects` port on a broker: one object store."""
+
+    def __init__(self, connection: Connection, bucket: str) -> None:
+        self.bucket = bucket
+        self._connection = connection
+        self._stream = f"OBJ_{bucket}"
+
+    async def get(self, name: str, limit_bytes: int) -> bytes:
+        """See `Objects.get`."""
+        patience = Patience()
+        while True:
+            try:
+                return await self._get(name, limit_bytes)
+            except (NotFoundError, _UnfinishedError):
+                # A replica may lag behind a store that is well; on its own a server has all or nothing.
+                server = self._connection.server
+                if server is None or not server.cluster or not await patience.pause():
+                    raise
+
+    async def _get(self, name: str, limit_bytes: int) -> bytes:
+        meta = await self._meta(name)
+        if meta is None:
+            raise NotFoundError(f"{name}: not in {self.bucket}; it was removed, or never stored there")
+        if meta.size > limit_bytes:
+            raise ProtocolError(f"{name}: {meta.size} bytes, more than the {limit_bytes} that are taken")
+        chunks: list[bytes] = []
+        digest, size = hashlib.sha256(), 0
+        if meta.size:
+            async for stored in read_all(self._connection, self._stream, self._chunks(meta.nuid)):
+                size += len(stored.body)
+                if size > meta.size:
+                    break
+                digest.update(stored.body)
+                chunks.append(stored.body)
+        if size < meta.size:
+            raise _UnfinishedError(f"{name}: {self.bucket} holds {size} of its {meta.size} bytes")
+        if size > meta.size or digest.hexdigest() != _hex(meta.digest):
+            raise ProtocolError(f"{name}: what {self.bucket} holds has another digest than it says; refused")
+        return b"".join(chunks)
+
+    async def put(self, name: str, content: bytes) -> None:
+        """See `Objects.put`."""
+        digest = hashlib.sha256(content).digest()
+        before = await self._meta(name)
+        if before is not None and before.size == len(content) and _hex(before.digest) == digest.hex():
+            return
+        nuid = secrets.token_hex(11)
+        pieces = [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
+        try:
+            await self._store_chunks(nuid, pieces)
+            meta = _Meta(
+                name=name,
+                bucket=self.bucket,
+                nuid=nuid,
+                size=len(content),
+                chunks=len(pieces),
+                digest=_DIGEST + base64.urlsafe_b64encode(digest).decode(),
+                options={"max_chunk_size": CHUNK_BYTES},
+            )
+            body = msgspec.json.encode(meta)
+            await store(self._connection, self._meta_subject(name), body, {"Nats-Rollup": "sub"})
+        except BusError:
+            await self._purge(nuid)
+            raise
+        if before is not None:
+            await self._purge(before.nuid)
+
+    async def digest(self, name: str) -> str | None:
+        """See `Objects.digest`."""
+        meta = await self._meta(name)
+        return None if meta is None else _hex(meta.digest)
+
+    async def _meta(self, name: str) -> _Meta | None:
+        stored = await read_last(self._connection, self._stream, self._meta_subject(name))
+        if stored is None or not stored.body:
+            return None
+        try:
+            meta = msgspec.json.decode(stored.body, type=_Meta)
+        except msgspec.MsgspecError as err:
+            raise ProtocolError(f"{name}: its description in {self.bucket} cannot be read: {err}") from err
+        if meta.deleted:
+            return None
+        if not meta.nuid.isalnum() or meta.size < 0 or "link" in meta.options:
+            raise ProtocolError(f"{name}: its description in {self.bucket} is not one of a plain object")
+        return meta
+
+    async def _store_chunks(self, nuid: str, pieces: list[bytes]) -> None:
+        """The broker keeps the order in which one connection sends, so a window of chunks may be on its way."""
+        subject = self._chunks(nuid)
+        for at in range(0, len(pieces), WINDOW):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for place, piece in enumerate(pieces[at : at + WINDOW], at):
+                        group.create_task(store(self._connection, subject, piece), name=f"chunk:{place}")
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+
+    async def _purge(self, nuid: str) -> None:
+        """Remove chunks that no name leads to; what fails here wastes space and nothing else."""
+        try:
+            await call(self._connection, f"STREAM.PURGE.{self._stream}", {"filter": self._chunks(nuid)})
+        except BusError as err:
+            log.warning("chunks of an object could not be removed", extra={"error": str(err)})
+
+    def _meta_subject(self, name: str) -> str:
+        return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+    def _chunks(self, nuid: str) -> str:
+        return f"$O.{self.bucket}.C.{nuid}"
+
+
+def _hex(digest: str) -> str:
+    """A store's `SHA-256=<base64>` as hex; "" of what is none."""
+    try:
+        return base64.urlsafe_b64decode(digest.removeprefix(_DIGEST)).hex()
+    except ValueError:
+        return ""

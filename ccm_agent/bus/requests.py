@@ -1,0 +1,130 @@
+"""
+Requests: published by the controller, heard by agents on the scopes that are theirs.
+
+A broker checks the subject of a message, not where it asks the answer to go: who may read anything by direct get may have it
+sent to the subject of a request. Such a copy carries `Nats-Stream`, which a program's own message never does, so it is refused;
+the one exception is a due request that the schedules' stream republishes, which must be on the very subject it was due for.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import due_subject, parse_request, request_pattern
+from ccm_agent.model.errors import BusDeniedError, ProtocolError
+from ccm_agent.model.ports import Incoming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.messages import Message, Subscription
+
+log = logging.getLogger(__name__)
+
+SCHEDULES_STREAM = "CCM_SCHEDULES"
+
+
+class _Envelope(Struct, frozen=True):
+    """What every body must say; a message without it is none of ours."""
+
+    protocol: str
+
+
+def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
+    """
+    A message as a request, if it follows the rules of the protocol.
+
+    Raises:
+        ProtocolError: It is a copy, its body speaks another protocol than its subject, or it is no request at all.
+    """
+    protocol, scope = parse_request(subject)
+    lowered = {name.lower(): value for name, value in headers.items()}
+    if "status" in lowered:
+        raise ProtocolError(f"{subject}: an answer of the broker's, not a request")
+    scheduled = "nats-stream" in lowered
+    if scheduled and not _is_due(subject, lowered):
+        raise ProtocolError(
+            f"{subject}: a copy of a message in {lowered['nats-stream']}, which somebody had sent here; refused"
+        )
+    if _protocol_of(subject, body) != protocol:
+        raise ProtocolError(f"{subject}: the body speaks another protocol than the subject; refused")
+    return Incoming(
+        subject=subject, protocol=protocol, scope=scope, body=body, headers=headers, scheduled=scheduled
+    )
+
+
+def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
+    return (
+        lowered["nats-stream"] == SCHEDULES_STREAM
+        and lowered.get("nats-subject") == due_subject(subject)
+        and lowered.get("nats-sequence", "").isdecimal()
+        and "nats-time-stamp" in lowered
+    )
+
+
+def _protocol_of(subject: str, body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Envelope).protocol
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(f"{subject}: the body is no message of the protocol: {err}") from err
+
+
+class NatsRequests:
+    """The `Requests` port on a broker."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._scopes: dict[str, Subscription] = {}
+        self._on_request: Callable[[Incoming], None] | None = None
+        self._on_refused: Callable[[str, ProtocolError], None] | None = None
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """See `Requests.publish`."""
+        parse_request(subject)
+        await self._connection.publish(subject, body, headers, confirm=True)
+
+    async def subscribe(
+        self,
+        scopes: Sequence[str],
+        on_request: Callable[[Incoming], None],
+        on_refused: Callable[[str, ProtocolError], None] | None = None,
+    ) -> None:
+        """See `Requests.subscribe`."""
+        self._on_request, self._on_refused = on_request, on_refused
+        wanted = {scope: request_pattern(scope) for scope in scopes}
+        new = [scope for scope in wanted if scope not in self._scopes]
+        denied = await self._add(new, wanted)
+        old = [scope for scope in self._scopes if scope not in wanted]
+        await self._connection.unsubscribe([self._scopes.pop(scope) for scope in old])
+        if denied is not None:
+            raise denied
+
+    async def _add(self, new: Sequence[str], wanted: Mapping[str, str]) -> BusDeniedError | None:
+        """Subscribe to all at once; when the broker refuses one, to each by itself."""
+        try:
+            made = await self._connection.subscribe([wanted[scope] for scope in new], self._receive)
+            self._scopes.update(zip(new, made, strict=True))
+            return None
+        except BusDeniedError as err:
+            if len(new) == 1:
+                return err
+        denied = None
+        for scope in new:
+            denied = await self._add([scope], wanted) or denied
+        return denied
+
+    def _receive(self, message: Message) -> None:
+        try:
+            incoming = admit(message.subject, message.body, message.headers)
+        except ProtocolError as err:
+            log.warning("a request is refused", extra={"subject": message.subject, "error": str(err)})
+            if self._on_refused is not None:
+                self._on_refused(message.subject, err)
+            return
+        if self._on_request is not None:
+            self._on_request(incoming)

@@ -1,0 +1,225 @@
+"""
+How to reach a broker: addresses, credentials and limits, from a configuration or from a context of the `nats` program.
+
+Nothing here connects, and nothing here shows a secret: passwords and tokens are `Secret` from the moment they are read, also
+those that stand in a URL.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import inbox_prefix
+from ccm_agent.model.codec import decode_json
+from ccm_agent.model.errors import DocumentError, NotFoundError, Place, UsageError
+from ccm_agent.model.secret import Secret, mask_url
+
+DEFAULT_SERVER = "nats://127.0.0.1:4222"
+
+_SCHEMES = ("nats", "tls", "ws", "wss")
+_UNSUPPORTED = (
+    "nsc",
+    "user_jwt",
+    "user_seed",
+    "jetstream_domain",
+    "jetstream_api_prefix",
+    "socks_proxy",
+    "windows_cert_store",
+)
+_CONTEXT_NAME = re.compile(r"[^/\0]+")
+
+
+class BusSettings(Struct, frozen=True, kw_only=True):
+    """
+    Everything a connection needs to know.
+
+    Attributes:
+        servers: URLs without credentials in them (`settings_for` takes those out); any of them leads to the cluster.
+        identity: The node's identity or the operator's name; answers arrive at an inbox that is named after it.
+        program: What the broker lists the connection as.
+        user, password, token: Credentials of these kinds.
+        creds: File with a user's JWT and seed, as `nsc` and `ccmctl node add` write it; read anew for each connection.
+        nkey: File with a seed; read likewise.
+        ca, cert, key: PEM files for TLS; any of them, or a `tls://` URL, means that nothing is sent without TLS.
+        tls_first: TLS begins before the server says anything.
+        tls_hostname: The name the server's certificate must have; "" takes the URL's.
+        inbox: Prefix for answers instead of the one made from `identity`; "" is usual.
+        insecure: A broker that asks for no credentials is taken even when it is not on loopback.
+        answer_s: How long the broker may take to answer before it counts as away.
+        connect_s: How long one attempt to connect may take.
+        ping_s: How often a silent connection is tried; after two misses it counts as lost.
+        spread_s: The first attempt after a loss waits up to so long, at random, so that a fleet does not come at once.
+        first_spread_s: The same for the very first attempt.
+        pause_s: The longest pause between two attempts, at random too.
+    """
+
+    servers: tuple[str, ...] = (DEFAULT_SERVER,)
+    identity: str = "ccm"
+    program: str = "ccm"
+    user: str = ""
+    password: Secret | None = None
+    token: Secret | None = None
+    creds: str = ""
+    nkey: str = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    tls_first: bool = False
+    tls_hostname: str = ""
+    inbox: str = ""
+    insecure: bool = False
+    answer_s: float = 5.0
+    connect_s: float = 5.0
+    ping_s: float = 30.0
+    spread_s: float = 1.0
+    first_spread_s: float = 0.0
+    pause_s: float = 8.0
+
+    @property
+    def inbox_prefix(self) -> str:
+        """Where answers arrive: `<prefix>.>`."""
+        return self.inbox or inbox_prefix(self.identity)
+
+    @property
+    def demands_tls(self) -> bool:
+        """Nothing, credentials least of all, may be sent without TLS."""
+        schemes = {urlsplit(server).scheme for server in self.servers}
+        return bool(self.ca or self.cert or self.tls_first or schemes & {"tls", "wss"})
+
+    @property
+    def address(self) -> str:
+        """The servers as people read them."""
+        return ", ".join(mask_url(server) for server in self.servers)
+
+
+def settings_for(servers: str | list[str] | tuple[str, ...], **others: Any) -> BusSettings:
+    """
+    Settings for URLs that may hold credentials; one text may hold several URLs, separated by commas.
+
+    Args:
+        servers: URLs; the scheme may be left out and is then `nats`.
+        others: Fields of BusSettings; a user, password or token among them wins over what stands in the URLs.
+
+    Raises:
+        UsageError: A URL is none; the error does not show its credentials.
+    """
+    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    bare: list[str] = []
+    found: dict[str, Any] = {}
+    for text in texts:
+        url, credentials = _without_credentials(text.strip())
+        bare.append(url)
+        found = found or credentials
+    if others.get("creds") or others.get("nkey"):
+        found = {}
+    return BusSettings(servers=tuple(bare), **(found | others))
+
+
+def _without_credentials(text: str) -> tuple[str, dict[str, Any]]:
+    shown = mask_url(text)
+    try:
+        parts = urlsplit(text if "://" in text else f"nats://{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in _SCHEMES:
+        raise UsageError(
+            f"{shown}: no address of a broker; it looks like nats://host:4222 (also tls, ws and wss)"
+        )
+    name = f"[{host}]" if ":" in host else host
+    netloc = f"{name}:{port}" if port else name
+    if not port and parts.scheme in ("nats", "tls"):
+        netloc = f"{name}:4222"
+    found: dict[str, Any] = {}
+    if parts.password is not None:
+        found = {"user": unquote(parts.username or ""), "password": Secret(unquote(parts.password))}
+    elif parts.username:
+        found = {"token": Secret(unquote(parts.username))}
+    return urlunsplit((parts.scheme, netloc, parts.path, "", "")), found
+
+
+def settings_from_context(name: str = "", **others: Any) -> BusSettings:
+    """
+    Settings of a context of the `nats` program. Blocking: reads one or two small files.
+
+    Args:
+        name: The context; "" is the selected one.
+        others: Fields of BusSettings that win over the context's.
+
+    Raises:
+        NotFoundError: No such context, or none is selected.
+        DocumentError: The context's file does not parse, or asks for something that is not supported here.
+    """
+    home = _configuration_home() / "nats"
+    if not name:
+        name = _read(home / "context.txt").strip()
+        if not name:
+            raise NotFoundError("nats context: none is selected; `nats context select NAME`, or name one")
+    if not _CONTEXT_NAME.fullmatch(name) or name.startswith("."):
+        raise NotFoundError(f"nats context {name!r}: no name of a context")
+    path = home / "context" / f"{name}.json"
+    text = _read(path)
+    if not text:
+        raise NotFoundError(
+            f"nats context {name}: {path} is not there; `nats context ls` lists what there is"
+        )
+    return _from_context(decode_json(text, str(path)), path, others)
+
+
+def _from_context(context: object, path: Path, others: dict[str, Any]) -> BusSettings:
+    place = Place(source=str(path))
+    if not isinstance(context, dict):
+        raise DocumentError("not a context of the nats program: it holds no JSON object", place=place)
+    asked = [field for field in _UNSUPPORTED if context.get(field)]
+    if asked:
+        raise DocumentError(
+            f"`{asked[0]}` is not supported here; use url, creds, nkey, user and password, token or TLS files",
+            place=place,
+        )
+
+    def text(field: str) -> str:
+        value = context.get(field) or ""
+        if not isinstance(value, str):
+            raise DocumentError("must be a text", place=Place(source=str(path), path=f"$.{field}"))
+        return value
+
+    fields: dict[str, Any] = {
+        field: _expanded(text(field)) for field in ("creds", "nkey", "ca", "cert", "key") if text(field)
+    }
+    if text("user"):
+        fields |= {"user": text("user"), "password": Secret(text("password"))}
+    if text("token"):
+        fields["token"] = Secret(text("token"))
+    if text("inbox_prefix"):
+        fields["inbox"] = text("inbox_prefix")
+    fields["tls_first"] = bool(context.get("tls_first"))
+    return settings_for(text("url") or DEFAULT_SERVER, **(fields | others))
+
+
+def _configuration_home() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+
+
+def _expanded(path: str) -> str:
+    return str(Path(path).expanduser())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as err:
+        raise NotFoundError(f"nats context: {path} cannot be read: {err}") from err
+
+
+def replaced(settings: BusSettings, **fields: Any) -> BusSettings:
+    """The same settings with other values."""
+    return msgspec.structs.replace(settings, **fields)

@@ -1,0 +1,318 @@
+"""
+Writing to streams with an acknowledgement, and reading them by direct get: no consumer is made for either.
+
+A consumer costs the broker state and messages for each reader, and one that loses its leader times out; a direct get is one
+question and its answers, which any replica gives. A replica may lag behind a write by milliseconds, so who knows a sequence
+asks until it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.messages import COPIED
+from ccm_agent.model.errors import (
+    BusError,
+    BusSetupError,
+    BusUnavailableError,
+    NotFoundError,
+    ProtocolError,
+    RevisionError,
+)
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.messages import Message
+
+PAGE_MESSAGES = 1000
+PAGE_BYTES = 4 << 20
+"""The broker sends a page without flow control, so a page must fit what a reader can hold."""
+
+LAG_S = 5.0
+"""How long a replica may lag behind a write that is known to be stored."""
+
+_FOUND_NONE = "404"
+_END_OF_PAGE = "204"
+_TOO_MANY = "413"
+_FRACTION = re.compile(r"\.(\d+)")
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """
+    A message as a stream holds it.
+
+    Attributes:
+        subject: What it was published on.
+        body: Its bytes.
+        sequence: Its place in the stream, from 1.
+        time: When it was stored, by the broker's clock.
+        headers: Headers, the broker's own among them.
+        copied: It had been stored somewhere before and came here by somebody's direct get: its sender did not write it.
+    """
+
+    subject: str
+    body: bytes
+    sequence: int
+    time: datetime
+    headers: Mapping[str, str] = {}
+    copied: bool = False
+
+
+class Ack(Struct, frozen=True):
+    """
+    The stream has it.
+
+    Attributes:
+        sequence: Where.
+        stream: In which stream.
+        duplicate: It had it before, under the same `Nats-Msg-Id`.
+    """
+
+    sequence: int
+    stream: str = ""
+    duplicate: bool = False
+
+
+class _Fault(Struct, frozen=True):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Answer(Struct, frozen=True):
+    error: _Fault | None = None
+    seq: int = 0
+    stream: str = ""
+    duplicate: bool = False
+
+
+class NoStreamError(BusSetupError):
+    """A stream is missing, or another one has its subjects."""
+
+
+class NoPeersError(BusSetupError):
+    """The cluster has not so many servers as copies were asked for."""
+
+
+async def store(
+    connection: Connection, subject: str, body: bytes, headers: Mapping[str, str] | None = None
+) -> Ack:
+    """
+    Publish a message and return when its stream has stored it.
+
+    Raises:
+        BusUnavailableError: Nobody acknowledged it; it may be stored all the same. Soon is a good time to try again.
+        BusDeniedError, BusSetupError: An operator has to do something first.
+        RevisionError: An expected revision was not the newest one.
+        ProtocolError: It can never be stored: too large, or its headers make no sense.
+    """
+    answered = await connection.request(subject, body, headers)
+    answer = decode_answer(subject, answered)
+    return Ack(sequence=answer.seq, stream=answer.stream, duplicate=answer.duplicate)
+
+
+def decode_answer(subject: str, message: Message) -> _Answer:
+    """An acknowledgement, or the error in it raised as ours."""
+    try:
+        answer = msgspec.json.decode(message.body, type=_Answer)
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(f"{subject}: somebody who is no stream answered: {err}") from err
+    if answer.error is not None:
+        raise fault(subject, answer.error.err_code, answer.error.code, answer.error.description)
+    return answer
+
+
+def fault(what: str, err_code: int, code: int, description: str) -> BusError:
+    """JetStream's error as ours. Codes: server/errors.json of nats-server."""
+    text = f"{what}: the broker says: {description} ({err_code or code})"
+    if err_code in (10071, 10164):
+        return RevisionError(f"{what}: it has moved on since it was read ({description}); read it again")
+    if err_code in (10039, 10076):
+        return BusSetupError(f"{text}; JetStream must be switched on, for this account too")
+    if err_code in (10047, 10023, 10028, 10002):
+        return BusSetupError(f"{text}; give the broker more storage, or ask for less (`ccmctl init --help`)")
+    if err_code in (10005, 10074):
+        return NoPeersError(f"{text}; ask for fewer replicas, or start more servers")
+    if err_code in (10059, 10060):
+        return NoStreamError(f"{text}; `ccmctl init` makes the streams")
+    if err_code in (10054, 10053, 10108, 10111, 10165, 10166, 10189, 10190, 10212):
+        return ProtocolError(text)
+    if err_code == 10014 or code == 404:
+        return NotFoundError(text)
+    if code in (503, 500, 408):
+        return BusUnavailableError(text)
+    return BusError(text)
+
+
+async def call(connection: Connection, subject: str, question: object = None) -> dict[str, Any]:
+    """Ask JetStream's API and return its answer; for operators, agents are not allowed to."""
+    body = msgspec.json.encode(question) if question is not None else b""
+    message = await connection.request(f"$JS.API.{subject}", body)
+    decode_answer(subject, message)
+    answer: dict[str, Any] = msgspec.json.decode(message.body)
+    return answer
+
+
+async def read_last(connection: Connection, stream: str, subject: str, at_least: int = 0) -> Stored | None:
+    """
+    The newest message on one subject, or None.
+
+    Args:
+        connection: Where to ask.
+        stream: Name of the stream.
+        subject: A subject without wildcards; it becomes part of the question, so the broker can bound who reads it.
+        at_least: A sequence that is known to be stored there; a replica that lags is asked again for LAG_S.
+
+    Raises:
+        BusUnavailableError: No answer, or no replica has come as far.
+    """
+    question = f"$JS.API.DIRECT.GET.{stream}.{subject}"
+    patience = Patience()
+    while True:
+        answer = await connection.request(question)
+        found = None if answer.status == _FOUND_NONE else _stored(question, answer)
+        if at_least == 0 or (found is not None and found.sequence >= at_least):
+            return found
+        if not await patience.pause():
+            break
+    if found is None:
+        return None  # stored once, and gone since: expired, purged, pushed out
+    raise BusUnavailableError(
+        f"{subject}: revision {at_least} is stored, and after {LAG_S:g} s no replica shows it; is the cluster well?"
+    )
+
+
+class Patience:
+    """Short pauses while a replica catches up, for LAG_S in all."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + LAG_S
+        self._next_s = 0.005
+
+    async def pause(self) -> bool:
+        """Wait a moment; False, at once, when patience is at its end."""
+        if self._loop.time() >= self._deadline:
+            return False
+        await asyncio.sleep(self._next_s)
+        self._next_s = min(0.1, self._next_s * 2)
+        return True
+
+
+async def read_all(
+    connection: Connection, stream: str, pattern: str, from_sequence: int = 1
+) -> AsyncIterator[Stored]:
+    """
+    What a stream holds on a pattern, oldest first, page by page.
+
+    Each page may come from another replica. One that shows less than was announced lags, and is asked again for LAG_S;
+    after that what was announced has been removed in between.
+    """
+    sequence, announced, patience = max(1, from_sequence), 0, None
+    while True:
+        question = {
+            "next_by_subj": pattern,
+            "seq": sequence,
+            "batch": PAGE_MESSAGES,
+            "max_bytes": PAGE_BYTES,
+        }
+        page = await _page(connection, stream, question)
+        for each in page.messages:
+            yield each
+        announced -= len(page.messages)
+        if page.messages:
+            sequence, patience = page.messages[-1].sequence + 1, None
+        if page.pending < announced:
+            patience = patience or Patience()
+            if await patience.pause():
+                continue
+        announced = page.pending
+        if not announced:
+            return
+
+
+async def read_newest(connection: Connection, stream: str, patterns: Sequence[str]) -> list[Stored]:
+    """
+    The newest message on each subject that fits one of the patterns, in the order in which they were stored.
+
+    The broker gives up on more than about a thousand subjects; then everything that fits is read, older ones dropped.
+    """
+    found: dict[str, Stored] = {}
+    question: dict[str, Any] = {
+        "multi_last": list(patterns),
+        "batch": PAGE_MESSAGES,
+        "max_bytes": PAGE_BYTES,
+    }
+    try:
+        while True:
+            page = await _page(connection, stream, question)
+            found.update((each.subject, each) for each in page.messages)
+            if not page.pending or not page.messages:
+                break
+            question |= {"seq": page.messages[-1].sequence + 1, "up_to_seq": page.up_to}
+    except _TooManyError:
+        found.clear()
+        for pattern in patterns:
+            async for each in read_all(connection, stream, pattern):
+                found[each.subject] = each
+    return sorted(found.values(), key=lambda each: each.sequence)
+
+
+class _TooManyError(BusError):
+    """More subjects fit than the broker gives the newest messages of."""
+
+
+class _Page(Struct):
+    """Some messages, how many more there are, and up to which sequence the pages show one moment (multi_last)."""
+
+    messages: list[Stored] = []
+    pending: int = 0
+    up_to: int = 0
+
+
+async def _page(connection: Connection, stream: str, question: object) -> _Page:
+    subject = f"$JS.API.DIRECT.GET.{stream}"
+    page = _Page()
+    with connection.asking(subject) as waiting:
+        await connection.publish(subject, msgspec.json.encode(question), reply=waiting.inbox)
+        while True:
+            answer = await waiting.next(connection.settings.answer_s)
+            if answer.status == _FOUND_NONE:
+                return page
+            if answer.status == _TOO_MANY:
+                raise _TooManyError(f"{stream}: too many subjects at once")
+            if answer.status == _END_OF_PAGE:
+                page.pending = int(answer.headers.get("Nats-Num-Pending", "0"))
+                page.up_to = int(answer.headers.get("Nats-UpTo-Sequence", "0"))
+                return page
+            page.messages.append(_stored(subject, answer))
+
+
+def _stored(question: str, answer: Message) -> Stored:
+    if answer.status:
+        raise BusError(f"{question}: the broker answers {answer.status}")
+    headers = answer.headers
+    try:
+        return Stored(
+            subject=headers["Nats-Subject"],
+            body=answer.body,
+            sequence=int(headers["Nats-Sequence"]),
+            time=parse_time(headers["Nats-Time-Stamp"]),
+            headers=headers,
+            copied=headers.get("Nats-Stream") == COPIED,
+        )
+    except (KeyError, ValueError) as err:
+        raise ProtocolError(f"{question}: an answer that is none of the broker's: {err}") from err
+
+
+def parse_time(text: str) -> datetime:
+    """The broker's nanosecond times, cut to Python's microseconds."""
+    cut = _FRACTION.sub(lambda found: "." + found[1][:6].ljust(6, "0"), text)
+    return datetime.fromisoformat(cut).astimezone(UTC)
