@@ -109,6 +109,11 @@ def key_text(value: object) -> str:
     return str(value)
 
 
+def written_key(text: str, is_plain: bool) -> str:
+    """The key that a scalar in a mapping stands for; without quotes it may be a number in another spelling."""
+    return key_text(plain_value(text)) if is_plain and (not text or text[0] in SPECIAL_FIRST) else text
+
+
 def float_text(value: float) -> str:
     """A float as Go's `%v` prints it: the shortest digits, `1e+06` from a million on."""
     if value != value:

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ccm_agent.model.scalars import written_key
 from ccm_agent.model.yaml_reader import Mender
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class _Reader:
         entries: list[_Entry] = []
         while _kind(key := self.next()) != "MappingEnd":
             place = self.node(key)
-            entries.append(_Entry(getattr(key, "value", ""), place.start, place.end, self.node(self.next())))
+            name = written_key(key.value, key.implicit[0]) if _kind(key) == "Scalar" else ""
+            entries.append(_Entry(name, place.start, place.end, self.node(self.next())))
         if event.flow_style or not entries:
             return _Node(event.start_mark, key.end_mark)
         return _Node(entries[0].key_start, entries[-1].value.end, entries=entries)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ccm_agent.model.scalars import written_key
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -57,7 +59,7 @@ def _read(event: Any, following: Callable[[], Any], anchors: dict[str, Inside]) 
             _read(key, following, anchors)
             # the first of two duplicates: the other one is what a reader complains about
             entry = Entry(key.start_mark, _read(following(), following, anchors))
-            node.setdefault(getattr(key, "value", ""), entry)
+            node.setdefault(_name(key), entry)
     elif kind is events.SequenceStartEvent:
         node = []
         while (item := following()).__class__ is not events.SequenceEndEvent:
@@ -65,6 +67,10 @@ def _read(event: Any, following: Callable[[], Any], anchors: dict[str, Inside]) 
     if event.anchor is not None:
         anchors[event.anchor] = node
     return node
+
+
+def _name(key: Any) -> str:
+    return written_key(key.value, key.implicit[0]) if hasattr(key, "value") else ""
 
 
 def _step(node: Inside, part: str | int) -> Entry | None:

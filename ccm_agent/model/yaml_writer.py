@@ -22,7 +22,7 @@ def write_yaml(value: object) -> str:
         sort_keys=True,
         default_flow_style=False,
         allow_unicode=True,
-        width=float("inf"),
+        width=1 << 30,
     )
     return text.removesuffix("...\n")
 

@@ -1,0 +1,203 @@
+"""Documents to values and Structs, with errors that a person can act on."""
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccm_agent.model import codec
+from ccm_agent.model.errors import DocumentError, Place
+
+
+class Thing(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    content: str = ""
+    mode: str = ""
+    count: int | None = None
+
+
+class Site(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    name: str
+    things: list[dict[str, Thing]] = []
+
+
+SITE = """\
+# a site
+name: main
+things:
+  - /etc/a.conf:
+      content: x
+    "/etc/b [c]":
+      contnet: y
+"""
+
+
+def test_content_decides_between_json_and_yaml() -> None:
+    assert codec.decode_document(b' {"a": 1e3}') == {"a": 1000.0}
+    assert codec.decode_document("a: 1e3") == {"a": "1e3"}
+    with pytest.raises(DocumentError, match="not JSON"):
+        codec.decode_document("{a: 1}")
+
+
+def test_a_document_becomes_a_struct() -> None:
+    site = codec.decode_as("name: x\nthings:\n- a: {content: y}\n", Site)
+
+    assert site == Site(name="x", things=[{"a": Thing(content="y")}])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(
+            SITE,
+            's.yaml:7:7: $.things[0]["/etc/b [c]"].contnet: unknown key `contnet`, did you mean `content`?',
+            id="unknown key, with line and nearest key",
+        ),
+        pytest.param(
+            "nam: x\nname: y\n", "s.yaml:1:1: $.nam: unknown key `nam`, did you mean `name`?", id="at the top"
+        ),
+        pytest.param("name: x\nzzz: 1\n", "s.yaml:2:1: $.zzz: unknown key `zzz`", id="nothing is near"),
+        pytest.param(
+            "name: x\nthings:\n- a: {}\n- b: {mode: 0644}\n",
+            "s.yaml:4:7: $.things[1].b.mode: expected text, got a whole number",
+            id="wrong type",
+        ),
+        pytest.param("things: []\n", "s.yaml:1:1: $: `name` is missing", id="missing key"),
+        pytest.param("", "s.yaml: $: expected a mapping, got nothing", id="empty document"),
+        pytest.param(
+            '{"name": "x",\n "things": 5}',
+            "s.yaml:2:2: $.things: expected a list, got a whole number",
+            id="JSON has lines too",
+        ),
+        pytest.param('{"name": \n tru}', "s.yaml:2:6: not JSON: invalid character", id="broken JSON"),
+        pytest.param(
+            '{"name":\n[',
+            "s.yaml:2:2: not JSON: it ends too early: a bracket, brace or quote is not closed",
+            id="cut off",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        codec.decode_as(text, Site, "s.yaml")
+
+    assert str(caught.value) == said
+
+
+def test_a_part_of_a_document_is_placed_in_the_whole() -> None:
+    value: Any = codec.decode_yaml(SITE)
+
+    with pytest.raises(DocumentError) as caught:
+        codec.convert_as(
+            value["things"][0]["/etc/b [c]"], Thing, "s.yaml", SITE, at=("things", 0, "/etc/b [c]")
+        )
+
+    assert caught.value.place == Place("s.yaml", 7, 7, '$.things[0]["/etc/b [c]"].contnet')
+
+
+def test_without_the_text_an_error_has_a_path_but_no_line() -> None:
+    with pytest.raises(DocumentError) as caught:
+        codec.convert_as({"count": "x"}, Thing, "s.yaml")
+
+    assert caught.value.place == Place("s.yaml", path="$.count")
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "column"),
+    [
+        pytest.param((), 2, 1, id="the root"),
+        pytest.param(("things", 0), 4, 5, id="an item"),
+        pytest.param(("things", 0, "/etc/a.conf", "content"), 5, 7, id="a key with dots above it"),
+        pytest.param(("things", 0, "/etc/a.conf", "nope"), 4, 5, id="what is not there is placed around it"),
+        pytest.param(("things", 7), 3, 1, id="an index that is not there"),
+    ],
+)
+def test_a_path_is_found_in_the_text(path: tuple[str | int, ...], line: int, column: int) -> None:
+    place = codec.locate(SITE, path, "s.yaml")
+
+    assert (place.line, place.column) == (line, column)
+
+
+def test_a_text_that_cannot_be_read_has_no_place() -> None:
+    assert codec.locate("a: [", ("a",), "s.yaml") == Place("s.yaml", path="$.a")
+    assert codec.locate("", ("a",), "s.yaml") == Place("s.yaml", path="$.a")
+
+
+def test_the_nearest_word_is_offered() -> None:
+    known = ["content", "mode", "owner"]
+
+    assert codec.did_you_mean("contnet", known) == ", did you mean `content`?"
+    assert codec.did_you_mean("Mode", known) == ", did you mean `mode`?"
+    assert codec.did_you_mean("xyzzy", known) == ""
+    assert codec.nearest("ownr", known) == "owner"
+
+
+def test_whole_numbers_past_64_bits_are_text_in_json_as_in_yaml() -> None:
+    assert codec.decode_json("[18446744073709551615, 18446744073709551616, 1.5]") == [
+        18446744073709551615,
+        "18446744073709551616",
+        1.5,
+    ]
+
+
+def test_json_nested_without_end_is_an_error_and_no_crash() -> None:
+    with pytest.raises(DocumentError, match="nested too deeply"):
+        codec.decode_json("[" * 100_000)
+
+
+def test_json_for_people_is_indented_and_sorted() -> None:
+    assert codec.encode_json({"b": [1], "a": "é"}, indent=2, sort_keys=True).decode() == (
+        '{\n  "a": "é",\n  "b": [\n    1\n  ]\n}'
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), {"a": [float("-inf")]}, object()])
+def test_what_json_has_no_word_for_is_refused(value: object) -> None:
+    with pytest.raises(DocumentError, match="cannot be written as JSON"):
+        codec.encode_json(value)
+
+
+def test_yaml_for_people_is_in_blocks_and_sorted() -> None:
+    value = {"b": ["x", 1.0, None], "a": {"t": "one\ntwo\n", "q": "0644", "y": "yes", "e": ""}}
+
+    assert codec.encode_yaml(value) == (
+        "a:\n  e: ''\n  q: '0644'\n  t: |\n    one\n    two\n  y: 'yes'\nb:\n- x\n- 1.0\n- null\n"
+    )
+    assert codec.encode_yaml("info") == "info\n"
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+    | st.from_regex(r"[-+.0-9eExob_]{1,8}", fullmatch=True),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(_VALUES)
+def test_what_is_written_as_yaml_is_read_back_the_same(value: object) -> None:
+    assert codec.decode_yaml(codec.encode_yaml(value)) == value
+
+
+@given(st.text(max_size=60))
+def test_no_text_makes_the_readers_leave_their_error(text: str) -> None:
+    for decode in (codec.decode_document, codec.decode_json, codec.decode_yaml):
+        try:
+            decode(text, "f")
+        except DocumentError:
+            codec.locate(text, ("a", 0), "f")
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_make_the_readers_leave_their_error(data: bytes) -> None:
+    with contextlib.suppress(DocumentError):
+        codec.decode_document(data, "f")
