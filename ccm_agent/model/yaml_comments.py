@@ -159,13 +159,13 @@ class _Walk:
         self.found: list[KeyComment] = []
 
     def take(self, before: int, path: tuple[str, ...] | None, column: int = 0) -> None:
-        """Give what stands before an index, and from `column` on, to `path`; None is nobody."""
+        """Give what stands before an index, and from `column` on, to `path`; None and the root are nobody."""
         while self.at < len(self.comments):
             one = self.comments[self.at]
             if one.at >= before or one.column < column:
                 return
             self.at += 1
-            if path is not None:
+            if path:
                 self.found.append(KeyComment(path, one.text, one.line + 1))
 
     def take_line(self, line: int, path: tuple[str, ...] | None) -> None:
