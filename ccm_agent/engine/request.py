@@ -20,6 +20,9 @@ before the run goes on; an error from it breaks the run off.
 OnStart = Callable[[SessionStart], Awaitable[None] | None]
 """Told once, when the manifest is loaded and right and nothing has been changed yet."""
 
+OnNote = Callable[[str, str, Mapping[str, object]], None]
+"""Told a level ("info", "warning", "error"), a constant phrase and its fields: what is not the outcome of a resource."""
+
 OnResource = Callable[[str, int, int], None]
 """Told `type#name`, its place (from 1) and the number of resources, when a resource of the manifest itself begins."""
 
@@ -75,7 +78,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         environ: What expressions see as `Environ`; None: nothing.
         cause, requester, node, run: For the session's events; see `SessionStart`.
         session: Directory of a session store; "" keeps the session in memory.
-        on_start, on_event, on_resource: Told as the run goes.
+        on_start, on_event, on_resource, on_note: Told as the run goes.
         stop: Set by others to stop the run.
     """
 
@@ -94,6 +97,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     on_start: OnStart | None = None
     on_event: OnEvent | None = None
     on_resource: OnResource | None = None
+    on_note: OnNote | None = None
     stop: StopFlag | None = None
 
 

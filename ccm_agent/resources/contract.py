@@ -305,6 +305,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         quoted: Text fields that refuse a number: an unquoted `mode: 0644` reads as 420.
         aliases: Other spellings of properties, such as `refresh_only` for `refreshonly`.
         secret: Fields that are masked in everything that leaves the process; of a mapping the values.
+        urls: Fields that may hold a URL: user name and password in it are masked.
         digested: Fields of which digest and size alone leave over the bus, such as `content`.
         names_only: Lists of `NAME=value` of which the names alone leave over the bus, such as `environment`.
         ours: Fields that Choria CCM does not know: `ccm lint --strict-ccm` names them.
@@ -334,6 +335,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     quoted: frozenset[str] = frozenset()
     aliases: Mapping[str, str] = {}
     secret: frozenset[str] = frozenset()
+    urls: frozenset[str] = frozenset()
     digested: frozenset[str] = frozenset()
     names_only: frozenset[str] = frozenset()
     ours: frozenset[str] = frozenset()

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.model.errors import CcmError, DesiredStateError, HostError, Place
+from ccm_agent.model.errors import CcmError, DesiredStateError, HostError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
@@ -38,14 +38,14 @@ class Declared(Struct, kw_only=True):
         wanted: Its properties; templates are rendered, but for the pending ones.
         pending: Fields that still hold templates, to be rendered when its turn has come.
         index: Its place in its manifest, from 0.
-        place: Where it stands in its document.
+        path: The way to it in its document, keys and indexes.
     """
 
     kind: AnyType
     wanted: CommonProperties
     pending: tuple[str, ...] = ()
     index: int = 0
-    place: Place = Place()
+    path: tuple[str | int, ...] = ()
 
     @property
     def reference(self) -> str:

@@ -1,0 +1,319 @@
+"""
+One manifest in one run: what the flow of a resource asks of its surroundings, and what providers may use of the world.
+
+A child manifest (`apply`) is another of these, which shares session, changes, facts and provider choices with its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from ccm_agent.engine.ahead import Ahead, HostChanges
+from ccm_agent.engine.expressions import holds_markers, reads_host, render
+from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manifest, make_document, place_error
+from ccm_agent.engine.request import ApplyOptions
+from ccm_agent.engine.world import Facts, World
+from ccm_agent.health.run import run_check
+from ccm_agent.model.errors import FileError, InputError, ManifestError, NoProviderError
+from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.ports import Clock, Files, Runner
+from ccm_agent.model.resource import parse_reference
+from ccm_agent.model.secret import Masker
+from ccm_agent.resources.contract import Child, ChildOutcome
+from ccm_agent.resources.converge import Declared, is_announced
+from ccm_agent.resources.registry import Registry
+from ccm_agent.sessions.memory import MemorySession
+
+MANIFEST_LIMIT_BYTES = 64 << 20
+"""A larger file is no manifest."""
+
+MAX_DEPTH = 10
+"""Levels of manifests within each other, the outermost one counted."""
+
+
+ApplyResources = Callable[["ManifestContext"], Awaitable[Mapping[tuple[str, str], TransactionEvent]]]
+"""Applies the resources of a manifest in order, and gives the last event of each by type and name."""
+
+
+class RunState:
+    """What all manifests of one run share."""
+
+    def __init__(
+        self, world: World, options: ApplyOptions, session: MemorySession, facts: Mapping[str, Any]
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.session = session
+        self.facts = facts
+        self.registry = Registry(world.catalog, world.probe)
+        self.changes = HostChanges()
+        self.masker = Masker()
+        self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {})
+
+    def note(self, level: str, message: str, **fields: object) -> None:
+        """Tell whoever watches something that is not the outcome of a resource."""
+        if self.options.on_note is not None:
+            self.options.on_note(level, message, fields)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the run is to stop; "" while it is not."""
+        return self.options.stop.reason if self.options.stop is not None else ""
+
+
+class ManifestContext:
+    """
+    The surroundings of one manifest's resources, and the context of their providers.
+
+    Args:
+        state: What the whole run shares.
+        loaded: The manifest.
+        noop, health_check_only: The modes it runs in.
+        parents: The contexts around it, outermost first.
+        asked_by: The `apply` resource that it belongs to, as `apply#name`; "" for the outermost.
+        apply_resources: Applies the resources of a context; the engine's own loop.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        loaded: Loaded,
+        *,
+        noop: bool,
+        health_check_only: bool,
+        parents: tuple[ManifestContext, ...] = (),
+        asked_by: str = "",
+        apply_resources: ApplyResources,
+    ) -> None:
+        self.state = state
+        self.loaded = loaded
+        self.noop = noop
+        self.health_check_only = health_check_only
+        self.parents = parents
+        self.asked_by = asked_by
+        self._apply_resources = apply_resources
+        self._ahead = Ahead(loaded.resources, state.changes)
+        self._providers: dict[tuple[str, str], tuple[str, Any]] = {}
+
+    # ---- for providers: ResourceContext ----
+
+    @property
+    def runner(self) -> Runner:
+        return self.state.world.runner
+
+    @property
+    def files(self) -> Files:
+        return self.state.world.files
+
+    @property
+    def clock(self) -> Clock:
+        return self.state.world.clock
+
+    @property
+    def directory(self) -> str:
+        return self.loaded.document.directory
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.state.facts
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        return self.loaded.data
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return self.state.expressions.environ
+
+    def port(self, name: str) -> Any:
+        return self.state.world.ports[name]
+
+    def say(self, message: str, **fields: object) -> None:
+        self.state.note("info", self.state.masker.text(message), **fields)
+
+    async def apply_child(self, child: Child) -> ChildOutcome:
+        noop, checks_only = self.noop or child.noop, self.health_check_only or child.health_check_only
+        if noop and checks_only:
+            raise ManifestError(
+                "noop and health checks only exclude each other: nothing would be done in the child"
+            )
+        if len(self.parents) + 1 >= MAX_DEPTH:
+            raise ManifestError(
+                f"manifests are nested more than {MAX_DEPTH} levels deep: does one include itself?"
+            )
+        loaded = await self._load_child(child)
+        context = ManifestContext(
+            self.state,
+            loaded,
+            noop=noop,
+            health_check_only=checks_only,
+            parents=(*self.parents, self),
+            asked_by=child.resource,
+            apply_resources=self._apply_resources,
+        )
+        self.state.note("info", "Executing manifest", manifest=child.path, resources=len(loaded.resources))
+        outcome = count_outcomes(loaded.resources, await self._apply_resources(context), noop)
+        self._note_outcome(child, outcome)
+        return outcome
+
+    # ---- for the flow: Surroundings ----
+
+    def now(self) -> datetime:
+        return self.state.world.clock.now()
+
+    async def provider(self, declared: Declared) -> tuple[str, Any]:
+        key = (declared.kind.name, declared.wanted.provider)
+        found = self._providers.get(key)
+        if found is None:
+            try:
+                spec = await self.state.registry.pick(
+                    declared.kind, declared.wanted.provider, self.state.facts
+                )
+            except NoProviderError as err:
+                place = self.loaded.place(declared.path)
+                raise NoProviderError(f"{declared.reference}: {err.message}", place=place) from err
+            found = spec.name, spec.make(self)
+            self._providers[key] = found
+        return found
+
+    async def holds(self, expression: str, declared: Declared) -> bool:
+        expressions = self.loaded.expressions
+        try:
+            if reads_host(expression) or self._is_cold:
+                return await asyncio.to_thread(expressions.holds, expression)
+            return expressions.holds(expression)
+        except InputError as err:
+            place_error(err, self._document, (*declared.path, "control"))
+
+    async def settle(self, declared: Declared) -> None:
+        values = [getattr(declared.wanted, field) for field in declared.pending]
+        if self._is_cold or any(reads_host(str(value)) for value in values):
+            await asyncio.to_thread(self._render, declared)
+        else:
+            self._render(declared)
+
+    def is_unmet(self, reference: str, declared: Declared) -> bool:
+        event = self._last(reference, declared, "requires")
+        return event.failed or bool(event.unmet_requirements)
+
+    def has_changed(self, reference: str, declared: Declared) -> bool:
+        event = self._last(reference, declared, "subscribes to")
+        if is_announced(event) and not self.noop:
+            # what a child under noop announced has not happened; what an earlier process announced
+            # counts as it does in the reference
+            return self.state.session.is_foreign(event)
+        return event.changed
+
+    async def look(self, declared: Declared, provider: Any) -> Any:
+        return await self._ahead.look(declared, provider)
+
+    def forget(self) -> None:
+        self.state.changes.note()
+
+    async def check(self, check: HealthCheck) -> HealthResult:
+        result = await run_check(check, self.runner, self.clock)
+        if result.status != HealthStatus.OK:
+            status = HealthStatus(result.status).name
+            self.state.note(
+                "warning", "Health check failed", check=check.name, status=status, tries=result.tries
+            )
+        return result
+
+    # ---- inside ----
+
+    @property
+    def _document(self) -> Document:
+        return self.loaded.listed or self.loaded.document
+
+    @property
+    def _is_cold(self) -> bool:
+        """Facts may have to be gathered for the next expression, which takes its time."""
+        return isinstance(self.state.facts, Facts) and not self.state.facts.is_gathered
+
+    def _render(self, declared: Declared) -> None:
+        for field in declared.pending:
+            value = getattr(declared.wanted, field)
+            if not holds_markers(value):
+                continue
+            try:
+                setattr(declared.wanted, field, render(value, self.loaded.expressions))
+            except InputError as err:
+                place_error(err, self._document, (*declared.path, field))
+        declared.pending = ()
+        if declared.kind.settle is not None:
+            declared.kind.settle(declared.wanted)
+
+    def _last(self, reference: str, declared: Declared, verb: str) -> TransactionEvent:
+        parsed = parse_reference(reference)
+        event = self.state.session.last(parsed.type, parsed.name) if parsed is not None else None
+        if event is None:
+            message = (
+                f"{declared.reference} {verb} `{reference}`, which has no outcome yet: declare it further up"
+            )
+            raise ManifestError(message, place=self.loaded.place(declared.path))
+        return event
+
+    async def _load_child(self, child: Child) -> Loaded:
+        path = posixpath.normpath(posixpath.join(self.directory, child.path))
+        try:
+            data = await self.files.read(path, MANIFEST_LIMIT_BYTES)
+        except FileError as err:
+            raise ManifestError(f"the child manifest {path} cannot be read: {err.message}") from err
+        document = make_document(data, path, posixpath.dirname(path))
+        override = self.data if child.data is None else child.data
+        loaded = await asyncio.to_thread(
+            load_manifest, document, self.state.world.catalog, self.state.expressions, (), override
+        )
+        for around in (*self.parents, self):
+            same = around.loaded.document.name == path or around.loaded.document.digest == document.digest
+            if same and around.loaded.data == loaded.data:
+                raise ManifestError(f"{path} includes itself with the same data, so it would never end")
+        if not child.allow_apply and any(one.kind.nests for one in loaded.resources):
+            raise ManifestError(f"{path} holds `apply` resources, which `allow_apply: false` forbids")
+        return loaded
+
+    def _note_outcome(self, child: Child, outcome: ChildOutcome) -> None:
+        level, words = "info", "Child manifest completed"
+        if outcome.failed:
+            level, words = "error", "Child manifest had failures"
+        elif outcome.changed:
+            level, words = "warning", "Child manifest had changes"
+        self.state.note(
+            level,
+            words,
+            manifest=child.path,
+            resources=outcome.resources,
+            changed=outcome.changed,
+            failed=outcome.failed,
+            skipped=outcome.resources - outcome.changed - outcome.failed,
+        )
+
+
+def count_outcomes(
+    resources: list[Declared], events: Mapping[tuple[str, str], TransactionEvent], noop: bool
+) -> ChildOutcome:
+    """
+    What became of a manifest's resources; of two with one name the last event counts for both, as in the reference.
+
+    Args:
+        resources: All of them, those that were not reached too.
+        events: The last event of each, by type and name.
+        noop: They ran without changing anything.
+    """
+    last = [events.get((one.kind.name, one.wanted.name)) for one in resources]
+    failed = [event is not None and (event.failed or bool(event.unmet_requirements)) for event in last]
+    changed = [
+        event is not None and event.changed and not bad for event, bad in zip(last, failed, strict=True)
+    ]
+    made = any(event.changed and not is_announced(event) for event in last if event is not None)
+    return ChildOutcome(
+        resources=len(resources),
+        changed=sum(changed),
+        failed=sum(failed),
+        noop=noop or (any(changed) and not made),
+    )

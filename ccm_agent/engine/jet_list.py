@@ -1,0 +1,29 @@
+"""The list of resources from a Jet template beside the manifest (`ccm.resources_jet_file`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model import codec
+from ccm_agent.model.errors import ManifestError, Place
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.expressions import Expressions
+    from ccm_agent.engine.load import Document
+
+
+def resources_from_jet(name: str, expressions: Expressions, document: Document) -> tuple[list[Any], Document]:
+    """
+    The raw resources that the template gives, and the document they stand in: what the template printed.
+
+    Raises:
+        InputError: The template cannot be read or rendered, or prints no list.
+    """
+    text = expressions.jet_file(name)
+    source = f"{name} (rendered)"
+    raw = codec.decode_document(text, source) if text.strip() else None
+    if not isinstance(raw, list):
+        what = "nothing" if raw is None else "no list"
+        message = f"the template {name} printed {what}: it must print resources, each beginning with `- `"
+        raise ManifestError(message, place=Place(document.name))
+    return raw, type(document)(text=text, name=source, directory=document.directory, digest=document.digest)

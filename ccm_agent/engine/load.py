@@ -1,0 +1,254 @@
+"""
+A manifest's text to resources that are ready to be applied.
+
+Everything that can be found wrong is found here, before anything is changed: each error names file, line and key.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from ccm_agent.engine.expand import Expander
+from ccm_agent.engine.expressions import Expressions, has_markers
+from ccm_agent.engine.properties import Path
+from ccm_agent.hiera import rules as hiera_rules
+from ccm_agent.hiera.resolve import resolve_values
+from ccm_agent.model import codec, merge
+from ccm_agent.model.data import Resolved
+from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
+from ccm_agent.model.manifest import CcmSection, Manifest
+from ccm_agent.resources.catalog import Catalog
+from ccm_agent.resources.converge import Declared
+
+EMPTY = "the manifest is empty: it needs a `ccm` section with `resources`"
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """
+    A manifest as it was read.
+
+    Attributes:
+        text: Its text.
+        name: What errors, log lines and events call it.
+        directory: Where relative paths begin; absolute.
+        digest: SHA-256 (hex) of it, or of the bundle that it came in.
+    """
+
+    text: str
+    name: str
+    directory: str
+    digest: str
+
+
+class Loaded(Struct, kw_only=True):
+    """
+    A manifest that can be applied.
+
+    Attributes:
+        document: Where it came from.
+        resources: Its resources, in order.
+        data: What its expressions see as `Data`.
+        expressions: They, for what is rendered later.
+        fail_on_error, pre_message, post_message: As in the manifest, messages rendered.
+        warnings: What was probably meant otherwise, as sentences with their place.
+        listed: Where the list of resources stands: the document, or what a Jet template printed.
+    """
+
+    document: Document
+    resources: list[Declared]
+    data: dict[str, Any]
+    expressions: Expressions
+    fail_on_error: bool = False
+    pre_message: str = ""
+    post_message: str = ""
+    warnings: list[str] = []
+    listed: Document | None = None
+
+    def place(self, path: Path) -> Place:
+        """File and line of a resource, or of something in it."""
+        listed = self.listed or self.document
+        return codec.locate(listed.text, path, listed.name)
+
+
+class MakeExpressions(Struct, frozen=True):
+    """How expressions about data come about, for one run: facts, environment and directory are known."""
+
+    make: Any
+    facts: Mapping[str, Any]
+    environ: Mapping[str, str]
+
+    def __call__(self, data: Mapping[str, Any], directory: str) -> Expressions:
+        made: Expressions = self.make(self.facts, data, self.environ, directory)
+        return made
+
+
+def make_document(data: bytes, name: str, directory: str, digest: str = "") -> Document:
+    """
+    A document from its bytes.
+
+    Raises:
+        DocumentError: It is not UTF-8.
+    """
+    return Document(
+        text=codec.as_text(data, name),
+        name=name,
+        directory=directory,
+        digest=digest or hashlib.sha256(data).hexdigest(),
+    )
+
+
+def load_manifest(
+    document: Document,
+    catalog: Catalog,
+    make_expressions: MakeExpressions,
+    overlays: tuple[Resolved, ...] = (),
+    override: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """
+    Resolve and check a manifest. Blocking: belongs into a thread.
+
+    Args:
+        document: The manifest.
+        catalog: The types it may use.
+        make_expressions: Makes its expressions, once its data is known.
+        overlays: Hiera documents over the manifest's own data, later ones win.
+        override: Data over all of those.
+
+    Raises:
+        InputError: Something in it, or in the data, cannot be right.
+    """
+    with _garbage_rests():
+        manifest, root = _read(document)
+        data = _data(root, document, make_expressions.facts, overlays, override)
+        expressions = make_expressions(data, document.directory)
+        loaded = Loaded(
+            document=document,
+            resources=[],
+            data=data,
+            expressions=expressions,
+            fail_on_error=manifest.ccm.fail_on_error,
+            warnings=_warnings(root, document),
+        )
+        loaded.pre_message = _message(manifest.ccm, "pre_message", expressions, document)
+        loaded.post_message = _message(manifest.ccm, "post_message", expressions, document)
+        raw, listed, path = _resources(manifest.ccm, expressions, document)
+        loaded.listed = listed
+        loaded.resources = Expander(catalog, expressions, listed.text, listed.name).expand(raw, path)
+    return loaded
+
+
+@contextmanager
+def _garbage_rests() -> Iterator[None]:
+    """
+    No garbage collection while thousands of values come about that will all be kept.
+
+    It would look at all of them again and again, for a fifth of the time that loading takes.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _read(document: Document) -> tuple[Manifest, Mapping[str, Any]]:
+    root = codec.decode_document(document.text, document.name)
+    if root is None:
+        raise ManifestError(EMPTY, place=Place(document.name))
+    if not isinstance(root, dict):
+        raise ManifestError(
+            "a manifest is a mapping with a `ccm` section, not a list or a text",
+            place=Place(document.name, 1),
+        )
+    if root.get("ccm") is None:
+        near = codec.nearest("ccm", [key for key in root if key not in Manifest.__struct_fields__])
+        hint = f"; is `{near}` meant to be it?" if near else ""
+        raise ManifestError(
+            f"the manifest has no `ccm` section with `resources`{hint}", place=Place(document.name)
+        )
+    return codec.convert_as(root, Manifest, document.name, document.text), root
+
+
+def _data(
+    root: Mapping[str, Any],
+    document: Document,
+    facts: Mapping[str, Any],
+    overlays: tuple[Resolved, ...],
+    override: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The manifest's own data, what lies over it, and the rules of both."""
+    needs_rules = "#" in document.text
+    own = resolve_values(root, facts, document.name, document.text if needs_rules else None)
+    data, rules = own.data, list(own.rules)
+    for overlay in overlays:
+        data = merge.deep(data, overlay.data)
+        rules += overlay.rules
+    if override is not None:
+        data = merge.deep(data, override)
+    hiera_rules.check(data, rules)
+    return data
+
+
+def _message(section: CcmSection, field: str, expressions: Expressions, document: Document) -> str:
+    text: str = getattr(section, field)
+    if not has_markers(text):
+        return text
+    try:
+        return expressions.text(text)
+    except InputError as err:
+        place_error(err, document, ("ccm", field))
+
+
+def place_error(err: InputError, document: Document, path: Path) -> NoReturn:
+    """Raise an error again that says where in the manifest its text stands, unless it knows a place already."""
+    if err.place is not None and (err.place.source or err.place.line):
+        raise err
+    place = codec.locate(document.text, path, document.name)
+    if isinstance(err, ExpressionError):
+        raise ExpressionError(err.message, expression=err.expression, offset=err.offset, place=place) from err
+    raise type(err)(err.message, place=place) from err
+
+
+def _resources(
+    section: CcmSection, expressions: Expressions, document: Document
+) -> tuple[list[Any], Document, Path]:
+    """The raw list of resources, the document that it stands in, and the way to it there."""
+    path: Path = ("ccm", "resources")
+    if section.resources_jet_file and section.resources is not None:
+        raise ManifestError(
+            "`resources` and `resources_jet_file` exclude each other: remove one of them",
+            place=codec.locate(document.text, ("ccm", "resources_jet_file"), document.name),
+        )
+    raw = section.resources
+    if section.resources_jet_file:
+        from ccm_agent.engine.jet_list import resources_from_jet
+
+        return *resources_from_jet(section.resources_jet_file, expressions, document), ()
+    if raw is None or raw == []:
+        place = codec.locate(document.text, path, document.name)
+        raise ManifestError(
+            "the manifest holds no resources: add at least one to `ccm.resources`", place=place
+        )
+    if not isinstance(raw, list):
+        place = codec.locate(document.text, path, document.name)
+        raise DocumentError("`resources` must be a list: begin each resource with `- `", place=place)
+    return raw, document, path
+
+
+def _warnings(root: Mapping[str, Any], document: Document) -> list[str]:
+    known = Manifest.__struct_fields__
+    sentences = []
+    for key in root:
+        if key not in known and not key.startswith("x-"):
+            place = codec.locate(document.text, (key,), document.name)
+            hint = codec.did_you_mean(key, known) or "; keys that begin with `x-` are free"
+            sentences.append(f"{place}: the key `{key}` means nothing here{hint}")
+    return sentences

@@ -1,0 +1,100 @@
+"""
+What of an event leaves this process, and in which shape.
+
+Secrets are masked before anybody outside sees an event: session directory, `--events`, log, bus. On the bus long and private
+fields become what identifies them: `content` its digest and size, `environment` the names in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.resource import CommonProperties
+from ccm_agent.model.secret import MASK, Masker, Secret, mask_url
+from ccm_agent.resources.contract import AnyType
+
+
+def learn(masker: Masker, kind: AnyType, wanted: CommonProperties) -> None:
+    """Let a masker know the secrets among a resource's properties."""
+    for field in kind.secret:
+        for text in _texts(getattr(wanted, field, None)):
+            masker.learn(text)
+    for field in kind.urls:
+        for text in _texts(getattr(wanted, field, None)):
+            _learn_url(masker, text)
+
+
+def masked(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:
+    """The event without secrets: in its properties, its state, its errors and the output that it quotes."""
+    if kind.secret or kind.urls:
+        event.properties = _masked_properties(kind, event.properties)
+    if not any(True for _ in masker):
+        return event
+    event.error = [masker.text(text) for text in event.error]
+    event.output = masker.text(event.output)
+    event.properties = masker.value(msgspec.to_builtins(event.properties))
+    event.status = masker.value(msgspec.to_builtins(event.status))
+    event.health_check = [
+        msgspec.structs.replace(one, output=masker.text(one.output)) for one in event.health_check
+    ]
+    event.noop_message = masker.text(event.noop_message)
+    return event
+
+
+def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
+    """A copy of a masked event in the shape that travels: long and private fields shortened to what identifies them."""
+    if not kind.digested and not kind.names_only:
+        return event
+    values = msgspec.to_builtins(event.properties)
+    for field in kind.digested:
+        if isinstance(text := values.get(field), str) and text != MASK:
+            data = text.encode()
+            values[field] = f"sha256:{hashlib.sha256(data).hexdigest()} ({len(data)} bytes)"
+    for field in kind.names_only:
+        if isinstance(items := values.get(field), list):
+            values[field] = [str(item).partition("=")[0] for item in items]
+    return msgspec.structs.replace(event, properties=values)
+
+
+def _masked_properties(kind: AnyType, wanted: Any) -> Any:
+    changes: dict[str, Any] = {field: _masked_value(getattr(wanted, field)) for field in kind.secret}
+    for field in kind.urls:
+        value = getattr(wanted, field)
+        changes[field] = mask_url(value) if isinstance(value, str) else value
+    return msgspec.structs.replace(wanted, **changes)
+
+
+def _masked_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _masked_value(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_masked_value(one) for one in value]
+    return MASK if value else value
+
+
+def _texts(value: Any) -> list[str]:
+    """Every text in a value."""
+    if isinstance(value, Secret):
+        return [value.reveal()]
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for one in value.values() for text in _texts(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in _texts(one)]
+    return []
+
+
+def _learn_url(masker: Masker, url: str) -> None:
+    try:
+        password = urlsplit(url).password if "@" in url else None
+    except ValueError:
+        return
+    if password:
+        masker.learn(password)
+        masker.learn(unquote(password))

@@ -1,0 +1,112 @@
+"""
+Raw values of a manifest to a type's properties.
+
+A value that already has the right type costs nothing more than msgspec's conversion. One that has not is bent as the reference
+bends it (a number where text is wanted), and what cannot be bent is an error that says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ccm_agent.model import codec
+from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.resource import CommonProperties
+from ccm_agent.model.scalars import key_text, parse_number
+from ccm_agent.resources.contract import AnyType
+
+Path = tuple[str | int, ...]
+
+
+def make_properties(
+    kind: AnyType, raw: Mapping[str, Any], source: str = "", text: str | None = None, path: Path = ()
+) -> CommonProperties:
+    """
+    The properties that raw values give, not yet checked by the type.
+
+    Args:
+        kind: The type.
+        raw: The values, `name` among them.
+        source, text, path: The document that they stand in and the way to them, for the place of errors.
+
+    Raises:
+        DocumentError: A key is unknown or a value does not fit.
+        PropertyError: A number stands where it would be misread; its place has a path from the resource, `$.mode`.
+    """
+    try:
+        properties: CommonProperties = msgspec.convert(raw, kind.properties)
+    except msgspec.ValidationError:
+        properties = codec.convert_as(_bent(kind, raw), kind.properties, source, text, path)
+    return properties
+
+
+def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
+    fields = _fields(kind.properties)
+    bent: dict[str, Any] = {}
+    for written, value in raw.items():
+        key = kind.aliases.get(written, written)
+        if key != written and key in raw:
+            message = f"`{written}` is another spelling of `{key}`, which stands here too; remove one of them"
+            raise PropertyError(message, place=Place(path=f"$.{written}"))
+        if value is None:
+            continue  # nothing written is nothing said
+        if key in kind.quoted and isinstance(value, (int, float)) and not isinstance(value, bool):
+            raise PropertyError(_unquoted(key, value), place=Place(path=f"$.{written}"))
+        bent[key] = _bend(value, fields[key]) if key in fields else value
+    return bent
+
+
+def _unquoted(key: str, value: float) -> str:
+    was = f'"{value:04o}"' if isinstance(value, int) and 0 <= value <= 0o7777 else '"0644"'
+    return (
+        f"`{key}` must stand in quotes, as in {key}: {was}; without them it is the number {key_text(value)}"
+    )
+
+
+_known_fields: dict[Any, dict[str, msgspec.inspect.Type]] = {}
+
+
+def _fields(struct: Any) -> dict[str, msgspec.inspect.Type]:
+    found = _known_fields.get(struct)
+    if found is None:
+        info = msgspec.inspect.type_info(struct)
+        assert isinstance(info, msgspec.inspect.StructType)
+        found = {field.encode_name: field.type for field in info.fields}
+        _known_fields[struct] = found
+    return found
+
+
+def _bend(value: Any, wanted: msgspec.inspect.Type) -> Any:
+    """A value as near to what is wanted as the reference would bring it; what does not fit stays as it is."""
+    inspect = msgspec.inspect
+    if isinstance(wanted, inspect.Metadata):
+        return _bend(value, wanted.type)
+    if isinstance(wanted, inspect.UnionType):
+        inner = [one for one in wanted.types if not isinstance(one, inspect.NoneType)]
+        return _bend(value, inner[0]) if len(inner) == 1 else value
+    if isinstance(wanted, inspect.StrType):
+        return key_text(value) if isinstance(value, (bool, int, float)) else value
+    if isinstance(wanted, inspect.IntType):
+        return _bend_number(value)
+    if isinstance(wanted, inspect.ListType) and isinstance(value, list):
+        return [_bend(one, wanted.item_type) for one in value if one is not None]
+    if isinstance(wanted, inspect.DictType) and isinstance(value, dict):
+        return {key: _bend(one, wanted.value_type) for key, one in value.items()}
+    if isinstance(wanted, inspect.StructType) and isinstance(value, dict):
+        fields = _fields(wanted.cls)
+        return {
+            key: _bend(one, fields[key]) if key in fields else one
+            for key, one in value.items()
+            if one is not None
+        }
+    return value
+
+
+def _bend_number(value: Any) -> Any:
+    if isinstance(value, str) and value.strip():
+        number = parse_number(value.strip())
+        value = value if number is None else number
+    return int(value) if isinstance(value, float) and value.is_integer() else value

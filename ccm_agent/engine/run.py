@@ -1,0 +1,318 @@
+"""
+Applies manifests and single resources, one after the other, and tells how it goes.
+
+Declaration order is execution order. A resource that fails is an outcome; what breaks the run off ends in the summary's
+`reason`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.engine import mask
+from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunState
+from ccm_agent.engine.expand import Expander
+from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
+from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.engine.world import Facts, World
+from ccm_agent.model.data import Resolved
+from ccm_agent.model.errors import BusError, CcmError, FileError, ManifestError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import (
+    SESSION_START,
+    FailedResource,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+)
+from ccm_agent.resources.converge import Declared, converge, skip
+from ccm_agent.sessions.memory import MemorySession
+
+FAILED_IN_SUMMARY = 20
+"""Failed resources that a summary names; the events have them all."""
+
+
+class Plan(Struct, kw_only=True):
+    """
+    A manifest that is ready to be executed.
+
+    Attributes:
+        loaded: Its resources, data and messages.
+        state: What its run shares.
+        data_revisions: Revision of each hiera document read, by URL.
+    """
+
+    loaded: Loaded
+    state: RunState
+    data_revisions: dict[str, int] = {}
+
+
+class LocalEngine:
+    """
+    The engine of this host; see `engine.request.Engine` for what it promises.
+
+    Args:
+        world: What it may use.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
+        """Load a manifest and execute it; see `engine.request.Engine.apply`."""
+        return await self.execute(await self.load(source, options))
+
+    async def load(self, source: ManifestSource, options: ApplyOptions) -> Plan:
+        """
+        Read, resolve and check a manifest. Nothing is changed.
+
+        Raises:
+            InputError: Something in it, or in its data, cannot be right.
+        """
+        state = await self._begin(options)
+        document = await self._document(source)
+        overlays, revisions = await self._overlays(options, state.facts)
+        loaded = await asyncio.to_thread(
+            load_manifest, document, self.world.catalog, state.expressions, overlays, options.data
+        )
+        return Plan(loaded=loaded, state=state, data_revisions={**source.data_revisions, **revisions})
+
+    async def execute(self, plan: Plan) -> SessionSummary:
+        """Apply what `load` gave; the summary as `engine.request.Engine.apply` says."""
+        loaded, state, options = plan.loaded, plan.state, plan.state.options
+        if options.noop and options.health_check_only:
+            raise ManifestError("noop and health checks only exclude each other: choose one of them")
+        verb = "Executing manifest health checks" if options.health_check_only else "Executing manifest"
+        for sentence in loaded.warnings:
+            state.note("warning", sentence)
+        state.note("info", verb, manifest=loaded.document.name, resources=len(loaded.resources))
+        await self._start(plan)
+        tally = _Tally()
+        context = ManifestContext(
+            state,
+            loaded,
+            noop=options.noop,
+            health_check_only=options.health_check_only,
+            apply_resources=tally.run,
+        )
+        broken: CcmError | None = None
+        try:
+            await tally.run(context)
+        except CcmError as err:
+            broken = err
+        return self._summary(plan, tally, broken)
+
+    async def ensure(
+        self, type_name: str, properties: Mapping[str, Any], options: ApplyOptions
+    ) -> TransactionEvent:
+        """Apply one resource; see `engine.request.Engine.ensure`."""
+        kind = self.world.catalog.find(type_name)
+        state = await self._begin(options)
+        loaded = await self._empty(state, options)
+        expander = Expander(self.world.catalog, loaded.expressions, "\\", "")
+        declared = await asyncio.to_thread(expander.declare, kind, dict(properties), ())
+        loaded.resources = [declared]
+        tally = _Tally()
+        context = ManifestContext(
+            state,
+            loaded,
+            noop=options.noop,
+            health_check_only=options.health_check_only,
+            apply_resources=tally.run,
+        )
+        return await tally.apply_one(context, declared)
+
+    async def status(self, type_name: str, name: str, options: ApplyOptions) -> Any:
+        """
+        The state of a resource as it is, by its name alone.
+
+        Raises:
+            ManifestError: There is no such type, or a name is not enough for it.
+            CcmError: No provider can look, or it cannot be looked at.
+        """
+        kind = self.world.catalog.find(type_name)
+        if not kind.can_status:
+            raise ManifestError(f"the status of `{type_name}` cannot be asked for: {kind.why_no_status}")
+        state = await self._begin(options)
+        loaded = await self._empty(state, options)
+        wanted = kind.properties(name=name, ensure=kind.default_ensure)
+        declared = Declared(kind=kind, wanted=wanted)
+        loaded.resources = [declared]
+        context = ManifestContext(
+            state, loaded, noop=True, health_check_only=False, apply_resources=_Tally().run
+        )
+        _, provider = await context.provider(declared)
+        found = await provider.status(wanted)
+        if found.timestamp is None:
+            found.timestamp = self.world.clock.now()
+        return found
+
+    # ---- inside ----
+
+    async def _begin(self, options: ApplyOptions) -> RunState:
+        session = MemorySession()
+        if options.session:
+            from ccm_agent.sessions.directory import open_session
+
+            session = await open_session(options.session)
+        facts: Mapping[str, Any]
+        if options.facts is None:
+            facts = Facts(self.world.gather_facts, options.more_facts)
+        else:
+            given = options.facts
+            facts = Facts(lambda: given, options.more_facts) if options.more_facts else given
+        return RunState(self.world, options, session, facts)
+
+    async def _document(self, source: ManifestSource) -> Document:
+        path = _join(self.world.directory, source.path) if source.path else ""
+        name = source.name or source.path or "manifest"
+        directory = source.directory or posixpath.dirname(path)
+        directory = _join(self.world.directory, directory)
+        if source.text is not None:
+            return make_document(source.text, name, directory, source.digest)
+        try:
+            data = await self.world.files.read(path, MANIFEST_LIMIT_BYTES)
+        except FileError as err:
+            raise ManifestError(f"the manifest {source.path} cannot be read: {err.message}") from err
+        return make_document(data, name, directory, source.digest)
+
+    async def _overlays(
+        self, options: ApplyOptions, facts: Mapping[str, Any]
+    ) -> tuple[tuple[Resolved, ...], dict[str, int]]:
+        """The hiera documents over a manifest's data; relative paths begin where the process stands."""
+        if not options.hiera:
+            return (), {}
+        sources = self.world.sources(self.world.directory)
+        found = [await sources.resolve(url, facts) for url in options.hiera]
+        revisions = {
+            url: one.revision for url, (_, one) in zip(options.hiera, found, strict=True) if one.revision
+        }
+        return tuple(resolved for resolved, _ in found), revisions
+
+    async def _empty(self, state: RunState, options: ApplyOptions) -> Loaded:
+        """A manifest without resources, in the working directory: what a single resource lives in."""
+        from ccm_agent.hiera import rules
+        from ccm_agent.model import merge
+
+        directory = self.world.directory
+        data: dict[str, Any] = {}
+        checks: list[Any] = []
+        for overlay in (await self._overlays(options, state.facts))[0]:
+            data = merge.deep(data, overlay.data)
+            checks += overlay.rules
+        data = merge.deep(data, options.data or {})
+        rules.check(data, checks)
+        document = Document(text="", name="", directory=directory, digest="")
+        return Loaded(
+            document=document, resources=[], data=data, expressions=state.expressions(data, directory)
+        )
+
+    async def _start(self, plan: Plan) -> None:
+        options, now = plan.state.options, self.world.clock.now()
+        event = SessionStart(
+            protocol=SESSION_START,
+            event_id=new_id(now),
+            timestamp=now,
+            node=options.node,
+            run=options.run,
+            manifest=plan.loaded.document.name,
+            digest=plan.loaded.document.digest,
+            data_revisions=plan.data_revisions,
+            resources=len(plan.loaded.resources),
+            noop=options.noop,
+            health_check_only=options.health_check_only,
+            requester=options.requester,
+            agent_version=self.world.version,
+            cause=options.cause,
+        )
+        await plan.state.session.start(event)
+        if options.on_start is not None:
+            waiting = options.on_start(event)
+            if waiting is not None:
+                await waiting
+
+    def _summary(self, plan: Plan, tally: _Tally, broken: CcmError | None) -> SessionSummary:
+        options, now = plan.state.options, self.world.clock.now()
+        summary = plan.state.session.summary(new_id(now), now)
+        summary.node, summary.run = options.node, options.run
+        summary.manifest, summary.digest = plan.loaded.document.name, plan.loaded.document.digest
+        summary.data_revisions = plan.data_revisions
+        summary.noop, summary.health_check_only = options.noop, options.health_check_only
+        summary.failed = tally.failed
+        if broken is not None:
+            summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
+        elif plan.state.stop_reason:
+            summary.reason, summary.code = plan.state.stop_reason, "run.stopped"
+        is_bad = summary.reason or summary.failed_resources or summary.requirements_unmet_count
+        summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
+        return summary
+
+
+def _join(directory: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(directory, path))
+
+
+class _Tally:
+    """The loop over resources, and what it remembers for the summary."""
+
+    def __init__(self) -> None:
+        self.failed: list[FailedResource] = []
+
+    async def run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
+        """Apply a manifest's resources in order; the last event of each, by type and name."""
+        resources, state = context.loaded.resources, context.state
+        on_resource = state.options.on_resource if not context.parents else None
+        last: dict[tuple[str, str], TransactionEvent] = {}
+        for number, declared in enumerate(resources, 1):
+            if on_resource is not None:
+                on_resource(declared.reference, number, len(resources))
+            event = await self.apply_one(context, declared)
+            last[event.type, event.name] = event
+            if event.failed and context.loaded.fail_on_error and not context.health_check_only:
+                state.note("warning", "Terminating manifest execution due to failed resource")
+                break
+        return last
+
+    async def apply_one(self, context: ManifestContext, declared: Declared) -> TransactionEvent:
+        """One resource: its outcome, masked, recorded and told."""
+        state = context.state
+        if state.stop_reason:
+            event = skip(declared, context, state.stop_reason)
+        else:
+            event = await converge(declared, context)
+        if context.parents:
+            event.parent = " > ".join(one.asked_by for one in (*context.parents[1:], context))
+        if declared.kind.secret or declared.kind.urls:
+            mask.learn(state.masker, declared.kind, declared.wanted)
+        event = mask.masked(event, declared.kind, state.masker)
+        await state.session.record(event)
+        if event.failed and len(self.failed) < FAILED_IN_SUMMARY:
+            resource = f"{event.type}#{event.name}"
+            self.failed.append(
+                FailedResource(resource=resource, error=event.error, code=event.code, output=event.output)
+            )
+        if state.options.on_event is not None:
+            waiting = state.options.on_event(event)
+            if waiting is not None:
+                await waiting
+        if declared.wanted.register_when_stable:
+            await _register(context, declared, event)
+        return event
+
+
+async def _register(context: ManifestContext, declared: Declared, event: TransactionEvent) -> None:
+    """Publish the entries of a resource that is as wanted, with all its checks passed."""
+    publish = context.state.world.register
+    if publish is None or context.noop or event.failed or event.skipped:
+        return
+    for entry in declared.wanted.register_when_stable:
+        try:
+            await publish(entry)
+        except BusError as err:
+            # a broker that is away must not stop convergence; the next run publishes again
+            context.state.note("warning", "Registration failed", service=entry.service, error=str(err))

@@ -1,0 +1,67 @@
+"""What holds for the properties of every type; what a type adds stands in its own `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ccm_agent.health.run import normalise
+from ccm_agent.model.codec import did_you_mean
+from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.health import HealthCheck
+from ccm_agent.model.resource import CommonProperties, parse_reference
+from ccm_agent.resources.contract import AnyType
+
+
+def check_properties(kind: AnyType, wanted: CommonProperties) -> None:
+    """
+    Refuse what cannot be right, and fill in what is not said: `ensure`, and names and formats of health checks.
+
+    Raises:
+        PropertyError: Perhaps with a place whose path leads to it from the resource, `$.require[0]`.
+    """
+    if not wanted.name:
+        _refuse("the name is empty: a resource needs one", "name")
+    if "\x00" in wanted.name:
+        _refuse("the name holds a NUL character, which nothing on this host can be called", "name")
+    if not wanted.ensure:
+        if not kind.default_ensure:
+            words = f": write {_either(kind.ensure)}" if kind.ensure else ""
+            _refuse(f"`ensure` is missing{words}", "ensure")
+        wanted.ensure = kind.default_ensure
+    elif kind.ensure and wanted.ensure not in kind.ensure:
+        hint = did_you_mean(wanted.ensure, kind.ensure)
+        _refuse(f"`ensure` is `{wanted.ensure}`{hint or f', and must be {_either(kind.ensure)}'}", "ensure")
+    _check_references(wanted.require, "require")
+    _check_references(getattr(wanted, "subscribe", ()), "subscribe")
+    if wanted.health_checks:
+        wanted.health_checks = [
+            _check_one(number, check) for number, check in enumerate(wanted.health_checks)
+        ]
+    if kind.check is not None:
+        kind.check(wanted)
+
+
+def _check_one(number: int, check: HealthCheck) -> HealthCheck:
+    try:
+        return normalise(check)
+    except PropertyError as err:
+        raise PropertyError(err.message, place=Place(path=f"$.health_checks[{number}]")) from err
+
+
+def _check_references(references: Sequence[str], field: str) -> None:
+    for number, reference in enumerate(references):
+        if parse_reference(reference) is None:
+            message = (
+                f"`{reference}` is no reference to a resource: write `type#name`, such as `package#nginx`"
+            )
+            raise PropertyError(message, place=Place(path=f"$.{field}[{number}]"))
+
+
+def _either(words: tuple[str, ...]) -> str:
+    *most, last = [f"`{word}`" for word in words]
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _refuse(message: str, field: str) -> NoReturn:
+    raise PropertyError(message, place=Place(path=f"$.{field}"))
