@@ -1,0 +1,228 @@
+"""
+The broker behind `testing.memory_bus`: what is stored, who is interested, and how it fails.
+
+Tests make it stop, come back, forget acknowledgements or refuse; what they connect to it is a `MemoryBus`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from ccm_agent.bus.events import EVENTS_STREAM
+from ccm_agent.bus.requests import SCHEDULES_STREAM
+from ccm_agent.bus.subjects import due_subject, stored_patterns, subject_matches
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, ProtocolError
+
+MAX_PAYLOAD_BYTES = 1 << 20
+
+
+class Sent(Struct, frozen=True):
+    """A message that went over the broker by core delivery."""
+
+    subject: str
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+
+class Write(Struct):
+    """One stored message of a bucket or of the stream of events."""
+
+    subject: str
+    body: bytes
+    sequence: int
+    time: datetime
+    message_id: str = ""
+    expires: datetime | None = None
+    copied: bool = False
+
+
+class Interest:
+    """Somebody's subscription."""
+
+    def __init__(self, pattern: str, on_message: Callable[[Sent], None]) -> None:
+        self.pattern = pattern
+        self.on_message = on_message
+
+
+class MemoryBroker:
+    """
+    The broker.
+
+    Attributes:
+        sent: Everything that was published, in order, pokes left out.
+        events: What the stream of events holds.
+        lost_acks: So many further writes are stored without their sender's learning it.
+    """
+
+    def __init__(self, now: Callable[[], datetime] | None = None) -> None:
+        self.now = now or (lambda: datetime.now(UTC))
+        self.sent: list[Sent] = []
+        self.events: list[Write] = []
+        self.lost_acks = 0
+        self.is_running = True
+        self.buckets: dict[str, list[Write]] = {}
+        self.objects: dict[str, dict[str, bytes]] = {}
+        self._sequences: dict[str, int] = {}
+        self._interests: dict[Interest, None] = {}
+        self._links: list[MemoryLink] = []
+        self._denied: list[tuple[str, str]] = []
+
+    def link(self) -> MemoryLink:
+        """The connection of one process."""
+        link = MemoryLink(self)
+        self._links.append(link)
+        return link
+
+    def stop(self) -> None:
+        """The broker goes away; what it has stored stays."""
+        self.is_running = False
+        for link in self._links:
+            link.changed()
+
+    def start(self) -> None:
+        """The broker comes back; subscriptions stand, and `on_connect` hooks are called."""
+        self.is_running = True
+        for link in self._links:
+            link.changed()
+
+    def deny(self, identity: str, pattern: str) -> None:
+        """Do not let somebody publish on, read from or subscribe to subjects."""
+        self._denied.append((identity, pattern))
+
+    def inject(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """Deliver a message as it is, whoever may send it: one with `Nats-Stream` is what somebody's direct get copied."""
+        headers = headers or {}
+        self.sent.append(Sent(subject, body, headers))
+        if any(subject_matches(pattern, subject) for pattern in stored_patterns()):
+            self.store(EVENTS_STREAM, self.events, subject, body, copied="Nats-Stream" in headers)
+        self.deliver(Sent(subject, body, headers))
+
+    def fire(self, subject: str, body: bytes) -> None:
+        """Deliver a scheduled request that is due, as the broker republishes it."""
+        due = due_subject(subject)
+        written = self.store(SCHEDULES_STREAM, [], due, body)
+        self.inject(
+            subject,
+            body,
+            {
+                "Nats-Stream": SCHEDULES_STREAM,
+                "Nats-Subject": due,
+                "Nats-Sequence": str(written.sequence),
+                "Nats-Time-Stamp": written.time.isoformat(),
+            },
+        )
+
+    # --- what the ports below are made of ---
+
+    def check(self, identity: str, subject: str, size: int = 0) -> None:
+        """Raise what a broker says to this, if it says anything against it."""
+        if not self.is_running:
+            raise BusUnavailableError("memory: the broker is away")
+        if any(identity == who and subject_matches(pattern, subject) for who, pattern in self._denied):
+            raise BusDeniedError(f"{subject}: the broker does not allow {identity} to use it")
+        if size > MAX_PAYLOAD_BYTES:
+            raise ProtocolError(f"{subject}: a message of {size} bytes: the broker takes {MAX_PAYLOAD_BYTES}")
+
+    def publish(self, message: Sent) -> None:
+        """Deliver to everybody who is interested, later on the loop and in order."""
+        self.sent.append(message)
+        self.deliver(message)
+
+    def deliver(self, message: Sent) -> None:
+        """As `publish`, without keeping it in `sent`."""
+        loop = asyncio.get_running_loop()
+        for interest in list(self._interests):
+            if subject_matches(interest.pattern, message.subject):
+                loop.call_soon(self._hand_over, interest, message)
+
+    def _hand_over(self, interest: Interest, message: Sent) -> None:
+        if interest in self._interests and self.is_running:
+            interest.on_message(message)
+
+    def subscribe(self, pattern: str, on_message: Callable[[Sent], None]) -> Interest:
+        """Interest in a pattern, until it is removed."""
+        interest = Interest(pattern, on_message)
+        self._interests[interest] = None
+        return interest
+
+    def unsubscribe(self, interest: Interest) -> None:
+        """End an interest."""
+        self._interests.pop(interest, None)
+
+    def store(
+        self,
+        stream: str,
+        writes: list[Write],
+        subject: str,
+        body: bytes,
+        *,
+        message_id: str = "",
+        expires: datetime | None = None,
+        copied: bool = False,
+    ) -> Write:
+        """Append to a stream, or give back what it has under that id already."""
+        for write in writes:
+            if message_id and write.message_id == message_id:
+                return write
+        self._sequences[stream] = self._sequences.get(stream, 0) + 1
+        write = Write(
+            subject=subject,
+            body=body,
+            sequence=self._sequences[stream],
+            time=self.now(),
+            message_id=message_id,
+            expires=expires,
+            copied=copied,
+        )
+        writes.append(write)
+        return write
+
+    def acknowledge(self) -> None:
+        """Tell the writer, unless this acknowledgement is to be lost."""
+        if self.lost_acks:
+            self.lost_acks -= 1
+            raise BusUnavailableError("memory: no answer from the broker in 5 s")
+
+
+class MemoryLink:
+    """The `Link` port."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._up = asyncio.Event()
+        self._hooks: dict[object, Callable[[], None]] = {}
+        self.since = time.monotonic()
+        if broker.is_running:
+            self._up.set()
+
+    @property
+    def connected(self) -> bool:
+        """See `Link.connected`."""
+        return self._up.is_set()
+
+    async def wait_connected(self) -> None:
+        """See `Link.wait_connected`."""
+        await self._up.wait()
+
+    def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
+        """See `Link.on_connect`."""
+        key = object()
+        self._hooks[key] = hook
+        return lambda: self._hooks.pop(key, None) and None
+
+    def changed(self) -> None:
+        """The broker came or went."""
+        if self._broker.is_running == self.connected:
+            return
+        self.since = time.monotonic()
+        if not self._broker.is_running:
+            self._up.clear()
+            return
+        self._up.set()
+        for hook in list(self._hooks.values()):
+            hook()

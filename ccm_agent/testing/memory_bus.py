@@ -1,0 +1,335 @@
+"""
+A broker in memory: the bus ports as agents and controller see them, without a server.
+
+It keeps the project's streams and buckets, delivers on the running loop, and can be made to fail: stopped, forgetful of
+acknowledgements, or unwilling. What it does is held to what nats-server does by the suites in tests/contract.
+
+    broker = MemoryBroker()
+    node, operator = MemoryBus(broker, "web1"), MemoryBus(broker, "op")
+    await node.requests.subscribe(["all", "node.web1"], handle)
+    broker.stop()                      # from here on everybody gets BusUnavailableError
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.events import EVENTS_STREAM, check_delivered
+from ccm_agent.bus.requests import admit
+from ccm_agent.bus.subjects import (
+    check_key,
+    key_subject,
+    parse_event,
+    parse_request,
+    poke_subject,
+    request_pattern,
+    stored_patterns,
+    subject_matches,
+)
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusUnavailableError,
+    NotFoundError,
+    ProtocolError,
+    RevisionError,
+    UsageError,
+)
+from ccm_agent.model.ports import Entry, Incoming, StoredEvent
+from ccm_agent.testing.memory_broker import MemoryBroker, Sent, Write
+
+if TYPE_CHECKING:
+    from ccm_agent.model.ports import Events, Link, Requests
+
+__all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]
+
+HISTORY = {"CCM_NODES": 1, "CCM_RUNS": 1}
+"""Revisions kept, where it is not 20."""
+
+Stop = Callable[[], Awaitable[None]]
+
+
+class MemoryBus:
+    """
+    One connection to the broker, with all ports on it.
+
+    Attributes:
+        link, requests, events: The ports of those names.
+    """
+
+    def __init__(self, broker: MemoryBroker, identity: str) -> None:
+        self.broker = broker
+        self.identity = identity
+        self.link: Link = broker.link()
+        self.requests: Requests = MemoryRequests(self)
+        self.events: Events = MemoryEvents(self)
+
+    def bucket(self, name: str) -> MemoryKeyValue:
+        """The `KeyValue` and `KeyHistory` ports of a bucket."""
+        return MemoryKeyValue(self, name)
+
+    def objects(self, name: str) -> MemoryObjects:
+        """The `Objects` port of a store."""
+        return MemoryObjects(self, name)
+
+    def check(self, subject: str, size: int = 0) -> None:
+        """Raise what the broker says to this, if it says anything against it."""
+        self.broker.check(self.identity, subject, size)
+
+    def subscribe(self, pattern: str, on_message: Callable[[Sent], None]) -> Stop:
+        """Interest in a pattern, and what ends it."""
+        if self.broker.is_running:
+            self.check(pattern)
+        interest = self.broker.subscribe(pattern, on_message)
+
+        async def stop() -> None:
+            self.broker.unsubscribe(interest)
+
+        return stop
+
+
+class MemoryKeyValue:
+    """The `KeyValue` and `KeyHistory` ports."""
+
+    def __init__(self, bus: MemoryBus, bucket: str) -> None:
+        self.bucket = bucket
+        self._bus = bus
+        self._broker = bus.broker
+        self._writes = bus.broker.buckets.setdefault(bucket, [])
+
+    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+        """See `KeyValue.get`."""
+        entry = self._newest(check_key(key))
+        return entry if entry is not None and entry.value else None
+
+    async def matching(self, patterns: Sequence[str]) -> list[Entry]:
+        """See `KeyValue.matching`."""
+        self._check(">")
+        keys = {write.subject for write in self._living()}
+        found = (self._newest(key) for key in sorted(keys) if any(subject_matches(p, key) for p in patterns))
+        return [entry for entry in found if entry is not None and entry.value]
+
+    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.put`."""
+        if ttl_s is not None and ttl_s < 1:
+            raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
+        expires = None if ttl_s is None else self._broker.now() + timedelta(seconds=ttl_s)
+        return self._write(key, value, expires)
+
+    async def update(self, key: str, value: bytes, revision: int) -> int:
+        """See `KeyValue.update`."""
+        entry = self._newest(check_key(key))
+        has = entry.revision if entry is not None and (entry.value or revision) else 0
+        if has != revision:
+            raise RevisionError(f"{key}: it has moved on since it was read; read it again")
+        return self._write(key, value)
+
+    async def delete(self, key: str) -> None:
+        """See `KeyValue.delete`."""
+        self._write(key, b"")
+
+    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Stop:
+        """See `KeyValue.pokes`."""
+        prefix = poke_subject(self.bucket, "")
+
+        def poked(message: Sent) -> None:
+            on_poke(message.subject.removeprefix(prefix), int(message.headers["Nats-Sequence"]))
+
+        return self._bus.subscribe(poke_subject(self.bucket, pattern), poked)
+
+    async def keys(self, prefix: str = "") -> list[str]:
+        """See `KeyHistory.keys`."""
+        return [entry.key for entry in await self.entries(prefix)]
+
+    async def entries(self, prefix: str = "") -> list[Entry]:
+        """See `KeyHistory.entries`."""
+        return [entry for entry in await self.matching([">"]) if entry.key.startswith(prefix)]
+
+    async def history(self, key: str) -> list[Entry]:
+        """See `KeyHistory.history`."""
+        self._check(check_key(key))
+        return [self._entry(write) for write in self._living() if write.subject == key]
+
+    async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
+        """See `KeyHistory.watch`."""
+        changes: asyncio.Queue[None] = asyncio.Queue()
+        stop = await self.pokes(">", lambda _key, _revision: changes.put_nowait(None))
+        unhook = self._bus.link.on_connect(lambda: changes.put_nowait(None))
+        changes.put_nowait(None)
+        seen: dict[str, Entry] = {}
+        try:
+            while True:
+                await changes.get()
+                if not self._broker.is_running:
+                    continue
+                now = {entry.key: entry for entry in await self.entries(prefix)}
+                gone = [e for key, e in seen.items() if key not in now]
+                news = [e for key, e in now.items() if seen.get(key) != e]
+                seen = now
+                for entry in sorted(news, key=lambda e: e.revision):
+                    yield entry
+                for entry in gone:
+                    yield self._newest(entry.key) or Entry(
+                        key=entry.key, value=b"", revision=entry.revision, created=entry.created
+                    )
+        finally:
+            unhook()
+            await stop()
+
+    def _check(self, key: str, size: int = 0) -> None:
+        self._bus.check(key_subject(self.bucket, key), size)
+
+    def _living(self) -> list[Write]:
+        now = self._broker.now()
+        return [write for write in self._writes if write.expires is None or write.expires > now]
+
+    def _newest(self, key: str) -> Entry | None:
+        self._check(key)
+        found = [write for write in self._living() if write.subject == key]
+        return self._entry(found[-1]) if found else None
+
+    def _entry(self, write: Write) -> Entry:
+        return Entry(key=write.subject, value=write.body, revision=write.sequence, created=write.time)
+
+    def _write(self, key: str, value: bytes, expires: datetime | None = None) -> int:
+        self._check(check_key(key), len(value))
+        write = self._broker.store(f"KV_{self.bucket}", self._writes, key, value, expires=expires)
+        older = [each for each in self._writes if each.subject == key]
+        for each in older[: -HISTORY.get(self.bucket, 20)]:
+            self._writes.remove(each)
+        poke = Sent(poke_subject(self.bucket, key), b"", {"Nats-Sequence": str(write.sequence)})
+        self._broker.deliver(poke)
+        self._broker.acknowledge()
+        return write.sequence
+
+
+class MemoryObjects:
+    """The `Objects` port."""
+
+    def __init__(self, bus: MemoryBus, bucket: str) -> None:
+        self.bucket = bucket
+        self._bus = bus
+        self._stored = bus.broker.objects.setdefault(bucket, {})
+
+    async def get(self, name: str, limit_bytes: int) -> bytes:
+        """See `Objects.get`."""
+        self._bus.check(f"$O.{self.bucket}.M")
+        content = self._stored.get(name)
+        if content is None:
+            raise NotFoundError(f"{name}: not in {self.bucket}; it was removed, or never stored there")
+        if len(content) > limit_bytes:
+            raise ProtocolError(f"{name}: {len(content)} bytes, more than the {limit_bytes} that are taken")
+        return content
+
+    async def put(self, name: str, content: bytes) -> None:
+        """See `Objects.put`."""
+        self._bus.check(f"$O.{self.bucket}.M")
+        self._stored[name] = content
+
+    async def digest(self, name: str) -> str | None:
+        """See `Objects.digest`."""
+        self._bus.check(f"$O.{self.bucket}.M")
+        content = self._stored.get(name)
+        return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+class MemoryRequests:
+    """The `Requests` port."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self._bus = bus
+        self._scopes: dict[str, Stop] = {}
+        self._on_request: Callable[[Incoming], None] | None = None
+        self._on_refused: Callable[[str, ProtocolError], None] | None = None
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """See `Requests.publish`."""
+        parse_request(subject)
+        self._bus.check(subject, len(body))
+        self._bus.broker.publish(Sent(subject, body, headers or {}))
+
+    async def subscribe(
+        self,
+        scopes: Sequence[str],
+        on_request: Callable[[Incoming], None],
+        on_refused: Callable[[str, ProtocolError], None] | None = None,
+    ) -> None:
+        """See `Requests.subscribe`."""
+        self._on_request, self._on_refused = on_request, on_refused
+        denied = None
+        for scope in scopes:
+            if scope not in self._scopes:
+                try:
+                    self._scopes[scope] = self._bus.subscribe(request_pattern(scope), self._receive)
+                except BusDeniedError as err:
+                    denied = err
+        for scope in [scope for scope in self._scopes if scope not in scopes]:
+            await self._scopes.pop(scope)()
+        if denied is not None:
+            raise denied
+
+    def _receive(self, message: Sent) -> None:
+        try:
+            incoming = admit(message.subject, message.body, message.headers)
+        except ProtocolError as err:
+            if self._on_refused is not None:
+                self._on_refused(message.subject, err)
+            return
+        if self._on_request is not None:
+            self._on_request(incoming)
+
+
+class MemoryEvents:
+    """The `Events` port."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self.dropped = 0
+        self._bus = bus
+        self._broker = bus.broker
+
+    async def publish(self, subject: str, event_id: str, body: bytes) -> int:
+        """See `Events.publish`."""
+        parse_event(subject)
+        self._bus.check(subject, len(body))
+        if not any(subject_matches(pattern, subject) for pattern in stored_patterns()):
+            raise BusUnavailableError(f"{subject}: nobody answers there: it is in no stream")
+        self._broker.publish(Sent(subject, body, {"Nats-Msg-Id": event_id}))
+        write = self._broker.store(EVENTS_STREAM, self._broker.events, subject, body, message_id=event_id)
+        self._broker.acknowledge()
+        return write.sequence
+
+    async def announce(self, subject: str, body: bytes) -> None:
+        """See `Events.announce`."""
+        parse_event(subject)
+        try:
+            self._bus.check(subject, len(body))
+        except BusDeniedError:
+            return
+        self._broker.publish(Sent(subject, body))
+
+    async def follow(self, subject: str, on_event: Callable[[StoredEvent], None]) -> Stop:
+        """See `Events.follow`."""
+
+        def receive(message: Sent) -> None:
+            try:
+                check_delivered(message.subject, message.headers)
+            except ProtocolError:
+                self.dropped += 1
+                return
+            on_event(StoredEvent(subject=message.subject, body=message.body))
+
+        return self._bus.subscribe(subject, receive)
+
+    async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
+        """See `Events.read`."""
+        self._bus.check(subject)
+        return [
+            StoredEvent(subject=write.subject, body=write.body, sequence=write.sequence)
+            for write in self._broker.events
+            if write.sequence >= from_sequence
+            and not write.copied
+            and subject_matches(subject, write.subject)
+        ]
