@@ -1,0 +1,194 @@
+"""
+A node's facts, family by family.
+
+Each family is gathered when somebody first asks for something in it, so that a manifest that looks at `host` alone does not pay
+for the rest. Over the families go layers: custom files, then whatever the caller adds (`--facts`, `--fact`, assigned facts).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ccm_agent.model import merge
+from ccm_agent.model.errors import CcmError
+
+log = logging.getLogger(__name__)
+
+Family = Callable[[], Mapping[str, Any]]
+
+
+def _host() -> Mapping[str, Any]:
+    from ccm_agent.facts import host
+
+    return host.gather()
+
+
+def _cpu() -> Mapping[str, Any]:
+    from ccm_agent.facts import cpu
+
+    return cpu.gather()
+
+
+def _memory() -> Mapping[str, Any]:
+    from ccm_agent.facts import memory
+
+    return memory.gather()
+
+
+def _network() -> Mapping[str, Any]:
+    from ccm_agent.facts import network
+
+    return network.gather()
+
+
+def _partition() -> Mapping[str, Any]:
+    from ccm_agent.facts import partitions
+
+    return partitions.gather()
+
+
+FAMILIES: Mapping[str, Family] = {
+    "host": _host,
+    "network": _network,
+    "partition": _partition,
+    "cpu": _cpu,
+    "memory": _memory,
+}
+
+_EMPTY: Mapping[str, Mapping[str, Any]] = {
+    "host": {"info": {}},
+    "network": {"addresses": [], "interfaces": [], "default_ipv4": "", "default_ipv6": ""},
+    "partition": {"partitions": [], "usage": []},
+    "cpu": {"info": []},
+    "memory": {"swap": {"info": {}, "devices": []}, "virtual": {}},
+}
+"""What stands for a family that cannot be read here."""
+
+_VOLATILE: Mapping[tuple[str, ...], frozenset[str]] = {
+    ("host", "info"): frozenset({"uptime", "bootTime", "procs"}),
+    ("memory", "swap", "info"): frozenset(
+        {"used", "free", "usedPercent", "sin", "sout", "pgIn", "pgOut", "pgFault", "pgMajFault"}
+    ),
+    ("memory", "swap", "devices"): frozenset({"usedBytes", "freeBytes"}),
+    ("partition", "usage"): frozenset(
+        {"free", "used", "usedPercent", "inodesUsed", "inodesFree", "inodesUsedPercent"}
+    ),
+    ("cpu", "info"): frozenset({"mhz"}),
+}
+_LASTING_MEMORY = frozenset({"total", "swapTotal", "hugePagesTotal", "hugePageSize"})
+
+
+class LazyFacts(Mapping[str, Any]):
+    """
+    Facts that are gathered when they are asked for; otherwise a mapping as any other.
+
+    Asking may read files of /proc, so on an event loop `await asyncio.to_thread(facts.load)` first.
+
+    Args:
+        layers: Facts that go over the families, in order; merged deep, lists joined. A callable is called once, when the first
+            fact is asked for.
+        families: How each family is gathered.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Mapping[str, Any] | Family] = (),
+        families: Mapping[str, Family] = FAMILIES,
+    ) -> None:
+        self._families = families
+        self._pending = layers
+        self._layers: list[Mapping[str, Any]] | None = None
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._known:
+            self._known[key] = self._gathered(key)
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._families, *(key for layer in self._over() for key in layer)]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._families or any(key in layer for layer in self._over())
+
+    def __repr__(self) -> str:
+        return f"<LazyFacts, gathered: {', '.join(self._known) or 'nothing'}>"
+
+    def load(self) -> dict[str, Any]:
+        """All facts, as plain values."""
+        return {key: self[key] for key in self}
+
+    def _over(self) -> list[Mapping[str, Any]]:
+        if self._layers is None:
+            self._layers = [layer if isinstance(layer, Mapping) else layer() for layer in self._pending]
+        return self._layers
+
+    def _gathered(self, key: str) -> Any:
+        over = [layer for layer in self._over() if key in layer]
+        found: dict[str, Any] = {}
+        if key in self._families:
+            found[key] = _family(key, self._families[key])
+        elif not over:
+            raise KeyError(key)
+        for layer in over:
+            found = merge.deep(found, {key: layer[key]})
+        return found[key]
+
+
+def gather(environ: Mapping[str, str], *layers: Mapping[str, Any]) -> LazyFacts:
+    """
+    This machine's facts, with custom files over them and the given layers over those.
+
+    Args:
+        environ: Says where the user's files are.
+        layers: What a caller adds, the last one winning: the file of `--facts`, then each `--fact`, or assigned facts.
+    """
+
+    def custom() -> Mapping[str, Any]:
+        from ccm_agent.facts import files
+
+        return files.gather(files.directories(environ))
+
+    return LazyFacts([custom, *layers])
+
+
+def lasting(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The facts without what changes by itself all the time: uptime, free memory, disk usage, clock speed.
+
+    For telling whether a node's facts have changed in a way that anybody should hear of.
+    """
+    kept = _lasting_part(facts, ())
+    virtual = kept.get("memory", {}).get("virtual") if isinstance(kept.get("memory"), dict) else None
+    if isinstance(virtual, dict):
+        kept["memory"]["virtual"] = {key: value for key, value in virtual.items() if key in _LASTING_MEMORY}
+    return kept
+
+
+def _lasting_part(value: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    dropped = _VOLATILE.get(path, frozenset())
+    kept: dict[str, Any] = {}
+    for key, one in value.items():
+        if key in dropped:
+            continue
+        inner = (*path, key)
+        if isinstance(one, Mapping):
+            kept[key] = _lasting_part(one, inner)
+        elif isinstance(one, list):
+            kept[key] = [_lasting_part(item, inner) if isinstance(item, Mapping) else item for item in one]
+        else:
+            kept[key] = one
+    return kept
+
+
+def _family(key: str, read: Family) -> Mapping[str, Any]:
+    try:
+        return read()
+    except (CcmError, OSError, ValueError, IndexError) as err:
+        log.warning("facts of a family cannot be read", extra={"family": key, "error": str(err)})
+        return merge.copy(_EMPTY.get(key, {}))

@@ -1,0 +1,88 @@
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccm_agent.facts.netlink import Address, Link, parse_addresses, parse_links
+from ccm_agent.facts.network import gather, shape
+
+DATA = Path(__file__).parent / "data"
+
+LO = Link(1, "lo", 65536, "", 0x1_0049)
+ETH0 = Link(4, "eth0", 1400, "02:fc:00:00:00:01", 0x1_1043)
+
+ADDRESSES = [
+    Address(1, IPv4Address("127.0.0.1"), 8),
+    Address(4, IPv4Address("192.0.2.2"), 24),
+    Address(1, IPv6Address("::1"), 128),
+    Address(4, IPv6Address("fd00::2"), 64),
+    Address(4, IPv6Address("fe80::fc:ff:fe00:1"), 64),
+]
+
+
+def test_the_kernels_list_of_interfaces_is_read() -> None:
+    links = parse_links((DATA / "netlink_links_linux_6.18_x86_64.bin").read_bytes())
+
+    assert [links[0], links[-1]] == [LO, ETH0]
+    assert [one.name for one in links] == ["lo", "ifb0", "ifb1", "eth0"]
+
+
+def test_the_kernels_list_of_addresses_is_read() -> None:
+    assert parse_addresses((DATA / "netlink_addresses_linux_6.18_x86_64.bin").read_bytes()) == ADDRESSES
+
+
+@given(st.binary(max_size=80), st.integers(0, 5968))
+def test_an_answer_that_is_cut_or_broken_does_not_make_it_fail(noise: bytes, length: int) -> None:
+    answer = (DATA / "netlink_links_linux_6.18_x86_64.bin").read_bytes()[:length] + noise
+
+    assert isinstance(parse_links(answer), list)
+    assert isinstance(parse_addresses(answer), list)
+
+
+def test_the_family_has_ccms_shape() -> None:
+    assert shape([LO, ETH0], ADDRESSES, "192.0.2.2", "fd00::2") == {
+        "addresses": [
+            {"interface": "eth0", "address": "192.0.2.2", "ipv4": True, "default": True},
+            {"interface": "eth0", "address": "fd00::2", "ipv4": False, "default": True},
+        ],
+        "interfaces": [
+            {
+                "index": 1,
+                "mtu": 65536,
+                "name": "lo",
+                "hardwareAddr": "",
+                "flags": ["up", "loopback"],
+                "addrs": [{"addr": "127.0.0.1/8"}, {"addr": "::1/128"}],
+            },
+            {
+                "index": 4,
+                "mtu": 1400,
+                "name": "eth0",
+                "hardwareAddr": "02:fc:00:00:00:01",
+                "flags": ["up", "broadcast", "multicast"],
+                "addrs": [
+                    {"addr": "192.0.2.2/24"},
+                    {"addr": "fd00::2/64"},
+                    {"addr": "fe80::fc:ff:fe00:1/64"},
+                ],
+            },
+        ],
+        "default_ipv4": "192.0.2.2",
+        "default_ipv6": "fd00::2",
+    }
+
+
+@pytest.mark.parametrize(("ipv4", "ipv6"), [("", ""), ("198.51.100.1", "2001:db8::1")])
+def test_without_a_way_out_nothing_is_default(ipv4: str, ipv6: str) -> None:
+    family = shape([LO, ETH0], ADDRESSES, ipv4, ipv6)
+
+    assert [one["default"] for one in family["addresses"]] == [False, False]
+    assert (family["default_ipv4"], family["default_ipv6"]) == ("", "")
+
+
+def test_this_machine_has_a_loopback_interface() -> None:
+    loopback = [one for one in gather()["interfaces"] if "loopback" in one["flags"]]
+
+    assert [one["name"] for one in loopback] == ["lo"]
