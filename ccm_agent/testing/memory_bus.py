@@ -114,18 +114,15 @@ class MemoryKeyValue:
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
-        if ttl_s is not None and ttl_s < 1:
-            raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
-        expires = None if ttl_s is None else self._broker.now() + timedelta(seconds=ttl_s)
-        return self._write(key, value, expires)
+        return self._write(key, value, self._expiry(key, ttl_s))
 
-    async def update(self, key: str, value: bytes, revision: int) -> int:
+    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.update`."""
         entry = self._newest(check_key(key))
         has = entry.revision if entry is not None and (entry.value or revision) else 0
         if has != revision:
             raise RevisionError(f"{key}: it has moved on since it was read; read it again")
-        return self._write(key, value)
+        return self._write(key, value, self._expiry(key, ttl_s))
 
     async def delete(self, key: str) -> None:
         """See `KeyValue.delete`."""
@@ -178,6 +175,11 @@ class MemoryKeyValue:
         finally:
             unhook()
             await stop()
+
+    def _expiry(self, key: str, ttl_s: int | None) -> datetime | None:
+        if ttl_s is not None and ttl_s < 1:
+            raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
+        return None if ttl_s is None else self._broker.now() + timedelta(seconds=ttl_s)
 
     def _check(self, key: str, size: int = 0) -> None:
         self._bus.check(key_subject(self.bucket, key), size)
