@@ -16,7 +16,7 @@ from ccm_agent.engine.ahead import Ahead, HostChanges
 from ccm_agent.engine.expressions import holds_markers, reads_host, render
 from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manifest, make_document, place_error
 from ccm_agent.engine.request import ApplyOptions
-from ccm_agent.engine.world import Facts, World
+from ccm_agent.engine.world import World
 from ccm_agent.health.run import run_check
 from ccm_agent.model.errors import FileError, InputError, ManifestError, NoProviderError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
@@ -53,12 +53,26 @@ class RunState:
         self.registry = Registry(world.catalog, world.probe)
         self.changes = HostChanges()
         self.masker = Masker()
+        self._warm: set[str] = set()
         self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {})
 
     def note(self, level: str, message: str, **fields: object) -> None:
         """Tell whoever watches something that is not the outcome of a resource."""
         if self.options.on_note is not None:
             self.options.on_note(level, message, fields)
+
+    def takes_time(self, text: str) -> bool:
+        """
+        Whether rendering a text may read the host, so that it belongs into a thread.
+
+        A fact is read when somebody first asks for it, so a text about facts takes its time once.
+        """
+        if reads_host(text):
+            return True
+        if "acts" not in text or text in self._warm:
+            return False
+        self._warm.add(text)
+        return True
 
     @property
     def stop_reason(self) -> str:
@@ -184,15 +198,14 @@ class ManifestContext:
     async def holds(self, expression: str, declared: Declared) -> bool:
         expressions = self.loaded.expressions
         try:
-            if reads_host(expression) or self._is_cold:
+            if self.state.takes_time(expression):
                 return await asyncio.to_thread(expressions.holds, expression)
             return expressions.holds(expression)
         except InputError as err:
             place_error(err, self._document, (*declared.path, "control"))
 
     async def settle(self, declared: Declared) -> None:
-        values = [getattr(declared.wanted, field) for field in declared.pending]
-        if self._is_cold or any(reads_host(str(value)) for value in values):
+        if any([self.state.takes_time(str(getattr(declared.wanted, field))) for field in declared.pending]):
             await asyncio.to_thread(self._render, declared)
         else:
             self._render(declared)
@@ -229,11 +242,6 @@ class ManifestContext:
     @property
     def _document(self) -> Document:
         return self.loaded.listed or self.loaded.document
-
-    @property
-    def _is_cold(self) -> bool:
-        """Facts may have to be gathered for the next expression, which takes its time."""
-        return isinstance(self.state.facts, Facts) and not self.state.facts.is_gathered
 
     def _render(self, declared: Declared) -> None:
         for field in declared.pending:

@@ -19,7 +19,8 @@ from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunS
 from ccm_agent.engine.expand import Expander
 from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
-from ccm_agent.engine.world import Facts, World
+from ccm_agent.engine.world import World
+from ccm_agent.model import merge
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import BusError, CcmError, FileError, ManifestError
 from ccm_agent.model.ids import new_id
@@ -160,12 +161,10 @@ class LocalEngine:
             from ccm_agent.sessions.directory import open_session
 
             session = await open_session(options.session)
-        facts: Mapping[str, Any]
         if options.facts is None:
-            facts = Facts(self.world.gather_facts, options.more_facts)
+            facts = self.world.gather_facts(options.more_facts)
         else:
-            given = options.facts
-            facts = Facts(lambda: given, options.more_facts) if options.more_facts else given
+            facts = merge.deep(options.facts, options.more_facts) if options.more_facts else options.facts
         return RunState(self.world, options, session, facts)
 
     async def _document(self, source: ManifestSource) -> Document:
@@ -197,7 +196,6 @@ class LocalEngine:
     async def _empty(self, state: RunState, options: ApplyOptions) -> Loaded:
         """A manifest without resources, in the working directory: what a single resource lives in."""
         from ccm_agent.hiera import rules
-        from ccm_agent.model import merge
 
         directory = self.world.directory
         data: dict[str, Any] = {}

@@ -1,0 +1,35 @@
+"""The apply type: another manifest, applied as part of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.resources.apply.model import ApplyProperties, ApplyState
+from ccm_agent.resources.apply.resource import check, decide, has_changed
+from ccm_agent.resources.contract import CommandLine, ProviderSpec, ResourceContext, ResourceType
+
+
+def _make(context: ResourceContext) -> Any:
+    from ccm_agent.resources.apply.providers.ccmmanifest import CcmManifest
+
+    return CcmManifest(context)
+
+
+TYPE: ResourceType[ApplyProperties, ApplyState] = ResourceType(
+    name="apply",
+    summary="Another manifest, applied as part of this one.",
+    properties=ApplyProperties,
+    state=ApplyState,
+    decide=decide,
+    providers=(ProviderSpec(name="ccmmanifest", make=_make),),
+    ensure=("present",),
+    default_ensure="present",
+    check=check,
+    has_changed=has_changed,
+    verify=False,
+    why_unverified="the child's resources were each verified; applying it again would be another run",
+    nests=True,
+    can_status=False,
+    why_no_status="what a manifest would change is what `ccm apply --noop` says",
+    command=CommandLine(is_offered=False),
+)
