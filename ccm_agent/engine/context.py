@@ -53,7 +53,7 @@ class RunState:
         self.registry = Registry(world.catalog, world.probe)
         self.changes = HostChanges()
         self.masker = Masker()
-        self._warm: set[str] = set()
+        self._warm: set[int] = set()
         self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {})
 
     def note(self, level: str, message: str, **fields: object) -> None:
@@ -69,9 +69,9 @@ class RunState:
         """
         if reads_host(text):
             return True
-        if "acts" not in text or text in self._warm:
+        if "acts" not in text or hash(text) in self._warm:
             return False
-        self._warm.add(text)
+        self._warm.add(hash(text))
         return True
 
     @property
@@ -205,7 +205,8 @@ class ManifestContext:
             place_error(err, self._document, (*declared.path, "control"))
 
     async def settle(self, declared: Declared) -> None:
-        if any([self.state.takes_time(str(getattr(declared.wanted, field))) for field in declared.pending]):
+        texts = str([getattr(declared.wanted, field) for field in declared.pending])
+        if self.state.takes_time(texts):
             await asyncio.to_thread(self._render, declared)
         else:
             self._render(declared)
