@@ -1,0 +1,488 @@
+"""
+The agent: what listens, applies and reports on one node for years.
+
+It never waits for the broker: it connects in the background, and what it has to say waits in the spool. Everything that it must
+know after a kill is on disk before anybody is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.assigned import AssignedFacts, routed_facts
+from ccm_agent.daemon.bundles import Bundles
+from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.delivery import Delivery
+from ccm_agent.daemon.due import run_of
+from ccm_agent.daemon.handlers import Desk, Handlers, Refusal
+from ccm_agent.daemon.heartbeat import Heartbeat
+from ccm_agent.daemon.identity import machine_id, settle_identity
+from ccm_agent.daemon.last_good import LastGood
+from ccm_agent.daemon.ledger import Ledger
+from ccm_agent.daemon.node_facts import FactKeeper
+from ccm_agent.daemon.report import INTERRUPTED, STOPPED, Shorten, interrupted_summary
+from ccm_agent.daemon.routing import Routing
+from ccm_agent.daemon.segment import Kind
+from ccm_agent.daemon.spool import OpenRun, Spool
+from ccm_agent.daemon.stamps import Stamps
+from ccm_agent.daemon.turns import Turns
+from ccm_agent.daemon.worker import Worker, Workshop
+from ccm_agent.engine.request import Engine
+from ccm_agent.model.errors import BusError, ProtocolError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.ports import Clock, Events, Incoming, KeyValue, Link, Objects, Requests
+from ccm_agent.model.wire import (
+    AGENT_DUPLICATE,
+    AGENT_LOST_EVENTS,
+    AGENT_REFUSED,
+    AGENT_SHUTDOWN,
+    AGENT_STARTUP,
+    NODE_FACTS,
+    NODE_PING,
+    NODE_STATUS,
+    SESSION_PROGRESS,
+    AgentEvent,
+    NodeRecord,
+    NodeState,
+    Progress,
+    Request,
+)
+
+log = logging.getLogger(__name__)
+
+INBOX_LIMIT = 1000
+"""So many requests may wait to be looked at; the controller sends what was dropped again."""
+
+GOODBYE_S = 3.0
+"""How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
+
+REFUSALS_A_MINUTE = 10
+"""Refusals are told, but somebody who sends nothing else must not fill the spool with them."""
+
+
+class Ports(Struct, frozen=True, kw_only=True):
+    """
+    What an agent asks of the world; `app.py` makes the real ones.
+
+    Attributes:
+        link, requests, events, objects: The bus.
+        bucket: A bucket by name.
+        make_engine: The engine, given buckets to read data from, and the numbers of documents that were seen.
+        gather_facts: All facts of this host; blocking.
+        matches: Whether targets and expression of a request mean a node with these facts.
+        shorten: Makes of an event what may stand on the bus.
+        clock: Time.
+    """
+
+    link: Link
+    requests: Requests
+    events: Events
+    objects: Objects
+    bucket: Callable[[str], KeyValue]
+    make_engine: Callable[[Callable[[str], Awaitable[KeyValue]], dict[str, int]], Engine]
+    gather_facts: Callable[[], Mapping[str, Any]]
+    matches: Callable[[Sequence[str], str, str, Mapping[str, Any]], bool]
+    shorten: Shorten
+    clock: Clock
+
+
+class Agent:
+    """
+    One node's agent.
+
+    Attributes:
+        settings: Its configuration; replaced by `reload`.
+        node: Its identity.
+        leaves_child: The resource in hand goes on after the process has ended.
+    """
+
+    def __init__(self, settings: Settings, ports: Ports, *, version: str) -> None:
+        """Nothing runs yet; blocking, for it reads the identity."""
+        self.settings = settings
+        self.leaves_child = False
+        state = Path(settings.state_dir)
+        self.node = settle_identity(settings.identity, state)
+        self._ports = ports
+        self._clock = ports.clock
+        self._version = version
+        self._machine = machine_id(state)
+        self._started = ports.clock.now()
+        self._stamps = Stamps(state / "documents.json")
+        self._spool = Spool(
+            state / "spool",
+            limit_bytes=settings.spool_limit_bytes,
+            segment_bytes=settings.spool_segment_bytes,
+        )
+        self._ledger = Ledger(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=self._clock)
+        self._turns = Turns(settings.queue_limit)
+        nodes = ports.bucket("CCM_NODES")
+        facts_bucket = ports.bucket("CCM_FACTS")
+        self._assigned = AssignedFacts(self.node, facts_bucket, self._stamps, state / "assigned.json")
+        self._facts = FactKeeper(ports.gather_facts, lambda: self._assigned.facts, self._clock)
+        record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
+        self._heartbeat = Heartbeat(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
+        self._routing = Routing(
+            self.node,
+            ports.requests,
+            facts_bucket,
+            self._assigned,
+            ports.link,
+            routed=self._routed,
+            on_request=self._arrived,
+            on_refused=self._refused,
+            on_change=self._rerouted,
+        )
+        self._worker = Worker(self._workshop(state), self._spool, self._ledger, self._clock)
+        self._handlers = Handlers(self._desk(), self._turns, self._ledger, self._worker, self._clock)
+        self._delivery = Delivery(
+            self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._lost
+        )
+        self._inbox: deque[Incoming] = deque(maxlen=INBOX_LIMIT)
+        self._has_mail = asyncio.Event()
+        self._beat_now = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._is_busy = asyncio.Event()
+        self._is_stopping = False
+        self._refusals: deque[float] = deque(maxlen=REFUSALS_A_MINUTE)
+
+    # -- life
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
+        """
+        Serve until `stop` is set, then finish the resource in hand and say goodbye.
+
+        Args:
+            stop: Set by a signal.
+            ready: Called when everything that does not need the broker is up.
+        """
+        left, open_runs = await asyncio.to_thread(self._open)
+        self._recover(left, open_runs)
+        self._tell(
+            AGENT_STARTUP,
+            f"agent {self._version} started",
+            {"version": self._version, "machine": self._machine},
+        )
+        await self._routing.begin()
+        self._ports.link.on_connect(self._beat_now.set)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(job, name=f"agent:{name}")
+                for name, job in (
+                    ("delivery", self._delivery.run()),
+                    ("requests", self._serve_requests()),
+                    ("runs", self._serve_runs()),
+                    ("progress", self._keep_telling()),
+                    ("routing", self._routing.run(lambda: self.settings.read_interval_s)),
+                    ("heartbeat", self._keep_beating()),
+                )
+            ]
+            ready()
+            log.info("the agent is up", extra={"node": self.node, "version": self._version})
+            await stop.wait()
+            await self._drain()
+            for task in tasks:
+                task.cancel()
+        self.close()
+        log.info("the agent has stopped", extra={"node": self.node})
+
+    def reload(self, settings: Settings) -> None:
+        """Go on with another configuration, as far as that is possible without a restart."""
+        self.settings = settings
+        self._routing.look_again()
+        self._beat_now.set()
+
+    def close(self) -> None:
+        """Close the files of the agent's state; nothing is lost by it."""
+        self._spool.close()
+        self._ledger.close()
+
+    def _open(self) -> tuple[list[str], dict[str, OpenRun]]:
+        self._stamps.open()
+        self._assigned.open()
+        open_runs = {one.run: one for one in self._spool.open()}
+        return [entry.run for entry in self._ledger.open()], open_runs
+
+    def _recover(self, left: list[str], open_runs: dict[str, OpenRun]) -> None:
+        """What an earlier process left: runs that wait still wait, runs that it was killed in have ended."""
+        for run in left:
+            entry = self._ledger.find(run)
+            found = open_runs.pop(run, None)
+            if entry is None:
+                continue
+            ended = self._spool.summary_of(run)
+            if ended is not None:
+                summary = msgspec.json.decode(ended.body, type=SessionSummary)
+                self._ledger.end(run, summary.state, summary.reason, summary.code)
+                continue
+            job = self._handlers.job_of(entry)
+            if job is None or entry.has_begun or found is not None:
+                self._interrupt(run, found)
+            else:
+                self._turns.offer(job)
+        for run, found in open_runs.items():
+            # the ledger lost it to a power cut, the flushed events did not
+            self._interrupt(run, found)
+
+    def _interrupt(self, run: str, found: OpenRun | None) -> None:
+        summary, body = interrupted_summary(self.node, run, found.events if found else [], self._clock.now())
+        self._spool.append(
+            subject=event_subject(SESSION_SUMMARY, self.node, run),
+            event_id=summary.event_id,
+            body=body,
+            run=run,
+            number=summary.number,
+            kind=Kind.SUMMARY,
+        )
+        self._ledger.end(run, NodeState.FAILED, INTERRUPTED, "run.interrupted")
+        log.warning("a run was interrupted", extra={"run": run, "events": summary.events_sent - 1})
+
+    async def _drain(self) -> None:
+        """Finish the resource in hand, close the session, say goodbye; bounded."""
+        self._is_stopping = True
+        self._worker.stop("", STOPPED)
+        try:
+            async with asyncio.timeout(self.settings.drain_s):
+                await self._is_idle.wait()
+        except TimeoutError:
+            # what it started, a package manager perhaps that restarts this very agent, is not ours to kill
+            self.leaves_child = True
+            self._worker.leave()
+        self._tell(AGENT_SHUTDOWN, f"agent {self._version} stopped", {"version": self._version})
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                if self._ports.link.connected:
+                    await self._heartbeat.goodbye()
+                    await self._spool.emptied()
+        except (TimeoutError, BusError) as err:
+            log.info(
+                "not everything could be said", extra={"waiting": self._spool.backlog, "reason": str(err)}
+            )
+
+    # -- requests
+
+    def _arrived(self, incoming: Incoming) -> None:
+        self._inbox.append(incoming)
+        self._has_mail.set()
+
+    async def _serve_requests(self) -> None:
+        while True:
+            await self._has_mail.wait()
+            self._has_mail.clear()
+            while self._inbox:
+                incoming = self._inbox.popleft()
+                try:
+                    await self._handlers.handle(incoming)
+                except ProtocolError as err:
+                    self._refused(incoming.subject, str(err))
+                except Exception:  # one request must not end the agent
+                    log.exception("a request could not be handled", extra={"subject": incoming.subject})
+
+    async def _serve_runs(self) -> None:
+        while True:
+            job = await self._turns.next()
+            if self._is_stopping:
+                # it stands in the ledger, and is begun after the next start
+                await asyncio.Event().wait()
+            self._is_idle.clear()
+            self._is_busy.set()
+            try:
+                if self._handlers.is_late(job.deadline):
+                    await self._handlers.expired(job)
+                    continue
+                summary = await self._worker.carry_out(job)
+                self._note(job.run, summary)
+                await self._stamps.keep()
+            finally:
+                self._turns.finish()
+                self._is_busy.clear()
+                self._is_idle.set()
+
+    def _note(self, run: str, summary: SessionSummary | None) -> None:
+        if summary is None:
+            return
+        record = self._heartbeat.record
+        record.last_run, record.last_state, record.last_time = run, summary.state, self._clock.now()
+        log.info("a run has ended", extra={"run": run, "state": summary.state, "reason": summary.reason})
+
+    async def _keep_telling(self) -> None:
+        while True:
+            await self._is_busy.wait()
+            await asyncio.sleep(self.settings.progress_s)
+            now = self._worker.report.progress_now() if self._worker.report else None
+            # a run that began a moment ago has its time yet
+            told = [now] if now and now.run_s >= self.settings.progress_s / 2 else []
+            told += [
+                Progress(protocol=SESSION_PROGRESS, run=job.run, node=self.node, state="queued")
+                for job in self._turns.waiting
+            ]
+            for progress in told:
+                try:
+                    await self._ports.events.announce(
+                        event_subject(SESSION_PROGRESS, self.node, progress.run),
+                        msgspec.json.encode(progress),
+                    )
+                except BusError as err:
+                    log.debug("progress could not be told", extra={"reason": str(err)})
+
+    # -- what others know of us
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await self._wait_for_beat()
+            if not self._ports.link.connected:
+                continue
+            try:
+                await self._beat()
+            except BusError as err:
+                log.info("a sign of life could not be given", extra={"reason": str(err)})
+            if self._ledger.wants_compaction:
+                await self._ledger.compact()
+
+    async def _wait_for_beat(self) -> None:
+        try:
+            async with asyncio.timeout(random.uniform(0.9, 1.0) * self.settings.heartbeat_s):
+                await self._beat_now.wait()
+        except TimeoutError:
+            return
+        self._beat_now.clear()
+
+    async def _beat(self) -> None:
+        run = self._turns.current.run if self._turns.current else ""
+        if await self._heartbeat.beat(run):
+            self._duplicated()
+        await self._heartbeat.write_record()
+        await self._heartbeat.write_facts(await self._facts.latest())
+
+    def _duplicated(self) -> None:
+        is_so = self._heartbeat.is_duplicate
+        record = self._heartbeat.record
+        record.conflict = "another agent uses this identity" if is_so else ""
+        details = {"machine": self._machine, "started": self._started, "duplicate": is_so}
+        message = record.conflict or "no other agent uses this identity any more"
+        log.error(message) if is_so else log.warning(message)
+        self._tell(AGENT_DUPLICATE, message, details)
+
+    async def _routed(self) -> dict[str, Any]:
+        paths = self.settings.routed_facts
+        return routed_facts(self._assigned.facts, await self._facts.latest() if paths else {}, paths)
+
+    def _rerouted(self, facts: dict[str, Any]) -> None:
+        self._heartbeat.record.facts = facts
+        self._beat_now.set()
+
+    def _refused(self, what: str, why: str) -> None:
+        now = self._clock.monotonic()
+        if len(self._refusals) == REFUSALS_A_MINUTE and now - self._refusals[0] < 60:
+            return
+        self._refusals.append(now)
+        self._tell(AGENT_REFUSED, why, {"refused": what})
+
+    def _lost(self, count: int) -> None:
+        self._spool.reported(count)
+        self._tell(AGENT_LOST_EVENTS, f"{count} events were given up: the spool was full", {"events": count})
+
+    def _tell(self, protocol: str, message: str, details: dict[str, Any]) -> None:
+        event = AgentEvent(
+            protocol=protocol,
+            event_id=new_id(),
+            timestamp=self._clock.now(),
+            node=self.node,
+            message=message,
+            details=details,
+        )
+        self._spool.append(
+            subject=event_subject(protocol, self.node),
+            event_id=event.event_id,
+            body=msgspec.json.encode(event),
+        )
+
+    # -- wiring
+
+    def _workshop(self, state: Path) -> Workshop:
+        buckets: dict[str, LastGood] = {}
+
+        async def open_bucket(name: str) -> KeyValue:
+            if name not in buckets:
+                buckets[name] = LastGood(
+                    self._ports.bucket(name), name, self._stamps, state / "data", self._refused
+                )
+            return buckets[name]
+
+        async def current_facts() -> Mapping[str, Any]:
+            return await self._facts.current(self.settings.facts_interval_s)
+
+        return Workshop(
+            node=self.node,
+            version=self._version,
+            engine=self._ports.make_engine(open_bucket, self._stamps.numbers),
+            facts=current_facts,
+            unpack=Bundles(self._ports.objects, state / "bundles").unpacked,
+            shorten=self._ports.shorten,
+            external_data=self.settings.external_data_url,
+        )
+
+    def _desk(self) -> Desk:
+        async def matches(request: Request) -> bool:
+            if not request.targets and not request.where:
+                return True
+            facts = await self._facts.latest()
+            return self._ports.matches(request.targets, request.where, self.node, facts)
+
+        return Desk(
+            node=self.node,
+            machine=self._machine,
+            started=self._started,
+            events=self._ports.events,
+            matches=matches,
+            refusal=self._why_not,
+            body={NODE_PING: self._ping, NODE_FACTS: self._all_facts, NODE_STATUS: self._status},
+            run_of=run_of,
+        )
+
+    def _why_not(self) -> Refusal | None:
+        if self._is_stopping:
+            return Refusal("agent.stopping", "the agent is stopping; send it again in a moment")
+        if self._heartbeat.is_duplicate:
+            return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
+        return None
+
+    async def _ping(self) -> dict[str, Any]:
+        return {"version": self._version}
+
+    async def _all_facts(self) -> dict[str, Any]:
+        return dict(await self._facts.current(self.settings.facts_interval_s))
+
+    async def _status(self) -> dict[str, Any]:
+        current = self._turns.current
+        record = self._heartbeat.record
+        return {
+            "version": self._version,
+            "run": current.run if current else "",
+            "name": current.name if current else "",
+            "waiting": [{"run": job.run, "name": job.name} for job in self._turns.waiting],
+            "spool": {
+                "events": self._spool.backlog,
+                "bytes": self._spool.size_bytes,
+                "lost": self._spool.lost,
+            },
+            "trouble": self._delivery.trouble,
+            "scopes": self._routing.scopes,
+            "assigned": self._assigned.facts,
+            "refused_facts": self._assigned.refusal,
+            "last_run": record.last_run,
+            "last_state": record.last_state,
+            "last_time": record.last_time,
+            "conflict": record.conflict,
+        }

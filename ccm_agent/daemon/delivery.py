@@ -1,0 +1,107 @@
+"""
+Events from the spool to the stream: one in flight, in order, until each is acknowledged.
+
+A publish that failed is tried again with the same id, for ever, for the stream is the record. Only what can never be sent (the
+broker or the protocol refuses the message itself) is given up after some tries, and counted: it would block all behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from ccm_agent.daemon.segment import Kind, Spooled
+from ccm_agent.daemon.spool import Spool
+from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
+from ccm_agent.model.ports import Events, Link
+
+log = logging.getLogger(__name__)
+
+REFUSED_TRIES = 3
+"""How often a message that the protocol refuses is tried, before it is given up."""
+
+LONGEST_PAUSE = 30
+"""The pause after a failure doubles up to this many times its first length."""
+
+
+class Delivery:
+    """
+    Empties one spool.
+
+    Attributes:
+        sent: Events acknowledged since the start.
+        trouble: Why the last publish failed; "" when it did not.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        events: Events,
+        link: Link,
+        *,
+        retry_s: float,
+        on_lost: Callable[[int], None],
+    ) -> None:
+        """
+        Nothing is sent yet.
+
+        Args:
+            spool: What to send.
+            events: Where to.
+            link: The connection; nothing is tried while it is away.
+            retry_s: First pause after a failure.
+            on_lost: Told how many events were given up, when the broker can be told.
+        """
+        self.sent = 0
+        self.trouble = ""
+        self._spool = spool
+        self._events = events
+        self._link = link
+        self._retry_s = retry_s
+        self._on_lost = on_lost
+
+    async def run(self) -> None:
+        """Send for ever."""
+        failures = 0
+        while True:
+            event = await self._spool.first()
+            if not self._link.connected:
+                await self._link.wait_connected()
+            try:
+                await self._events.publish(event.subject, event.event_id, event.body)
+            except BusError as err:
+                failures += 1
+                if isinstance(err, ProtocolError) and failures >= REFUSED_TRIES:
+                    self._give_up(event, err)
+                    failures = 0
+                    continue
+                await self._pause(err, failures)
+                continue
+            failures = 0
+            self.trouble = ""
+            self.sent += 1
+            self._spool.acknowledge(event.seq)
+            if self._spool.lost and event.kind is not Kind.AGENT:
+                self._on_lost(self._spool.lost)
+            if self._spool.wants_tidying:
+                await self._spool.tidy()
+
+    def _give_up(self, event: Spooled, err: BusError) -> None:
+        log.error(
+            "an event cannot be sent and is given up", extra={"subject": event.subject, "reason": str(err)}
+        )
+        self._spool.give_up(event.seq)
+        self._on_lost(self._spool.lost)
+
+    async def _pause(self, err: BusError, failures: int) -> None:
+        if str(err) != self.trouble:
+            self.trouble = str(err)
+            log.warning(
+                "events wait for the broker", extra={"reason": str(err), "waiting": self._spool.backlog}
+            )
+        if isinstance(err, BusUnavailableError) and not self._link.connected:
+            return
+        longest = self._retry_s * min(2 ** (failures - 1), LONGEST_PAUSE)
+        await asyncio.sleep(random.uniform(0.5, 1.0) * longest)

@@ -1,0 +1,298 @@
+"""
+Requests from the controller: which of them concern this node, what is answered, and what is put into the queue.
+
+A request is written into the ledger before it is answered, so that it is carried out once however often it is delivered. On a
+scope that many share, a node that the selector does not mean stays silent unless it is named.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.ledger import Ledger, LedgerEntry
+from ccm_agent.daemon.turns import Job, Turns
+from ccm_agent.daemon.worker import Worker
+from ccm_agent.model.errors import BusError, CcmError, ProtocolError
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.ports import Clock, Events, Incoming
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
+    NODE_FACTS,
+    NODE_PING,
+    NODE_STATUS,
+    RESOURCE_ENSURE,
+    RUN_STOP,
+    SESSION_ANSWER,
+    Answer,
+    AnswerState,
+    EnsureRequest,
+    ManifestRequest,
+    NodeState,
+    Request,
+    StopRequest,
+)
+
+log = logging.getLogger(__name__)
+
+ACTIONS = {
+    MANIFEST_APPLY: "apply",
+    MANIFEST_PLAN: "plan",
+    MANIFEST_CHECK: "check",
+    RESOURCE_ENSURE: "ensure",
+}
+"""Requests that become runs."""
+
+KINDS: dict[str, type[Request]] = {
+    MANIFEST_APPLY: ManifestRequest,
+    MANIFEST_PLAN: ManifestRequest,
+    MANIFEST_CHECK: ManifestRequest,
+    RESOURCE_ENSURE: EnsureRequest,
+    NODE_PING: Request,
+    NODE_FACTS: Request,
+    NODE_STATUS: Request,
+    RUN_STOP: StopRequest,
+}
+
+_decoders = {protocol: msgspec.json.Decoder(kind) for protocol, kind in KINDS.items()}
+
+
+class Refusal(CcmError):
+    """A request is not carried out; the code travels in the answer."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Desk(Struct, frozen=True, kw_only=True):
+    """
+    What the handlers ask of the rest of the agent.
+
+    Attributes:
+        node: This node.
+        machine, started: What tells two agents of one identity apart.
+        events: Where answers go.
+        matches: Whether the selectors of a request mean this node; SelectorError when they cannot be read.
+        refusal: Why this node takes on nothing at all now; None when it does.
+        body: What is answered to a question, by protocol id.
+        run_of: Run id and due time of a scheduled request, from its headers.
+    """
+
+    node: str
+    machine: str
+    started: datetime
+    events: Events
+    matches: Callable[[Request], Awaitable[bool]]
+    refusal: Callable[[], Refusal | None]
+    body: Mapping[str, Callable[[], Awaitable[dict[str, Any]]]]
+    run_of: Callable[[Incoming], tuple[str, datetime]]
+
+
+class Handlers:
+    """Answers the requests of one agent, one after the other."""
+
+    def __init__(self, desk: Desk, turns: Turns, ledger: Ledger, worker: Worker, clock: Clock) -> None:
+        self._desk = desk
+        self._turns = turns
+        self._ledger = ledger
+        self._worker = worker
+        self._clock = clock
+
+    async def handle(self, incoming: Incoming) -> None:
+        """
+        Do with a request what is to be done, and answer it if it is ours.
+
+        Raises:
+            ProtocolError: It breaks the rules of the protocol; nothing was answered.
+        """
+        request, due = self._read(incoming)
+        is_called = self._desk.node in request.named or incoming.scope.startswith("node.")
+        known = self._ledger.find(request.run)
+        if known is not None:
+            await self._answer_again(known)
+            return
+        try:
+            matches = await self._desk.matches(request)
+        except CcmError as err:
+            await self._refuse(incoming, request, Refusal(err.code, str(err)))
+            return
+        if not matches:
+            if is_called:
+                await self._refuse(incoming, request, Refusal("target.mismatch", "no longer matches"))
+            return
+        if incoming.protocol == RUN_STOP:
+            await self._stop(request, is_called=is_called)
+        elif incoming.protocol in ACTIONS:
+            await self._take_on(incoming, request, due)
+        else:
+            body = await self._desk.body[incoming.protocol]()
+            await self._answer(request.run, AnswerState.DONE, body=body)
+
+    def job_of(self, entry: LedgerEntry) -> Job | None:
+        """The job of a request that stood in the ledger when the agent started; None when it cannot be read any more."""
+        try:
+            request = _decoders[entry.protocol].decode(entry.body)
+        except (KeyError, msgspec.DecodeError):
+            return None
+        request.run = entry.run
+        return _job(entry.protocol, request, _deadline(request, None))
+
+    async def expired(self, job: Job) -> None:
+        """A job that waited is past its deadline."""
+        self._ledger.end(job.run, NodeState.EXPIRED, "its deadline passed before it began", "run.expired")
+        await self._answer(
+            job.run, AnswerState.EXPIRED, reason="its deadline passed before it began", code="run.expired"
+        )
+
+    def is_late(self, deadline: datetime | None) -> bool:
+        """The time to begin by has passed."""
+        return deadline is not None and self._clock.now() > deadline
+
+    def _read(self, incoming: Incoming) -> tuple[Request, datetime | None]:
+        decoder = _decoders.get(incoming.protocol)
+        if decoder is None:
+            raise ProtocolError(
+                f"{incoming.subject}: this agent knows no such request; is it older than the controller?"
+            )
+        try:
+            request = decoder.decode(incoming.body)
+        except msgspec.DecodeError as err:
+            raise ProtocolError(f"{incoming.subject}: the request cannot be read: {err}") from err
+        due = None
+        if incoming.scheduled:
+            request.run, due = self._desk.run_of(incoming)
+        if not is_id(request.run):
+            raise ProtocolError(f"{incoming.subject}: the request has no run id that could be answered")
+        return request, due
+
+    async def _take_on(self, incoming: Incoming, request: Request, due: datetime | None) -> None:
+        job = _job(incoming.protocol, request, _deadline(request, due))
+        if self.is_late(job.deadline):
+            self._write_down(incoming, request)
+            await self.expired(job)
+            return
+        refusal = self._desk.refusal()
+        if refusal is not None:
+            await self._refuse(incoming, request, refusal)
+            return
+        self._write_down(incoming, request)
+        offer = self._turns.offer(job)
+        if offer.position < 0:
+            reason = f"{len(self._turns.waiting)} requests wait already"
+            self._ledger.end(job.run, NodeState.REFUSED, reason, "queue.full")
+            await self._answer(job.run, AnswerState.REFUSED, reason=reason, code="queue.full")
+            return
+        state = AnswerState.QUEUED if offer.position else AnswerState.ACCEPTED
+        await self._answer(job.run, state, position=offer.position)
+        if offer.superseded is not None:
+            await self._supersede(offer.superseded, job)
+
+    async def _supersede(self, old: Job, new: Job) -> None:
+        reason = f"a newer request for {old.name} came: run {new.run}"
+        self._ledger.end(old.run, NodeState.SUPERSEDED, reason, "run.superseded")
+        await self._answer(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
+
+    async def _stop(self, request: Request, *, is_called: bool) -> None:
+        run = request.stop if isinstance(request, StopRequest) else ""
+        if not is_id(run):
+            await self._answer(
+                request.run, AnswerState.REFUSED, reason="it names no run to stop", code="run.unknown"
+            )
+            return
+        waiting = self._turns.withdraw(run)
+        if waiting is not None:
+            self._worker.give_up(waiting, "stopped", "run.stopped")
+        elif not self._worker.stop(run, "stopped"):
+            known = self._ledger.find(run)
+            if known is None:
+                # a stop that overtook its run: the run is not begun when it comes
+                self._ledger.end(run, NodeState.FAILED, "stopped before it came", "run.stopped")
+                if not is_called:
+                    return
+        log.info("a run is stopped", extra={"run": run, "requester": request.requester})
+        entry = self._ledger.find(run)
+        await self._answer(request.run, AnswerState.DONE, outcome=entry.outcome if entry else "")
+
+    async def _answer_again(self, known: LedgerEntry) -> None:
+        """A request that was handled before, or is in hand: the ledger answers."""
+        if known.outcome in (NodeState.REFUSED, NodeState.SUPERSEDED, NodeState.EXPIRED):
+            await self._answer(known.run, known.outcome, reason=known.reason, code=known.code)
+        elif known.outcome:
+            await self._answer(
+                known.run, AnswerState.DONE, outcome=known.outcome, reason=known.reason, code=known.code
+            )
+        else:
+            position = self._turns.position(known.run) or 0
+            await self._answer(
+                known.run, AnswerState.QUEUED if position else AnswerState.ACCEPTED, position=position
+            )
+
+    async def _refuse(self, incoming: Incoming, request: Request, refusal: Refusal) -> None:
+        if incoming.protocol in ACTIONS:
+            self._write_down(incoming, request)
+            self._ledger.end(request.run, NodeState.REFUSED, str(refusal), refusal.code)
+        await self._answer(request.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
+
+    def _write_down(self, incoming: Incoming, request: Request) -> None:
+        self._ledger.take(
+            request.run, protocol=incoming.protocol, subject=incoming.subject, body=incoming.body
+        )
+
+    async def _answer(
+        self,
+        run: str,
+        state: str,
+        *,
+        reason: str = "",
+        code: str = "",
+        position: int = 0,
+        outcome: str = "",
+        body: dict[str, Any] | None = None,
+    ) -> None:
+        answer = Answer(
+            protocol=SESSION_ANSWER,
+            run=run,
+            node=self._desk.node,
+            time=self._clock.now(),
+            state=str(state),
+            reason=reason,
+            code=code,
+            position=position,
+            outcome=outcome,
+            machine=self._desk.machine,
+            started=self._desk.started,
+            body=body or {},
+        )
+        subject = event_subject(SESSION_ANSWER, self._desk.node, run)
+        try:
+            await self._desk.events.announce(subject, msgspec.json.encode(answer))
+        except BusError as err:
+            # the request comes again, with our name in it, and is then answered from the ledger
+            log.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
+
+
+def _job(protocol: str, request: Request, deadline: datetime | None) -> Job:
+    if isinstance(request, EnsureRequest):
+        name = f"{request.type}#{request.properties.get('name', '')}"
+    else:
+        name = request.name if isinstance(request, ManifestRequest) else ""
+    if not isinstance(request, (ManifestRequest, EnsureRequest)):
+        raise ProtocolError(f"{protocol}: no request that becomes a run")
+    return Job(run=request.run, action=ACTIONS[protocol], name=name, request=request, deadline=deadline)
+
+
+def _deadline(request: Request, due: datetime | None) -> datetime | None:
+    if request.deadline is not None:
+        return request.deadline
+    if request.deadline_s > 0 and due is not None:
+        return due + timedelta(seconds=request.deadline_s)
+    return None

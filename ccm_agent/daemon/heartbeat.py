@@ -1,0 +1,142 @@
+"""
+What `CCM_NODES` holds about this node: a sign of life, a small record, and all its facts.
+
+The sign of life expires by itself; record and facts are written only when they changed. A sign of life that somebody else wrote
+over between two of ours means a second agent of our name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ccm_agent.facts.gather import lasting
+from ccm_agent.model.errors import BusError, RevisionError
+from ccm_agent.model.ports import Clock, KeyValue
+from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
+
+log = logging.getLogger(__name__)
+
+BUCKET = "CCM_NODES"
+
+CONFLICTS = 2
+"""So many signs of life in a row that somebody wrote over: one alone may be our own, whose acknowledgement was lost."""
+
+FACTS_LIMIT_BYTES = 900_000
+"""A broker takes messages of 1 MiB; facts above this are told without their largest families."""
+
+
+class Heartbeat:
+    """
+    The three keys of one node.
+
+    Attributes:
+        is_duplicate: Another agent of this name lives.
+    """
+
+    def __init__(self, bucket: KeyValue, record: NodeRecord, clock: Clock, *, ttl_s: int) -> None:
+        """
+        Nothing is written yet.
+
+        Args:
+            bucket: `CCM_NODES`.
+            record: This node's record; its fields are changed by whoever knows better.
+            clock: What time it is.
+            ttl_s: How long a sign of life lasts.
+        """
+        self.record = record
+        self.is_duplicate = False
+        self._bucket = bucket
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._conflicts = 0
+        self._revision = 0
+        self._beat_at = 0.0
+        self._written_record = b""
+        self._written_facts = ""
+
+    async def beat(self, run: str) -> bool:
+        """
+        Give a sign of life.
+
+        Args:
+            run: The run in hand; "" when there is none.
+
+        Returns:
+            Whether it became known, or ceased to be so, that another agent of this name lives.
+
+        Raises:
+            BusError: The broker is away, or does not let us.
+        """
+        record = self.record
+        now = self._clock.now()
+        presence = Presence(
+            node=record.node, machine=record.machine, started=record.started, time=now, run=run
+        )
+        key, body = f"presence.{record.node}", msgspec.json.encode(presence)
+        age_s = self._clock.monotonic() - self._beat_at
+        if not self._revision or age_s >= self._ttl_s:
+            # nothing to compare with: what stands there may be from before our restart, or has expired
+            await self._put(key, body)
+            return False
+        try:
+            self._revision = await self._bucket.update(key, body, self._revision, ttl_s=self._ttl_s)
+            self._conflicts = 0
+        except RevisionError:
+            self._conflicts += 1
+            await self._put(key, body)
+        except BusError:
+            # it may have been stored all the same, and would then look like somebody else's
+            self._revision = 0
+            raise
+        self._beat_at = self._clock.monotonic()
+        was, self.is_duplicate = self.is_duplicate, self._conflicts >= CONFLICTS
+        return was != self.is_duplicate
+
+    async def write_record(self) -> bool:
+        """Write the node's record if it changed; whether it did."""
+        body = msgspec.json.encode(self.record)
+        if body == self._written_record:
+            return False
+        await self._bucket.put(f"node.{self.record.node}", body)
+        self._written_record = body
+        return True
+
+    async def write_facts(self, facts: Mapping[str, Any]) -> bool:
+        """Write all facts if they changed in what matters; whether they did."""
+        digest = facts_digest(facts)
+        if digest == self._written_facts:
+            return False
+        record = FactsRecord(node=self.record.node, time=self._clock.now(), digest=digest, facts=dict(facts))
+        body = msgspec.json.encode(record)
+        while len(body) > FACTS_LIMIT_BYTES and record.facts:
+            largest = max(record.facts, key=lambda family: len(msgspec.json.encode(record.facts[family])))
+            log.warning("facts are too large to be told whole", extra={"left_out": largest})
+            del record.facts[largest]
+            body = msgspec.json.encode(record)
+        await self._bucket.put(f"facts.{self.record.node}", body)
+        self._written_facts = digest
+        return True
+
+    async def goodbye(self) -> None:
+        """Take the sign of life back: this node is off, and everybody may know at once."""
+        await self._bucket.delete(f"presence.{self.record.node}")
+
+    def forget_written(self) -> None:
+        """The bucket may be another one than before: write everything anew."""
+        self._written_record = b""
+        self._written_facts = ""
+
+    async def _put(self, key: str, body: bytes) -> None:
+        self._revision = 0
+        self._revision = await self._bucket.put(key, body, ttl_s=self._ttl_s)
+        self._beat_at = self._clock.monotonic()
+
+
+def facts_digest(facts: Mapping[str, Any]) -> str:
+    """A digest that stays the same while only numbers move that never stand still."""
+    return hashlib.sha256(msgspec.json.encode(lasting(facts), order="deterministic")).hexdigest()

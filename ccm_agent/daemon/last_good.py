@@ -1,0 +1,111 @@
+"""
+Buckets whose documents outlive the broker: what was read once is kept on disk, and stands when it cannot be read again.
+
+Reads alone go through here. A document whose stamp is wrong is never kept; the last right one stands, and the refusal is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import encode_token
+from ccm_agent.daemon.keeping import read_kept, write_kept
+from ccm_agent.daemon.stamps import Stamps
+from ccm_agent.hiera.sources import read_stamp
+from ccm_agent.model.errors import BusError, FileError, ProtocolError
+from ccm_agent.model.ports import Entry, KeyValue
+
+log = logging.getLogger(__name__)
+
+
+class _Kept(Struct, kw_only=True):
+    key: str
+    value: bytes
+    revision: int
+    created: datetime
+
+
+class LastGood:
+    """A bucket, as `KeyValue`, that answers from disk while the broker does not."""
+
+    def __init__(
+        self,
+        inner: KeyValue,
+        bucket: str,
+        stamps: Stamps,
+        folder: Path,
+        on_refused: Callable[[str, str], None],
+    ) -> None:
+        """
+        Nothing is read yet.
+
+        Args:
+            inner: The bucket on the broker.
+            bucket: Its name.
+            stamps: Numbers of documents.
+            folder: Where documents are kept.
+            on_refused: Told of a document that is refused: which, and why.
+        """
+        self._inner = inner
+        self._bucket = bucket
+        self._stamps = stamps
+        self._folder = folder
+        self._on_refused = on_refused
+        self._kept: dict[str, int] = {}
+
+    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+        """See `KeyValue.get`; the last good entry while the newest one cannot be had."""
+        path = self._folder / encode_token(self._bucket) / f"{encode_token(key)}.json"
+        try:
+            entry = await self._inner.get(key, at_least)
+            if entry is None:
+                return None
+            if read_stamp(entry.value) is not None:
+                self._stamps.check(self._bucket, entry)
+        except BusError as err:
+            kept = await asyncio.to_thread(read_kept, path, _Kept)
+            if isinstance(err, ProtocolError):
+                self._on_refused(f"{self._bucket}/{key}", str(err))
+            if kept is None or kept.key != key:
+                raise
+            log.warning(
+                "the last good document stands", extra={"key": f"{self._bucket}/{key}", "reason": str(err)}
+            )
+            return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
+        if self._kept.get(key) != entry.revision:
+            await self._keep(path, entry)
+        return entry
+
+    async def _keep(self, path: Path, entry: Entry) -> None:
+        kept = _Kept(key=entry.key, value=entry.value, revision=entry.revision, created=entry.created)
+        try:
+            await write_kept(path, kept)
+            self._kept[entry.key] = entry.revision
+        except FileError as err:
+            log.warning("a document is not kept on disk", extra={"reason": str(err)})
+
+    async def matching(self, patterns: Sequence[str]) -> list[Entry]:
+        """See `KeyValue.matching`."""
+        return await self._inner.matching(patterns)
+
+    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.put`."""
+        return await self._inner.put(key, value, ttl_s=ttl_s)
+
+    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.update`."""
+        return await self._inner.update(key, value, revision, ttl_s=ttl_s)
+
+    async def delete(self, key: str) -> None:
+        """See `KeyValue.delete`."""
+        await self._inner.delete(key)
+
+    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
+        """See `KeyValue.pokes`."""
+        return await self._inner.pokes(pattern, on_poke)

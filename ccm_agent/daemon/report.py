@@ -1,0 +1,271 @@
+"""
+What a run says on the bus: its start, what changed, its summary, and now and then where it is.
+
+A stable resource is only counted, so that cost grows with change and not with size. Each event has its number within the run;
+the last of them, the summary, says how many there are, so a reader knows what it has missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.cutting import encode_event, encode_summary
+from ccm_agent.daemon.segment import Kind, Spooled
+from ccm_agent.daemon.spool import Spool
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import (
+    SESSION_START,
+    SESSION_SUMMARY,
+    TRANSACTION_EVENT,
+    FailedResource,
+    Outcome,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+    count,
+)
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, SESSION_PROGRESS, NodeState, Progress
+
+FAILED_LIMIT = 20
+"""How many failed resources a summary tells of; the rest is in the events."""
+
+INTERRUPTED = "interrupted"
+STOPPED = "stopped"
+
+Shorten = Callable[[TransactionEvent], TransactionEvent]
+"""Makes of an event what may stand on the bus: `content` a digest, `environment` names."""
+
+
+class RunFrame(Struct, frozen=True, kw_only=True):
+    """What all events of a run say alike; the fields are those of the session's start."""
+
+    run: str
+    node: str
+    manifest: str = ""
+    digest: str = ""
+    noop: bool = False
+    health_check_only: bool = False
+    requester: str = ""
+    agent_version: str = ""
+    cause: str = ""
+
+
+class Report:
+    """
+    The events of one run, numbered, spooled and counted.
+
+    Attributes:
+        frame: What they say alike.
+        has_started: The start was told.
+        is_closed: The summary was told; nothing more is.
+        progress: Where the run is.
+    """
+
+    def __init__(
+        self, frame: RunFrame, spool: Spool, clock: Clock, *, shorten: Shorten, is_full: bool
+    ) -> None:
+        """
+        Nothing is told yet.
+
+        Args:
+            frame: What the events say alike.
+            spool: Where they go.
+            clock: What time it is.
+            shorten: See `Shorten`.
+            is_full: Stable resources are told too.
+        """
+        self.frame = frame
+        self.has_started = False
+        self.is_closed = False
+        self.progress = Progress(protocol=SESSION_PROGRESS, run=frame.run, node=frame.node)
+        self._spool = spool
+        self._clock = clock
+        self._shorten = shorten
+        self._is_full = is_full
+        self._number = 0
+        self._began = clock.now()
+        self._began_at = self._resource_at = clock.monotonic()
+        self._counts = SessionSummary(protocol=SESSION_SUMMARY, event_id="", timestamp=self._began)
+        self._failed: list[FailedResource] = []
+        self._revisions: dict[str, int] = {}
+
+    def start(self, engine: SessionStart | None = None) -> None:
+        """Tell that the run begins; what the engine knows of it is taken over."""
+        frame = self.frame
+        self._number += 1
+        self.has_started = True
+        self._revisions = dict(engine.data_revisions) if engine else {}
+        event = SessionStart(
+            protocol=SESSION_START,
+            event_id=new_id(),
+            timestamp=self._began,
+            number=self._number,
+            data_revisions=self._revisions,
+            resources=engine.resources if engine else 0,
+            **msgspec.structs.asdict(frame),
+        )
+        self._append(SESSION_START, event.event_id, msgspec.json.encode(event), Kind.START)
+
+    async def resource(self, event: TransactionEvent) -> None:
+        """Tell of a resource, if there is something to tell; a change or a failure is safe on disk when this returns."""
+        count(self._counts, event)
+        self.progress.changed = self._counts.changed_resources
+        self.progress.failed = self._counts.failed_resources
+        if event.failed and len(self._failed) < FAILED_LIMIT:
+            self._failed.append(_failed_resource(event))
+        if self.is_closed or not (self._is_full or _is_news(event)):
+            return
+        self._number += 1
+        told = msgspec.structs.replace(
+            self._shorten(event),
+            node=self.frame.node,
+            run=self.frame.run,
+            number=self._number,
+            event_id=event.event_id or new_id(),
+        )
+        self._append(TRANSACTION_EVENT, told.event_id, encode_event(told), Kind.RESOURCE)
+        await self._spool.settle(flush=event.changed or event.failed)
+
+    def reached(self, resource: str, position: int, total: int) -> None:
+        """A resource begins."""
+        self.progress.resource, self.progress.position, self.progress.total = resource, position, total
+        self._resource_at = self._clock.monotonic()
+
+    def progress_now(self) -> Progress:
+        """Where the run is."""
+        now = self._clock.monotonic()
+        self.progress.run_s = round(now - self._began_at, 1)
+        self.progress.resource_s = round(now - self._resource_at, 1)
+        return self.progress
+
+    def totals(self) -> SessionSummary:
+        """A summary of what was told so far, for a run that the engine does not sum up itself."""
+        counts = self._counts
+        counts.unique_resources = counts.total_resources
+        counts.state = NodeState.STABLE
+        if counts.failed_resources or counts.requirements_unmet_count:
+            counts.state = NodeState.FAILED
+        elif counts.changed_resources:
+            counts.state = NodeState.CHANGED
+        return counts
+
+    def finish(
+        self, engine: SessionSummary | None = None, *, reason: str = "", code: str = ""
+    ) -> SessionSummary:
+        """
+        Tell how the run ended.
+
+        Args:
+            engine: The engine's summary; without one the run failed as a whole.
+            reason, code: Why it failed as a whole.
+        """
+        if not self.has_started:
+            self.start()
+        self._number += 1
+        now = self._clock.now()
+        base = engine or self._counts
+        state = engine.state if engine and engine.state and not reason else NodeState.FAILED.value
+        summary = msgspec.structs.replace(
+            base,
+            protocol=SESSION_SUMMARY,
+            event_id=new_id(),
+            timestamp=now,
+            start_time=base.start_time or self._began,
+            end_time=base.end_time or now,
+            total_duration=base.total_duration or int((now - self._began).total_seconds() * 1e9),
+            node=self.frame.node,
+            run=self.frame.run,
+            manifest=self.frame.manifest,
+            digest=self.frame.digest or base.digest,
+            noop=self.frame.noop,
+            health_check_only=self.frame.health_check_only,
+            number=self._number,
+            events_sent=self._number,
+            state=state,
+            reason=reason or base.reason,
+            code=code or base.code,
+            data_revisions=base.data_revisions or self._revisions,
+            failed=base.failed or self._failed,
+        )
+        self.is_closed = True
+        is_stable = state == NodeState.STABLE and self._number == 2
+        self._append(
+            SESSION_SUMMARY, summary.event_id, encode_summary(summary), Kind.SUMMARY, is_stable=is_stable
+        )
+        return summary
+
+    def _append(
+        self, protocol: str, event_id: str, body: bytes, kind: Kind, *, is_stable: bool = False
+    ) -> None:
+        self._spool.append(
+            subject=event_subject(protocol, self.frame.node, self.frame.run),
+            event_id=event_id,
+            body=body,
+            run=self.frame.run,
+            number=self._number,
+            kind=kind,
+            is_stable=is_stable,
+        )
+
+
+def interrupted_summary(
+    node: str, run: str, events: list[Spooled], now: datetime, frame: RunFrame | None = None
+) -> tuple[SessionSummary, bytes]:
+    """
+    The end of a run that was killed: `failed: interrupted`, with what its events say it had done.
+
+    Args:
+        node, run: Whose.
+        events: What was spooled of it, in order; empty when it had not come to its first event.
+        now: When it was found.
+        frame: What is known from the request, for a run without a start.
+    """
+    summary = SessionSummary(
+        protocol=SESSION_SUMMARY,
+        event_id=new_id(),
+        timestamp=now,
+        end_time=now,
+        node=node,
+        run=run,
+        state=NodeState.FAILED.value,
+        reason=INTERRUPTED,
+        code="run.interrupted",
+    )
+    if frame is not None:
+        summary.manifest, summary.digest = frame.manifest, frame.digest
+        summary.noop, summary.health_check_only = frame.noop, frame.health_check_only
+    for spooled in events:
+        summary.number = max(summary.number, spooled.number)
+        if spooled.kind is Kind.START:
+            start = msgspec.json.decode(spooled.body, type=SessionStart)
+            summary.manifest, summary.digest = start.manifest, start.digest
+            summary.noop, summary.health_check_only = start.noop, start.health_check_only
+            summary.start_time, summary.data_revisions = start.timestamp, start.data_revisions
+        elif spooled.kind is Kind.RESOURCE:
+            event = msgspec.json.decode(spooled.body, type=TransactionEvent)
+            count(summary, event)
+            if event.failed and len(summary.failed) < FAILED_LIMIT:
+                summary.failed = [*summary.failed, _failed_resource(event)]
+    summary.number += 1
+    summary.events_sent = summary.number
+    summary.unique_resources = summary.total_resources
+    if summary.start_time is not None:
+        summary.total_duration = max(int((now - summary.start_time).total_seconds() * 1e9), 0)
+    return summary, encode_summary(summary)
+
+
+def _is_news(event: TransactionEvent) -> bool:
+    return event.outcome is not Outcome.STABLE or bool(event.noop_message)
+
+
+def _failed_resource(event: TransactionEvent) -> FailedResource:
+    output = event.output.encode()[-OUTPUT_TAIL_BYTES:].decode(errors="replace")
+    return FailedResource(
+        resource=f"{event.type}#{event.name}", error=event.error, code=event.code, output=output
+    )

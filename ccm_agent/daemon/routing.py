@@ -1,0 +1,120 @@
+"""
+What this node listens to: `all`, itself, and one scope for each routed fact, subscribed anew when those facts change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ccm_agent.bus.subjects import scopes_of
+from ccm_agent.daemon.assigned import AssignedFacts
+from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
+from ccm_agent.model.ports import Incoming, KeyValue, Link, Requests
+
+log = logging.getLogger(__name__)
+
+
+class Routing:
+    """
+    The scopes of one agent, kept right.
+
+    Attributes:
+        scopes: What is subscribed.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        requests: Requests,
+        bucket: KeyValue,
+        assigned: AssignedFacts,
+        link: Link,
+        *,
+        routed: Callable[[], Awaitable[dict[str, Any]]],
+        on_request: Callable[[Incoming], None],
+        on_refused: Callable[[str, str], None],
+        on_change: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """
+        Nothing is subscribed yet.
+
+        Args:
+            node: Who listens.
+            requests: Where.
+            bucket: `CCM_FACTS`, for its pokes.
+            assigned: Assigned facts.
+            link: The connection.
+            routed: The routed facts as they are now.
+            on_request: Told of each request; it only queues.
+            on_refused: Told of a request or document that is refused: what, and why.
+            on_change: Told the routed facts when they are others than before.
+        """
+        self.scopes: list[str] = []
+        self._node = node
+        self._requests = requests
+        self._bucket = bucket
+        self._assigned = assigned
+        self._link = link
+        self._routed = routed
+        self._on_request = on_request
+        self._on_refused = on_refused
+        self._on_change = on_change
+        self._poked = 0
+        self._wake = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Listen on the scopes that follow from what was known before; more comes with the first reading."""
+        await self._subscribe()
+        await self._bucket.pokes(self._node, self._on_poke)
+        self._link.on_connect(self.look_again)
+
+    def look_again(self) -> None:
+        """Assigned or gathered facts may be others now."""
+        self._wake.set()
+
+    async def run(self, interval_s: Callable[[], float]) -> None:
+        """Keep the scopes right, for ever: at a poke, at each connection, and now and then."""
+        while True:
+            try:
+                async with asyncio.timeout(random.uniform(0.75, 1.25) * interval_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            try:
+                await self._read()
+                await self._subscribe()
+            except BusError as err:
+                log.info("assigned facts cannot be read now", extra={"reason": str(err)})
+
+    async def _read(self) -> None:
+        if not self._link.connected:
+            return
+        try:
+            if await self._assigned.read(self._poked):
+                log.info("assigned facts have changed", extra={"revision": self._assigned.revision})
+        except ProtocolError as err:
+            log.error("assigned facts are refused", extra={"reason": str(err)})
+            self._on_refused(f"CCM_FACTS/{self._node}", str(err))
+
+    async def _subscribe(self) -> None:
+        facts = await self._routed()
+        scopes = scopes_of(self._node, facts)
+        if scopes == self.scopes:
+            return
+        try:
+            await self._requests.subscribe(
+                scopes, self._on_request, lambda subject, err: self._on_refused(subject, str(err))
+            )
+        except BusDeniedError as err:
+            log.error("the broker does not let us listen", extra={"reason": str(err)})
+        self.scopes = scopes
+        self._on_change(facts)
+
+    def _on_poke(self, key: str, revision: int) -> None:
+        self._poked = max(self._poked, revision)
+        self._wake.set()

@@ -1,0 +1,425 @@
+"""
+Events that the stream has not acknowledged yet, on disk, in the order in which they happened.
+
+A folder of segments (`journal.py`), written at the end and removed from the front. An event leaves the queue when the stream
+has acknowledged it; it leaves the disk when its run is closed as well, so that a killed agent can still say what an unfinished
+run had done. When the spool is full, stable runs go first, then the oldest events; what went is counted, and the count is an
+event too. When the disk is full, events wait in memory, and go to disk when there is room again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from ccm_agent.daemon.journal import Journal
+from ccm_agent.daemon.segment import (
+    Acked,
+    Dropped,
+    Entry,
+    Found,
+    Kind,
+    Record,
+    Reported,
+    Segment,
+    Spooled,
+    decoder,
+    encoder,
+    entry_of,
+    rewritten,
+)
+from ccm_agent.model.errors import FileError
+
+log = logging.getLogger(__name__)
+
+MEMORY_LIMIT_BYTES = 4 << 20
+"""How much may wait in memory while the disk is full."""
+
+BODY_CACHE_BYTES = 256 << 10
+"""Bodies kept beside the index, so that an event that is sent at once is not read back from disk."""
+
+CLEAR_BYTES = 64 << 10
+"""An empty spool's file is emptied when it is larger: a truncation costs ten times a record of acknowledgement."""
+
+
+class OpenRun(Struct, frozen=True, kw_only=True):
+    """A run that was found without its end: its events so far, in order."""
+
+    run: str
+    events: list[Spooled]
+
+
+class Spool:
+    """
+    The queue of one agent.
+
+    `append` and `acknowledge` are for the event loop and never block for long; `open` is for a thread.
+
+    Attributes:
+        lost: Events given up and not yet told.
+    """
+
+    def __init__(self, folder: Path, *, limit_bytes: int, segment_bytes: int) -> None:
+        """
+        Nothing is touched yet.
+
+        Args:
+            folder: A folder of the spool's own.
+            limit_bytes: What it may take on disk.
+            segment_bytes: Size at which the next file begins; at most an eighth of the limit is used.
+        """
+        self.folder = folder
+        self.lost = 0
+        self._limit_bytes = limit_bytes
+        self._segment_bytes = min(segment_bytes, limit_bytes // 8)
+        self._segments: list[Segment] = []
+        self._entries: dict[int, Entry] = {}
+        self._runs: dict[str, dict[int, Entry]] = {}
+        self._queue: deque[int] = deque()
+        self._unstored: deque[int] = deque()
+        self._cached_bytes = 0
+        self._next_seq = 1
+        self._arrived = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+        self._room = asyncio.Lock()
+
+    # -- opening
+
+    def open(self) -> list[OpenRun]:
+        """
+        Read what an earlier process left, and give the runs that it did not finish. Blocking.
+
+        Raises:
+            FileError: The folder cannot be used.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            numbers = sorted(int(path.stem) for path in self.folder.glob("*.log") if path.stem.isdigit())
+            for half in self.folder.glob("*.new"):
+                half.unlink()
+        except OSError as err:
+            raise FileError(f"{self.folder}: cannot use as the spool: {err.strerror}") from err
+        found = Found()
+        for number in numbers or [1]:
+            segment = Segment(number, Journal(self._path(number)))
+            read = segment.journal.open()
+            if read.damaged_bytes:
+                log.error(
+                    "the spool was damaged",
+                    extra={"path": str(segment.journal.path), "bytes": read.damaged_bytes},
+                )
+            found.take(segment, read.records)
+            self._segments.append(segment)
+        self._adopt(found)
+        return [
+            OpenRun(run=run, events=[self._load(entry) for entry in entries.values()])
+            for run, entries in self._runs.items()
+        ]
+
+    def _adopt(self, found: Found) -> None:
+        self.lost = found.lost
+        closed = {entry.run for entry in found.entries.values() if entry.kind is Kind.SUMMARY}
+        for seq, entry in found.entries.items():
+            self._next_seq = max(self._next_seq, seq + 1)
+            entry.is_acked = seq <= found.acked
+            if seq in found.dropped or (entry.is_acked and (not entry.run or entry.run in closed)):
+                continue
+            self._index(entry)
+            if entry.run and entry.run not in closed:
+                self._runs.setdefault(entry.run, {})[seq] = entry
+            if not entry.is_acked:
+                self._queue.append(seq)
+        self._next_seq = max(self._next_seq, found.acked + 1)
+        if self._queue:
+            self._arrived.set()
+            self._emptied.clear()
+
+    # -- writing
+
+    def append(
+        self,
+        *,
+        subject: str,
+        event_id: str,
+        body: bytes,
+        run: str = "",
+        number: int = 0,
+        kind: Kind = Kind.AGENT,
+        is_stable: bool = False,
+    ) -> None:
+        """
+        Put an event at the end of the queue. It outlives a kill of the process from here on; see `settle` for more.
+
+        Never fails: what the disk does not take waits in memory, and what does not fit there is counted as lost.
+        """
+        event = Spooled(
+            seq=self._next_seq,
+            subject=subject,
+            event_id=event_id,
+            body=body,
+            run=run,
+            number=number,
+            kind=kind,
+            is_stable=is_stable,
+        )
+        self._next_seq += 1
+        entry = entry_of(event)
+        entry.event = event
+        self._entries[entry.seq] = entry
+        self._queue.append(entry.seq)
+        self._unstored.append(entry.seq)
+        self._store_waiting()
+        self._cached_bytes += entry.size
+        if entry.segment is None:
+            self._bound_memory()
+        elif self._cached_bytes > BODY_CACHE_BYTES and len(self._queue) > 1:
+            self._forget_body(entry)
+        if run:
+            self._track_run(entry)
+        self._arrived.set()
+        self._emptied.clear()
+
+    def _track_run(self, entry: Entry) -> None:
+        if entry.kind is Kind.SUMMARY:
+            for earlier in self._runs.pop(entry.run, {}).values():
+                if earlier.is_acked:
+                    self._discard(earlier)
+        elif entry.seq in self._entries:
+            self._runs.setdefault(entry.run, {})[entry.seq] = entry
+
+    def _store_waiting(self) -> None:
+        """Write what is not on disk yet, oldest first; what does not go stays in memory."""
+        while self._unstored:
+            entry = self._entries.get(self._unstored[0])
+            if entry is not None and entry.event is not None:
+                segment = self._active(entry.size)
+                try:
+                    entry.offset = segment.journal.append(encoder.encode(entry.event))
+                except FileError as err:
+                    if len(self._unstored) == 1:
+                        log.warning("the spool keeps events in memory", extra={"reason": str(err)})
+                    return
+                entry.segment = segment
+                segment.entries[entry.seq] = entry
+            self._unstored.popleft()
+
+    def _active(self, size: int) -> Segment:
+        last = self._segments[-1]
+        if last.journal.size and last.journal.size + size > self._segment_bytes:
+            journal = Journal(self._path(last.number + 1))
+            try:
+                journal.open()
+            except FileError as err:
+                # no room for another file: the last one takes it, or says why not
+                log.warning("the spool cannot begin another file", extra={"reason": str(err)})
+                return last
+            last = Segment(last.number + 1, journal)
+            self._segments.append(last)
+        return last
+
+    def _bound_memory(self) -> None:
+        waiting = [self._entries[seq] for seq in self._unstored if seq in self._entries]
+        excess = sum(entry.size for entry in waiting) - MEMORY_LIMIT_BYTES
+        if excess > 0:
+            self._drop(_choose(waiting, excess))
+
+    async def settle(self, *, flush: bool) -> None:
+        """
+        Make room if the spool has grown over its limit, and with `flush` make what was appended outlive a power cut.
+
+        A disk that cannot is logged and not waited for: convergence goes on.
+        """
+        if flush and self._segments:
+            try:
+                await asyncio.to_thread(self._segments[-1].journal.flush)
+            except FileError as err:
+                log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
+        if self.size_bytes > self._limit_bytes:
+            async with self._room:
+                await self._make_room()
+
+    # -- reading
+
+    async def first(self) -> Spooled:
+        """The event that is next to be sent; waits until there is one. It stays until it is acknowledged."""
+        while True:
+            while self._queue:
+                entry = self._entries.get(self._queue[0])
+                if entry is None:
+                    self._queue.popleft()
+                    continue
+                if entry.event is not None:
+                    return entry.event
+                try:
+                    # the lock, for a file that is being made smaller changes under the reader
+                    async with self._room:
+                        return await asyncio.to_thread(self._load, entry)
+                except FileError as err:
+                    log.error("an event cannot be read back from the spool", extra={"reason": str(err)})
+                    self._drop([entry])
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def acknowledge(self, seq: int) -> None:
+        """The stream has the event that `first` gave."""
+        if self._queue and self._queue[0] == seq:
+            self._queue.popleft()
+        if not self._queue:
+            self._emptied.set()
+        entry = self._entries.get(seq)
+        if entry is not None:
+            entry.is_acked = True
+            self._forget_body(entry)
+            if not entry.run or entry.run not in self._runs:
+                self._discard(entry)
+        if not self._entries and len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES:
+            self._segments[0].journal.clear()
+        else:
+            self._note(Acked(seq))
+
+    def give_up(self, seq: int) -> None:
+        """The event that `first` gave can never be sent; it counts as lost."""
+        entry = self._entries.get(seq)
+        if entry is not None:
+            self._drop([entry])
+
+    def summary_of(self, run: str) -> Spooled | None:
+        """The end of a run that stands here still. Blocking: it may read from disk."""
+        ends = (entry for entry in self._entries.values() if entry.run == run and entry.kind is Kind.SUMMARY)
+        entry = next(ends, None)
+        return self._load(entry) if entry is not None else None
+
+    def reported(self, count: int) -> None:
+        """So many lost events are told in an event that stands in the queue."""
+        self.lost -= count
+        self._note(Reported(count))
+
+    async def emptied(self) -> None:
+        """Return when nothing waits any more."""
+        await self._emptied.wait()
+
+    @property
+    def backlog(self) -> int:
+        """How many events wait."""
+        return len(self._queue)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the spool takes on disk."""
+        return sum(segment.journal.size for segment in self._segments)
+
+    def close(self) -> None:
+        """Close the files; nothing is lost by it."""
+        for segment in self._segments:
+            segment.journal.close()
+
+    async def tidy(self) -> None:
+        """Remove files from the front that hold nothing any more."""
+        async with self._room:
+            while len(self._segments) > 1 and not self._segments[0].entries:
+                segment = self._segments.pop(0)
+                await asyncio.to_thread(segment.journal.remove)
+
+    @property
+    def wants_tidying(self) -> bool:
+        """There is a file to remove."""
+        return len(self._segments) > 1 and not self._segments[0].entries
+
+    # -- room
+
+    async def _make_room(self) -> None:
+        """Give up what matters least until an eighth of the limit is free, then write the sealed files anew without it."""
+        target = self._limit_bytes - self._limit_bytes // 8
+        live = sum(entry.size for entry in self._entries.values() if entry.segment is not None)
+        if live > target:
+            dropped = _choose(list(self._entries.values()), live - target)
+            log.warning("the spool is full: events are given up", extra={"events": len(dropped)})
+            self._drop(dropped)
+        for segment in self._segments[:-1]:
+            if self.size_bytes <= target:
+                break
+            if segment.live_bytes < segment.journal.size:
+                await self._rewrite(segment)
+        while len(self._segments) > 1 and not self._segments[0].entries:
+            await asyncio.to_thread(self._segments.pop(0).journal.remove)
+
+    async def _rewrite(self, segment: Segment) -> None:
+        keep = set(segment.entries)
+        try:
+            journal, offsets = await asyncio.to_thread(rewritten, segment.journal.path, keep)
+        except (OSError, FileError) as err:
+            log.error("the spool cannot be made smaller", extra={"reason": str(err)})
+            return
+        segment.journal.close()
+        segment.journal = journal
+        for seq, entry in segment.entries.items():
+            entry.offset = offsets.get(seq, entry.offset)
+
+    def _drop(self, entries: Iterable[Entry]) -> None:
+        given_up = list(entries)
+        for entry in given_up:
+            self._discard(entry)
+            if entry.run in self._runs:
+                self._runs[entry.run].pop(entry.seq, None)
+        self._queue = deque(seq for seq in self._queue if seq in self._entries)
+        if not self._queue:
+            self._emptied.set()
+        self.lost += sum(not entry.is_acked for entry in given_up)
+        self._note(Dropped([entry.seq for entry in given_up if not entry.is_acked]))
+
+    def _discard(self, entry: Entry) -> None:
+        self._forget_body(entry)
+        self._entries.pop(entry.seq, None)
+        if entry.segment is not None:
+            entry.segment.entries.pop(entry.seq, None)
+
+    def _forget_body(self, entry: Entry) -> None:
+        if entry.event is not None:
+            entry.event = None
+            self._cached_bytes -= entry.size
+
+    def _note(self, record: Record) -> None:
+        # lost with a full disk it costs a repeated event after a restart, which readers know by its number
+        try:
+            self._segments[-1].journal.append(encoder.encode(record))
+        except FileError as err:
+            log.debug("a mark is missing from the spool", extra={"reason": str(err)})
+
+    def _index(self, entry: Entry) -> None:
+        self._entries[entry.seq] = entry
+        if entry.segment is not None:
+            entry.segment.entries[entry.seq] = entry
+
+    def _load(self, entry: Entry) -> Spooled:
+        if entry.event is not None:
+            return entry.event
+        if entry.segment is None:
+            raise FileError(f"{self.folder}: event {entry.seq} is neither in memory nor on disk")
+        record = decoder.decode(entry.segment.journal.read_at(entry.offset))
+        if not isinstance(record, Spooled) or record.seq != entry.seq:
+            raise FileError(f"{entry.segment.journal.path}: another record stands at {entry.offset}")
+        return record
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.log"
+
+
+def _choose(entries: list[Entry], excess: int) -> list[Entry]:
+    """What is given up: whole stable runs, oldest first, then the oldest events, until `excess` bytes are covered."""
+    chosen: dict[int, Entry] = {}
+    stable = {entry.run for entry in entries if entry.is_stable}
+    rules: list[Callable[[Entry], bool]] = [lambda entry: entry.run in stable, lambda entry: True]
+    for rule in rules:
+        for entry in entries:
+            if excess <= 0:
+                return list(chosen.values())
+            if entry.seq not in chosen and rule(entry):
+                chosen[entry.seq] = entry
+                excess -= entry.size
+    return list(chosen.values())

@@ -1,0 +1,104 @@
+"""
+Whose turn it is: one run at a time on a node, and a bounded queue of those that wait, in order of arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+from msgspec import Struct
+
+from ccm_agent.model.wire import EnsureRequest, ManifestRequest
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """
+    A run that this node has taken on.
+
+    Attributes:
+        run: Its id.
+        action: "apply", "plan", "check" or "ensure".
+        name: What is applied; a newer job of the same name and action supersedes one that waits. "" supersedes none.
+        request: What was asked.
+        deadline: It does not begin after this; None: no limit.
+    """
+
+    run: str
+    action: str
+    name: str
+    request: ManifestRequest | EnsureRequest
+    deadline: datetime | None = None
+
+
+class Offer(Struct, frozen=True, kw_only=True):
+    """
+    What became of a job that was offered.
+
+    Attributes:
+        position: Its place in the queue, from 1; 0 when it begins at once; -1 when the queue is full.
+        superseded: The job that it took the place of.
+    """
+
+    position: int
+    superseded: Job | None = None
+
+
+class Turns:
+    """
+    The queue of one agent.
+
+    Attributes:
+        current: The job in hand.
+        waiting: The jobs that wait, first come first.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """At most `limit` jobs wait."""
+        self.current: Job | None = None
+        self.waiting: list[Job] = []
+        self._limit = limit
+        self._wake = asyncio.Event()
+
+    def offer(self, job: Job) -> Offer:
+        """Queue a job, unless there is no room."""
+        superseded = self._superseded_by(job)
+        if superseded is not None:
+            self.waiting.remove(superseded)
+        if len(self.waiting) >= self._limit:
+            return Offer(position=-1)
+        self.waiting.append(job)
+        self._wake.set()
+        return Offer(position=len(self.waiting) - (self.current is None), superseded=superseded)
+
+    def withdraw(self, run: str) -> Job | None:
+        """Take a job that waits out of the queue; None when none of this run does."""
+        job = next((one for one in self.waiting if one.run == run), None)
+        if job is not None:
+            self.waiting.remove(job)
+        return job
+
+    def position(self, run: str) -> int | None:
+        """0 for the job in hand, its place for one that waits, None for any other."""
+        if self.current is not None and self.current.run == run:
+            return 0
+        places = [place for place, job in enumerate(self.waiting, 1) if job.run == run]
+        return places[0] if places else None
+
+    async def next(self) -> Job:
+        """The next job, which is in hand until `finish`; waits until there is one."""
+        while not self.waiting:
+            self._wake.clear()
+            await self._wake.wait()
+        self.current = self.waiting.pop(0)
+        return self.current
+
+    def finish(self) -> None:
+        """The job in hand is done."""
+        self.current = None
+
+    def _superseded_by(self, job: Job) -> Job | None:
+        if not job.name:
+            return None
+        same = (one for one in self.waiting if one.name == job.name and one.action == job.action)
+        return next(same, None)

@@ -1,0 +1,186 @@
+"""
+Carries out what a job asks, and reports it: the one run at a time of this node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.daemon.ledger import Ledger
+from ccm_agent.daemon.report import INTERRUPTED, Report, RunFrame, Shorten
+from ccm_agent.daemon.spool import Spool
+from ccm_agent.daemon.turns import Job
+from ccm_agent.engine.request import ApplyOptions, Engine, ManifestSource, StopFlag
+from ccm_agent.model.errors import CcmError
+from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest
+
+log = logging.getLogger(__name__)
+
+Unpack = Callable[[Bundle], Awaitable[str]]
+"""The folder that a bundle was unpacked into."""
+
+
+class Workshop(Struct, frozen=True, kw_only=True):
+    """
+    What a run needs.
+
+    Attributes:
+        node, version: Who applies.
+        engine: Applies.
+        facts: This node's facts, as fresh as they have to be.
+        unpack: Fetches a bundle.
+        shorten: Makes of an event what may stand on the bus.
+        external_data: URL of a hiera document of the configuration, under those of a request; "" is none.
+    """
+
+    node: str
+    version: str
+    engine: Engine
+    facts: Callable[[], Awaitable[Mapping[str, Any]]]
+    unpack: Unpack
+    shorten: Shorten
+    external_data: str = ""
+
+
+class Worker:
+    """
+    The hands of one agent.
+
+    Attributes:
+        report: Of the run in hand; None when there is none.
+    """
+
+    def __init__(self, workshop: Workshop, spool: Spool, ledger: Ledger, clock: Clock) -> None:
+        self.report: Report | None = None
+        self._shop = workshop
+        self._spool = spool
+        self._ledger = ledger
+        self._clock = clock
+        self._stop = StopFlag()
+        self._run = ""
+
+    def stop(self, run: str, reason: str) -> bool:
+        """Ask the run in hand to end after the resource in hand; False when it is another, or none."""
+        if self.report is None or (run and run != self._run):
+            return False
+        self._stop.set(reason)
+        return True
+
+    async def carry_out(self, job: Job) -> SessionSummary | None:
+        """Do what a job asks; whatever happens, its end is told and stands in the ledger. None: it was left before."""
+        self._stop = StopFlag()
+        self._run = job.run
+        report = self.report = self._new_report(job)
+        self._ledger.begin(job.run)
+        try:
+            summary = await self._guarded(job, report)
+        finally:
+            self.report = None
+            self._run = ""
+        if summary is None:
+            return None
+        self._ledger.end(job.run, summary.state, summary.reason, summary.code)
+        await self._spool.settle(flush=False)
+        return summary
+
+    def give_up(self, job: Job, reason: str, code: str) -> SessionSummary:
+        """Close a job that was never begun."""
+        summary = self._new_report(job).finish(reason=reason, code=code)
+        self._ledger.end(job.run, summary.state, summary.reason, summary.code)
+        return summary
+
+    def leave(self) -> None:
+        """Close the run in hand though its resource goes on: the agent ends now."""
+        if self.report is not None:
+            at = self.report.progress.resource
+            summary = self.report.finish(
+                reason=f"{INTERRUPTED} at {at}, which goes on" if at else INTERRUPTED, code="run.interrupted"
+            )
+            self._ledger.end(self._run, summary.state, summary.reason, summary.code)
+
+    async def _guarded(self, job: Job, report: Report) -> SessionSummary | None:
+        reason = code = ""
+        engine: SessionSummary | None = None
+        try:
+            engine = await self._apply(job, report)
+        except CcmError as err:
+            reason, code = str(err), err.code
+        except Exception as err:  # a run must not end the agent
+            log.exception("a run failed in an unexpected way", extra={"run": job.run})
+            reason, code = f"{type(err).__name__}: {err}; this is a fault of the agent", "ccm.fault"
+        return None if report.is_closed else report.finish(engine, reason=reason, code=code)
+
+    async def _apply(self, job: Job, report: Report) -> SessionSummary:
+        request = job.request
+        options = await self._options(job, report)
+        if isinstance(request, EnsureRequest):
+            report.start()
+            await self._shop.engine.ensure(request.type, request.properties, options)
+            return report.totals()
+        source = await self._source(request)
+        return await self._shop.engine.apply(source, options)
+
+    async def _source(self, request: ManifestRequest) -> ManifestSource:
+        if request.bundle is None:
+            return ManifestSource(text=request.manifest.encode(), name=request.name, digest=request.digest)
+        folder = await self._shop.unpack(request.bundle)
+        return ManifestSource(
+            path=f"{folder}/{request.bundle.manifest}",
+            directory=folder,
+            name=request.name,
+            digest=request.digest or request.bundle.digest,
+        )
+
+    async def _options(self, job: Job, report: Report) -> ApplyOptions:
+        request = job.request
+        facts = await self._shop.facts()
+        urls = [self._shop.external_data] if self._shop.external_data else []
+        if isinstance(request, ManifestRequest):
+            urls += request.data
+        return ApplyOptions(
+            noop=job.action == "plan",
+            health_check_only=job.action == "check",
+            hiera=tuple(urls),
+            facts=facts,
+            cause=report.frame.cause,
+            requester=request.requester,
+            node=self._shop.node,
+            run=job.run,
+            on_start=report.start,
+            on_event=report.resource,
+            on_resource=report.reached,
+            stop=self._stop,
+        )
+
+    def _new_report(self, job: Job) -> Report:
+        request = job.request
+        frame = RunFrame(
+            run=job.run,
+            node=self._shop.node,
+            manifest=job.name,
+            digest=_digest(request),
+            noop=job.action == "plan",
+            health_check_only=job.action == "check",
+            requester=request.requester,
+            agent_version=self._shop.version,
+            cause=request.cause if isinstance(request, ManifestRequest) else "request",
+        )
+        return Report(
+            frame,
+            self._spool,
+            self._clock,
+            shorten=self._shop.shorten,
+            is_full=isinstance(request, EnsureRequest) or request.events == "all",
+        )
+
+
+def _digest(request: ManifestRequest | EnsureRequest) -> str:
+    if isinstance(request, EnsureRequest):
+        return ""
+    return request.digest or (request.bundle.digest if request.bundle else "")

@@ -1,0 +1,154 @@
+"""
+Unpacking a bundle: a gzipped tar from the bus or the web, which is not trusted.
+
+Whoever made it could have made anything, so only files, folders and symlinks that stay within are taken, of a bounded number
+and size; modes keep nothing but the execute bit, owners are ours. Everything is checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import posixpath
+import tarfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import FileError, ProtocolError
+
+
+class BundleLimits(Struct, frozen=True, kw_only=True):
+    """How much is taken: unpacked bytes, and entries."""
+
+    size_bytes: int = 128 << 20
+    entries: int = 20_000
+
+
+def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) -> None:
+    """
+    Unpack into a folder, which is made. Blocking.
+
+    Args:
+        packed: The gzipped tar.
+        folder: Must not exist yet; its parent must, and be ours alone.
+        limits: How much is taken.
+        name: What errors call the bundle.
+
+    Raises:
+        ProtocolError: It is damaged, too large, or holds what a bundle must not hold.
+        FileError: It cannot be written.
+    """
+    try:
+        plain = _inflated(packed, limits, name)
+        with tarfile.open(fileobj=plain, mode="r:") as archive:
+            members = _checked(archive, limits, name)
+            folder.mkdir(mode=0o700)
+            for member, path in members:
+                _extract(archive, member, folder / path)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as err:
+        raise ProtocolError(f"{name}: the bundle is damaged: {err}; send it again") from err
+    except OSError as err:
+        raise FileError(f"{folder}: cannot unpack {name}: {err.strerror or err}; is the disk full?") from err
+
+
+def _inflated(packed: bytes, limits: BundleLimits, name: str) -> IO[bytes]:
+    """The tar itself, no longer than it may be: a few bytes of gzip can stand for gigabytes."""
+    # every entry costs a header and padding on top of its content
+    bound = limits.size_bytes + 1024 * limits.entries + 10_240
+    with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+        plain = stream.read(bound + 1)
+    if len(plain) > bound:
+        raise ProtocolError(
+            f"{name}: the bundle unpacks to more than {limits.size_bytes} bytes; leave files out"
+        )
+    return io.BytesIO(plain)
+
+
+def _checked(archive: tarfile.TarFile, limits: BundleLimits, name: str) -> list[tuple[tarfile.TarInfo, str]]:
+    """All entries with their paths, or an error before anything was written."""
+    found: dict[str, tarfile.TarInfo] = {}
+    links: dict[str, str] = {}
+    size = 0
+    for member in archive:
+        path = _inner_path(member.name, name)
+        size += member.size
+        if len(found) >= limits.entries or size > limits.size_bytes:
+            raise ProtocolError(
+                f"{name}: the bundle holds more than {limits.entries} entries or {limits.size_bytes} bytes"
+            )
+        if path in found and not (member.isdir() and found[path].isdir()):
+            raise ProtocolError(f"{name}: the bundle holds {path} twice")
+        if member.issym():
+            links[path] = member.linkname
+        elif not (member.isreg() or member.isdir()):
+            raise ProtocolError(
+                f"{name}: {path} is neither file, folder nor symlink; a bundle holds nothing else"
+            )
+        found[path] = member
+    for path, target in links.items():
+        _check_link(path, target, links, name)
+    for path in found:
+        _check_parents(path, found, links, name)
+    return [(member, path) for path, member in sorted(found.items()) if path != "."]
+
+
+def _inner_path(written: str, name: str) -> str:
+    path = posixpath.normpath(written)
+    if written.startswith("/") or "\0" in written or ".." in written.split("/"):
+        raise ProtocolError(f"{name}: {written!r} would be written outside of the bundle's folder")
+    return path
+
+
+def _check_link(path: str, target: str, links: Mapping[str, str], name: str) -> None:
+    """
+    A symlink leads to something within, and not by way of another one.
+
+    By way of `a/b/top -> ../..` the text `a/b/top/../x` seems to stay within and does not.
+    """
+    here = posixpath.dirname(path)
+    parts = [] if target.startswith("/") or not target or "\0" in target else target.split("/")
+    for place, part in enumerate(parts, 1):
+        if part == ".." and not here:
+            parts = []
+            break
+        here = posixpath.dirname(here) if part == ".." else posixpath.normpath(posixpath.join(here, part))
+        here = "" if here == "." else here
+        if here in links and place < len(parts):
+            raise ProtocolError(f"{name}: the symlink {path} leads through {here}, which is a symlink too")
+    if not parts:
+        raise ProtocolError(f"{name}: the symlink {path} leads out of the bundle")
+
+
+def _check_parents(path: str, found: dict[str, tarfile.TarInfo], links: Mapping[str, str], name: str) -> None:
+    """
+    No entry stands below a file or a symlink.
+
+    A link to a folder within would be harmless by itself, but `a -> .`, `a/b -> ..` is how one climbs out step by step.
+    """
+    parent = posixpath.dirname(path)
+    while parent:
+        if parent in links or (parent in found and not found[parent].isdir()):
+            raise ProtocolError(f"{name}: {path} stands below {parent}, which is no folder")
+        parent = posixpath.dirname(parent)
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if member.isdir():
+        path.mkdir(mode=0o755, exist_ok=True)
+    elif member.issym():
+        path.symlink_to(member.linkname)
+    else:
+        source = archive.extractfile(member)
+        mode = 0o755 if member.mode & 0o100 else 0o644
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with os.fdopen(fd, "wb") as file:
+            while source is not None and (part := source.read(1 << 20)):
+                file.write(part)
+            # the umask of whoever started us is no business of the bundle's
+            os.fchmod(file.fileno(), mode)

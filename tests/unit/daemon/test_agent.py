@@ -1,0 +1,56 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccm_agent.model.wire import MANIFEST_APPLY, Answer, AnswerState, ManifestRequest
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from tests.support.agent import (
+    Bus,
+    Controller,
+    FakeClock,
+    FakeEngine,
+    agent_ports,
+    agent_settings,
+    running,
+)
+
+NODE = "web1.example.net"
+
+
+def bus_of(broker: MemoryBroker, identity: str) -> Bus:
+    one = MemoryBus(broker, identity)
+    return Bus(one.link, one.requests, one.events, one.bucket, one.objects)
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+async def controller(broker: MemoryBroker) -> Controller:
+    one = Controller(bus_of(broker, "op"))
+    await one.listen()
+    return one
+
+
+async def test_a_run_is_answered_started_and_summed_up(
+    tmp_path: Path, broker: MemoryBroker, controller: Controller
+) -> None:
+    engine = FakeEngine()
+    ports = agent_ports(bus_of(broker, NODE), engine, FakeClock())
+    async with running(agent_settings(tmp_path, NODE), ports):
+        request = ManifestRequest(
+            protocol=MANIFEST_APPLY, name="site", manifest="stable /a\nchanged /b\nstable /c", requester="op"
+        )
+        run = await controller.ask(request)
+
+        answer = await controller.answer(run, NODE)
+        summary = await controller.summary(run, NODE)
+
+        assert (answer.state, answer.position) == (AnswerState.ACCEPTED, 0)
+        told = [(one["protocol"].rpartition("v1.")[2], one["number"]) for one in await controller.stored(run)]
+        assert told == [("session.start", 1), ("transaction.event", 2), ("session.summary", 3)]
+        assert (summary["state"], summary["events_sent"], summary["stable_resources"]) == ("changed", 3, 2)
