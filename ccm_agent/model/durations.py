@@ -27,6 +27,7 @@ _UNIT_S = {
     "y": 365 * 86_400.0,
     "Y": 365 * 86_400.0,
 }
+_BETWEEN_PARTS = re.compile(r"(?<=[a-zA-Zµμ])\s+(?=[0-9.])")
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([a-zA-Zµμ]+)")
 
 
@@ -37,7 +38,7 @@ def parse_duration(text: str) -> float:
     Raises:
         DocumentError: It is no duration; the sentence says what one looks like.
     """
-    written = text.strip()
+    written = _BETWEEN_PARTS.sub("", text.strip())
     digits = written.removeprefix("-").removeprefix("+")
     if digits == "0":
         return 0.0

@@ -18,6 +18,7 @@ from ccm_agent.model.errors import DocumentError
         pytest.param("-10m", -600, id="negative"),
         pytest.param("0", 0, id="nought needs no unit"),
         pytest.param(" 5m ", 300, id="white space around it"),
+        pytest.param("1h 30m", 5400, id="white space between parts"),
     ],
 )
 def test_a_duration_is_seconds(text: str, seconds: float) -> None:

@@ -1,0 +1,65 @@
+"""The exec type: commands that run when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ccm_agent.resources.contract import CommandLine, Flag, Probe, ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.exec.model import ExecProperties, ExecState
+from ccm_agent.resources.exec.resource import check, decide
+
+
+def _make_posix(context: ResourceContext) -> Any:
+    from ccm_agent.resources.exec.providers.posix import Posix
+
+    return Posix(context.runner, context.files, context.say)
+
+
+def _make_shell(context: ResourceContext) -> Any:
+    from ccm_agent.resources.exec.providers.shell import Shell
+
+    return Shell(context.runner, context.files, context.say)
+
+
+def _has_shell(facts: Mapping[str, Any], probe: Probe) -> bool:
+    return probe.exists("/bin/sh")
+
+
+TYPE: ResourceType[ExecProperties, ExecState] = ResourceType(
+    name="exec",
+    summary="Commands that run when they are needed.",
+    properties=ExecProperties,
+    state=ExecState,
+    decide=decide,
+    check=check,
+    default_ensure="present",
+    deferred=frozenset({"command", "cwd", "environment", "creates", "onlyif", "unless"}),
+    look_ahead_needs=frozenset({"creates", "onlyif", "unless"}),
+    aliases={"refresh_only": "refreshonly"},
+    names_only=frozenset({"environment"}),
+    verify=False,
+    why_unverified="A command says by its exit code whether it has worked; there is nothing else to look at.",
+    can_status=False,
+    why_no_status="Whether a command is to run depends on its guards, which stand in a manifest.",
+    providers=(
+        ProviderSpec(name="posix", make=_make_posix, rank=1),
+        ProviderSpec(name="shell", make=_make_shell, rank=99, is_usable=_has_shell),
+    ),
+    command=CommandLine(
+        arguments=("name",),
+        hidden=frozenset({"command", "ensure"}),
+        flags=(
+            Flag(field="creates", names=("--creates",), placeholder="FILE"),
+            Flag(field="returns", names=("--returns",), default=[0]),
+            Flag(field="timeout", names=("--timeout",), default="1m"),
+            Flag(field="cwd", names=("--cwd",), placeholder="DIR"),
+            Flag(field="environment", names=("--environment", "-e"), placeholder="NAME=VALUE"),
+            Flag(field="path", names=("--path",), placeholder="DIR:DIR"),
+            Flag(field="refreshonly", names=("--refresh-only",)),
+            Flag(field="subscribe", names=("--subscribe", "-S"), placeholder="TYPE#NAME"),
+            Flag(field="onlyif", names=("--exec-if",), placeholder="COMMAND"),
+            Flag(field="unless", names=("--exec-unless",), placeholder="COMMAND"),
+        ),
+    ),
+)

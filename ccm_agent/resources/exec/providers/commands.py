@@ -1,0 +1,132 @@
+"""What both providers do alike; they differ in how a command line becomes a program and its arguments."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.ports import Command, Completed, Files, Runner
+from ccm_agent.model.resource import PRESENT
+from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
+
+PROTOCOL = "io.choria.ccm.v1.resource.exec.state"
+OUTPUT_BYTES = 16 * 1024
+"""What is kept of each stream: an event takes the last 8 KiB of both."""
+
+
+class Say(Protocol):
+    """A line for people, as `ResourceContext.say` takes it."""
+
+    def __call__(self, message: str, **fields: object) -> None: ...
+
+
+class Commands:
+    """
+    Runs command lines on this host.
+
+    Args:
+        runner, files: The ports.
+        say: Takes the lines of a command whose output is to be logged.
+        to_argv: Program and arguments of a command line; CommandError when it is none.
+    """
+
+    def __init__(
+        self, runner: Runner, files: Files, say: Say, to_argv: Callable[[str], tuple[str, ...]]
+    ) -> None:
+        self._runner = runner
+        self._files = files
+        self._say = say
+        self._to_argv = to_argv
+
+    async def status(self, wanted: ExecProperties) -> ExecState:
+        """See `ExecProvider`."""
+        state = _state(wanted, await self._created([wanted]))
+        if wanted.onlyif:
+            state.onlyif_satisfied = await self._passes("onlyif", wanted.onlyif, wanted)
+        if wanted.unless:
+            state.unless_satisfied = await self._passes("unless", wanted.unless, wanted)
+        return state
+
+    async def look_ahead(self, wanted: Sequence[ExecProperties]) -> list[ExecState | None]:
+        """What `status` gives; None for a command with guards, which are run when its turn has come."""
+        created = await self._created(wanted)
+        return [None if one.onlyif or one.unless else _state(one, created) for one in wanted]
+
+    async def execute(self, wanted: ExecProperties) -> Execution:
+        """See `ExecProvider`."""
+        on_line = self._say if wanted.logoutput else None
+        done = await self._run(wanted.command_line, wanted, on_line)
+        created = await self._created([wanted])
+        return Execution(
+            exitcode=done.code,
+            output=_text(done),
+            timed_out=done.timed_out,
+            creates_satisfied=_path(wanted) in created,
+        )
+
+    async def _passes(self, which: str, line: str, wanted: ExecProperties) -> bool:
+        try:
+            done = await self._run(line, wanted)
+        except CommandError as err:
+            raise CommandError(f"the guard in `{which}` cannot be run: {err.message}") from err
+        if done.timed_out:
+            raise CommandError(
+                f"the guard in `{which}` took longer than {wanted.timeout} and was ended", output=_text(done)
+            )
+        if done.code < 0:
+            raise CommandError(f"the guard in `{which}` was ended by signal {-done.code}", output=_text(done))
+        return done.code == 0
+
+    async def _run(
+        self, line: str, wanted: ExecProperties, on_line: Callable[[str], None] | None = None
+    ) -> Completed:
+        env = {"PATH": wanted.path} if wanted.path else {}
+        for entry in wanted.environment:
+            name, mark, value = entry.partition("=")
+            if not mark or not name:
+                raise CommandError("a template made an environment variable that is not NAME=value")
+            env[name] = value
+        command = Command(
+            argv=self._to_argv(line),
+            search_path=wanted.path,
+            env=env,
+            cwd=_absolute(wanted.cwd or "/"),
+            output_limit_bytes=OUTPUT_BYTES,
+            merge_stderr=on_line is None,
+            time_limit_s=parse_duration(wanted.timeout) if wanted.timeout else 0.0,
+        )
+        return await self._runner.run(command, on_line)
+
+    async def _created(self, wanted: Sequence[ExecProperties]) -> set[str]:
+        """Of the paths that `creates` names, those that lead to something."""
+        paths = list({_path(one) for one in wanted} - {""})
+        if not paths:
+            return set()
+        looks = await self._files.look(paths, digest=False)
+        return {look.path for look in looks if look.kind not in ("absent", "unreadable")}
+
+
+def _path(wanted: ExecProperties) -> str:
+    return _absolute(wanted.creates) if wanted.creates else ""
+
+
+def _absolute(path: str) -> str:
+    """A relative path is taken from where this program stands, not from the manifest, as with Choria CCM."""
+    return os.path.abspath(path)  # noqa: PTH100 - by its text alone: symlinks are for the kernel to follow
+
+
+def _state(wanted: ExecProperties, created: set[str]) -> ExecState:
+    return ExecState(
+        protocol=PROTOCOL,
+        type="exec",
+        name=wanted.name,
+        ensure=PRESENT,
+        creates_satisfied=_path(wanted) in created,
+    )
+
+
+def _text(done: Completed) -> str:
+    return (done.stdout + done.stderr).decode(errors="replace")

@@ -1,0 +1,25 @@
+"""Commands without a shell: a program and its arguments."""
+
+from __future__ import annotations
+
+from ccm_agent.model.errors import CommandError, PropertyError
+from ccm_agent.model.ports import Files, Runner
+from ccm_agent.model.shellwords import split_words
+from ccm_agent.resources.exec.providers.commands import Commands, Say
+
+
+class Posix(Commands):
+    """Cuts a command line into words and runs the first with the rest; nothing in it is expanded."""
+
+    def __init__(self, runner: Runner, files: Files, say: Say) -> None:
+        super().__init__(runner, files, say, _argv)
+
+
+def _argv(line: str) -> tuple[str, ...]:
+    try:
+        words = split_words(line)
+    except PropertyError as err:
+        raise CommandError(err.message) from err
+    if not words:
+        raise CommandError("there is no command: the line is blank")
+    return tuple(words)

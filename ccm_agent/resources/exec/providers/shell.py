@@ -1,0 +1,15 @@
+"""Commands in a shell: pipes, redirections, variables."""
+
+from __future__ import annotations
+
+from ccm_agent.model.ports import Files, Runner
+from ccm_agent.resources.exec.providers.commands import Commands, Say
+
+SHELL = "/bin/sh"
+
+
+class Shell(Commands):
+    """Gives a command line to `/bin/sh -c` as it is."""
+
+    def __init__(self, runner: Runner, files: Files, say: Say) -> None:
+        super().__init__(runner, files, say, lambda line: (SHELL, "-c", line))

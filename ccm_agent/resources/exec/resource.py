@@ -1,0 +1,130 @@
+"""Decides whether a command runs, and whether it has worked: pure, no I/O."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
+from ccm_agent.model.resource import PRESENT
+from ccm_agent.model.shellwords import split_words
+from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
+from ccm_agent.resources.exec.provider import ExecProvider
+
+PROTOCOL = "io.choria.ccm.v1.resource.exec.state"
+VARIABLE = re.compile(r"[A-Za-z_][^=]*")
+
+
+def check(wanted: ExecProperties) -> None:
+    """Refuse properties that cannot be right. Deferred ones may still hold templates here."""
+    try:
+        words = split_words(wanted.name)
+    except PropertyError as err:
+        _refuse(f"the name of an exec must be shell words: {err.message}", "name")
+    if not words:
+        _refuse("the name of an exec must be shell words, and this one is blank", "name")
+    if wanted.timeout:
+        try:
+            parse_duration(wanted.timeout)
+        except DocumentError as err:
+            _refuse(err.message, "timeout")
+    for number, reference in enumerate(wanted.subscribe):
+        if reference.count("#") != 1:
+            _refuse(
+                f"invalid subscribe format `{reference}`: write `type#name`, with one `#`",
+                f"subscribe[{number}]",
+            )
+    _check_path(wanted.path)
+    for number, entry in enumerate(wanted.environment):
+        _check_variable(entry, f"environment[{number}]")
+
+
+def _check_path(path: str) -> None:
+    for directory in path.split(":") if path else ():
+        if not directory:
+            _refuse(f"invalid path `{path}`: a directory in it is empty", "path")
+        if not directory.startswith("/"):
+            _refuse(f"invalid path: `{directory}` is not an absolute path", "path")
+
+
+def _check_variable(entry: str, field: str) -> None:
+    name, mark, value = entry.partition("=")
+    if not mark:
+        _refuse(f"invalid environment variable `{name}`: it has no `=`, write NAME=value", field)
+    if not name:
+        _refuse("invalid environment variable: it has no name, write NAME=value", field)
+    if not VARIABLE.fullmatch(name):
+        _refuse(
+            f"invalid environment variable `{name}`: its name must begin with a letter or an underscore",
+            field,
+        )
+    if not value:
+        _refuse(f"invalid environment variable `{name}`: its value is empty", field)
+
+
+def _refuse(message: str, field: str) -> NoReturn:
+    raise PropertyError(message, place=Place(path=f"$.{field}"))
+
+
+def decide(wanted: ExecProperties, found: ExecState, situation: Situation) -> Decision:
+    """The decision table of the exec type; see docs/resources/exec.md."""
+    is_stable = (
+        found.creates_satisfied
+        or (wanted.onlyif != "" and not found.onlyif_satisfied)
+        or found.unless_satisfied
+        or wanted.refreshonly
+    )
+    if situation.triggered_by:
+        step = Step(noop="Would have executed via subscribe", action=_execution(wanted))
+        return Decision(steps=(step,), refreshed=True, stable=is_stable)
+    if is_stable:
+        return Decision()
+    return Decision(steps=(Step(noop="Would have executed", action=_execution(wanted)),))
+
+
+def _execution(wanted: ExecProperties) -> Callable[[ExecProvider], Awaitable[ExecState]]:
+    async def execute(provider: ExecProvider) -> ExecState:
+        return judge(wanted, await provider.execute(wanted))
+
+    return execute
+
+
+def judge(wanted: ExecProperties, done: Execution) -> ExecState:
+    """
+    The state that a command left, if it has worked.
+
+    Its exit code counts, and it alone: what `creates` names may be there although the command failed half-way. A command that
+    made it and ended with 0 has worked even where `returns` names other codes.
+
+    Raises:
+        CommandError: It has not; with the end of what it said.
+    """
+    if done.timed_out:
+        raise CommandError(f"the command took longer than {wanted.timeout} and was ended", output=done.output)
+    if done.exitcode < 0:
+        raise CommandError(f"the command was ended by {_signal_name(-done.exitcode)}", output=done.output)
+    made_it = done.creates_satisfied and done.exitcode == 0
+    if done.exitcode not in wanted.success_codes and not made_it:
+        codes = ", ".join(str(code) for code in wanted.success_codes)
+        raise CommandError(
+            f"exit code {done.exitcode} is not among those that mean success: {codes}", output=done.output
+        )
+    return ExecState(
+        protocol=PROTOCOL,
+        type="exec",
+        name=wanted.name,
+        ensure=PRESENT,
+        exitcode=done.exitcode,
+        creates_satisfied=done.creates_satisfied,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,35 @@
+"""The file type: files and directories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.file.command import COMMAND
+from ccm_agent.resources.file.model import FileProperties, FileState
+from ccm_agent.resources.file.resource import check, decide, settle
+
+
+def _make_posix(context: ResourceContext) -> Any:
+    from ccm_agent.resources.file.providers.posix import Posix
+
+    return Posix(context.files, context.directory)
+
+
+TYPE: ResourceType[FileProperties, FileState] = ResourceType(
+    name="file",
+    summary="Files and directories: content, owner, group and mode.",
+    properties=FileProperties,
+    state=FileState,
+    decide=decide,
+    check=check,
+    settle=settle,
+    ensure=("present", "absent", "directory"),
+    deferred=frozenset({"content", "source"}),
+    look_ahead_needs=frozenset({"source"}),
+    quoted=frozenset({"mode"}),
+    digested=frozenset({"content"}),
+    stable_when_changed=True,
+    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
+    command=COMMAND,
+)

@@ -1,0 +1,88 @@
+"""What `ccm ensure file` takes: flags that differ from the properties."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.resources.contract import CommandLine, Flag
+
+FILE_MODE = "0644"
+DIRECTORY_MODE = "0755"
+
+
+def gather(given: dict[str, Any]) -> dict[str, Any]:
+    """
+    Properties from what was given: owner and group of who runs it, and a plain mode, unless others are named.
+
+    Raises:
+        UsageError: Two flags say what the content is, or a file that is named is not there.
+    """
+    values = dict(given)
+    content_file = values.pop("content_file", None)
+    if sum(one is not None for one in (content_file, values.get("content"), values.get("source"))) > 1:
+        raise UsageError("only one of --content, --content-file and --source can say what is in the file")
+    if content_file is not None:
+        values["content"] = _read(content_file)
+    if "source" in values and not os.path.exists(values["source"]):  # noqa: PTH110 - pathlib is slow to import
+        raise UsageError(f"--source {values['source']}: there is no such file")
+    values.setdefault("ensure", "present")
+    owner, _, group = str(values.get("owner", "")).partition(":")
+    values["owner"] = owner or _own_user()
+    values["group"] = values.get("group") or group or _own_group()
+    # a directory needs to be entered, so the mode meant for files is not meant for it
+    if values.setdefault("mode", FILE_MODE) == FILE_MODE and values["ensure"] == "directory":
+        values["mode"] = DIRECTORY_MODE
+    return values
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:  # noqa: PTH123 - pathlib is slow to import
+            return file.read()
+    except (OSError, UnicodeError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text; use --source"
+        raise UsageError(f"--content-file {path}: {reason}") from err
+
+
+def _own_user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _own_group() -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(os.getgid()).gr_name
+    except KeyError:
+        return str(os.getgid())
+
+
+COMMAND = CommandLine(
+    flags=(
+        Flag(
+            field="owner", names=("--owner",), help="Owner as USER or USER:GROUP.", placeholder="USER[:GROUP]"
+        ),
+        Flag(
+            field="mode",
+            names=("--mode",),
+            placeholder="OCTAL",
+            help="Permissions in octal, 0644 unless given.",
+        ),
+        Flag(field="content", names=("--content",), placeholder="TEXT"),
+        Flag(
+            names=("--content-file",),
+            help="A file whose text is the content, templates and all.",
+            kind="text",
+            placeholder="FILE",
+        ),
+        Flag(field="source", names=("--source",), placeholder="FILE"),
+    ),
+    gather=gather,
+)

@@ -1,0 +1,127 @@
+"""What a file resource may say, and what is found of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+DIRECTORY = "directory"
+
+
+class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A file or directory."""
+
+    name: Annotated[str, Meta(description="Absolute path of the file or directory.")]
+    ensure: Annotated[str, Meta(description="`present` (a regular file), `absent` or `directory`.")] = ""
+    content: Annotated[
+        str | None,
+        Meta(
+            description="The whole content. Empty text empties the file; without `content` and `source` only owner, group and "
+            "mode are managed."
+        ),
+    ] = None
+    source: Annotated[
+        str,
+        Meta(
+            description="A local file to copy the content from, relative to the manifest. It is no template."
+        ),
+    ] = ""
+    owner: Annotated[
+        str, Meta(description="User that owns it, by name or number. Needed unless `ensure` is `absent`.")
+    ] = ""
+    group: Annotated[
+        str, Meta(description="Group that owns it, by name or number. Needed unless `ensure` is `absent`.")
+    ] = ""
+    mode: Annotated[
+        str,
+        Meta(
+            description='Permissions in octal, in quotes: `"0644"`. Directories get the right to be entered wherever they may be '
+            "read or written. Needed unless `ensure` is `absent`."
+        ),
+    ] = ""
+    force: Annotated[
+        bool, Meta(description="With `ensure: absent`: remove a directory with all that is in it.")
+    ] = False
+
+    @property
+    def manages_content(self) -> bool:
+        """Whether it says what is in the file; otherwise only owner, group and mode count."""
+        return self.content is not None or self.source != ""
+
+    @property
+    def mode_bits(self) -> int:
+        """The permissions that are wanted. A directory that may be read or written by somebody may be entered too."""
+        bits = parse_mode(self.mode)
+        if self.ensure == DIRECTORY:
+            bits |= sum(0o1 << shift for shift in (0, 3, 6) if bits & 0o6 << shift)
+        return bits
+
+
+def parse_mode(mode: str) -> int:
+    """
+    The bits of a mode: `0644`, `644`, `0o644`.
+
+    Raises:
+        ValueError: It is no octal number of three or four digits.
+    """
+    digits = mode[2:] if mode[:2] in ("0o", "0O") else mode
+    if not (3 <= len(digits) <= 4 and digits.isascii() and digits.isdigit()):
+        raise ValueError(mode)
+    return int(digits, 8)
+
+
+class FileMetadata(Struct, kw_only=True, omit_defaults=True):
+    """
+    What stands at the path; of a symlink what it leads to.
+
+    Attributes:
+        name: The path.
+        owner, group: Names, or numbers where the system knows no name; "" when there is nothing.
+        mode: Permissions as four octal digits, without setuid, setgid and sticky bits; "" when there is nothing.
+        checksum: SHA-256 of a file's content.
+        provider: The provider that looked.
+        mtime, size: Of what is there.
+        uid, gid: The same owner in numbers. Ours, as what follows.
+        link: Where the path points when it is a symlink.
+        error: Why it cannot be looked at, although something may be there.
+    """
+
+    name: str
+    owner: str
+    group: str
+    mode: str
+    checksum: str = ""
+    provider: str = ""
+    mtime: datetime | None = None
+    size: int = 0
+    extended: dict[str, Any] = {}
+    uid: int = -1
+    gid: int = -1
+    link: str = ""
+    error: str = ""
+
+
+class SourceFile(Struct, kw_only=True, omit_defaults=True):
+    """
+    The file that content is to be copied from. Ours.
+
+    Attributes:
+        path: Where it is.
+        checksum: SHA-256 of its content.
+        error: Why it cannot be used.
+    """
+
+    path: str
+    checksum: str = ""
+    error: str = ""
+
+
+class FileState(CommonState, kw_only=True):
+    """A file as found; `ensure` is "present", "absent" or "directory". What cannot be looked at counts as present."""
+
+    metadata: FileMetadata
+    source: SourceFile | UnsetType = UNSET

@@ -1,0 +1,158 @@
+"""Decides what a file needs: pure, no I/O."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import NoReturn
+
+from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.resource import ABSENT
+from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.file.model import DIRECTORY, FileProperties, FileState, parse_mode
+from ccm_agent.resources.file.provider import FileProvider
+
+
+def check(wanted: FileProperties) -> None:
+    """Refuse properties that cannot be right."""
+    _check_name(wanted.name)
+    if wanted.mode:
+        _check_mode(wanted.mode)
+    if wanted.force and wanted.ensure != ABSENT:
+        _refuse(
+            f"`force: true` is only valid with `ensure: absent`, not with `ensure: {wanted.ensure}`", "force"
+        )
+    if wanted.force and wanted.name == "/":
+        _refuse("`force: true` cannot be used with the root of the file system", "force")
+    if wanted.content is not None and wanted.source:
+        _refuse("`content` and `source` exclude each other: remove one of them", "source")
+    if wanted.ensure != ABSENT:
+        for field in ("owner", "group", "mode"):
+            if not getattr(wanted, field):
+                _refuse(f"`{field}` cannot be empty: a file is never made with an accidental {field}", field)
+
+
+def _check_name(name: str) -> None:
+    if not name.startswith("/"):
+        _refuse(f"the path of a file must be absolute, and `{name}` does not begin with a slash", "name")
+    if posixpath.normpath(name) != name:
+        _refuse(f"the path of a file must be canonical: write `{_canonical(name)}` for `{name}`", "name")
+
+
+def _canonical(path: str) -> str:
+    # POSIX lets two slashes at the start mean something of their own; on Linux they do not
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _check_mode(mode: str) -> None:
+    try:
+        bits = parse_mode(mode)
+    except ValueError:
+        _refuse(
+            f'mode `{mode}` is not an octal number: write three or four digits from 0 to 7, such as "0644"',
+            "mode",
+        )
+    if bits > 0o777:
+        _refuse(f"mode `{mode}` exceeds 0777: setuid, setgid and sticky bits cannot be managed", "mode")
+
+
+def _refuse(message: str, field: str) -> NoReturn:
+    raise PropertyError(message, place=Place(path=f"$.{field}"))
+
+
+def settle(wanted: FileProperties) -> None:
+    """A source's `.` and `..` are resolved as written, whatever links there may be."""
+    if wanted.source:
+        wanted.source = posixpath.normpath(wanted.source)
+
+
+def decide(wanted: FileProperties, found: FileState, situation: Situation) -> Decision:
+    """The decision table of the file type; see docs/resources/file.md."""
+    if wanted.ensure == ABSENT:
+        return _absent(wanted, found)
+    if wanted.ensure == DIRECTORY:
+        return _directory(wanted, found)
+    return _file(wanted, found)
+
+
+def _absent(wanted: FileProperties, found: FileState) -> Decision:
+    if found.ensure == ABSENT and not found.metadata.link:
+        return Decision()
+    if found.ensure != DIRECTORY:
+        noop = "Would have removed the file"
+    elif wanted.force:
+        noop = "Would have recursively removed the directory"
+    else:
+        noop = "Would have removed the directory"
+    return _one(noop, lambda p: p.remove(wanted), f"it still exists: found {found.ensure}")
+
+
+def _directory(wanted: FileProperties, found: FileState) -> Decision:
+    if found.ensure != DIRECTORY:
+        reason = f"found {found.ensure}, wanted directory"
+    else:
+        reason = _attributes(wanted, found)
+        if reason and found.metadata.link:
+            return Decision(
+                error=FileError(
+                    f"{wanted.name} is a symlink to the directory {found.metadata.link}: {reason}, and attributes are not "
+                    "set through a symlink; manage the directory by its own name"
+                )
+            )
+    if not reason:
+        return Decision()
+    return _one("Would have created directory", lambda p: p.create_directory(wanted), reason)
+
+
+def _file(wanted: FileProperties, found: FileState) -> Decision:
+    if found.ensure == DIRECTORY:
+        return Decision(error=FileError(f"{wanted.name} exists as a directory; cannot manage it as a file"))
+    if found.ensure == ABSENT:
+        what = "the file" if wanted.manages_content else "an empty file with requested attributes"
+        return _one(f"Would have created {what}", lambda p: p.store(wanted), "it is absent, wanted present")
+    if found.source and found.source.error:
+        return Decision(error=FileError(f"source {found.source.path}: {found.source.error}"))
+    reason = _content(wanted, found) or _attributes(wanted, found)
+    if not reason:
+        return Decision()
+    if wanted.manages_content:
+        return _one("Would have created the file", lambda p: p.store(wanted), reason)
+    return _one("Would have updated attributes", lambda p: p.set_attributes(wanted), reason)
+
+
+def _content(wanted: FileProperties, found: FileState) -> str:
+    """How the content differs; "" when it does not, or is not managed."""
+    if not wanted.manages_content:
+        return ""
+    if found.source:
+        checksum = found.source.checksum
+    else:
+        checksum = sha256((wanted.content or "").encode()).hexdigest()
+    if checksum == found.metadata.checksum:
+        return ""
+    return f"content mismatch: found checksum {found.metadata.checksum or 'none'}, wanted {checksum}"
+
+
+def _attributes(wanted: FileProperties, found: FileState) -> str:
+    """The first of owner, group and mode that differs; "" when none does."""
+    metadata = found.metadata
+    if not _is_same(wanted.owner, metadata.owner, metadata.uid):
+        return f"owner mismatch: found {metadata.owner or 'none'}, wanted {wanted.owner}"
+    if not _is_same(wanted.group, metadata.group, metadata.gid):
+        return f"group mismatch: found {metadata.group or 'none'}, wanted {wanted.group}"
+    mode = f"{wanted.mode_bits:04o}"
+    if metadata.mode != mode:
+        return f"mode mismatch: found {metadata.mode or 'none'}, wanted {mode}"
+    return ""
+
+
+def _is_same(wanted: str, name: str, number: int) -> bool:
+    """Digits are a number, whatever the system calls it; anything else is a name."""
+    if wanted.isascii() and wanted.isdigit():
+        return wanted.lstrip("0") == str(number).lstrip("0")
+    return wanted == name
+
+
+def _one(noop: str, action: Callable[[FileProvider], Awaitable[None]], reason: str) -> Decision:
+    return Decision(steps=(Step(noop=noop, action=action),), reason=reason)
