@@ -31,7 +31,7 @@ INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
 
 # A printed value may not have more characters: with aliases a small YAML document can print without end.
-PRINT_LIMIT = 64 * 1024 * 1024
+PRINT_LIMIT = 16 * 1024 * 1024
 
 
 class GoValue:
@@ -48,6 +48,12 @@ class GoValue:
     def go_text(self) -> str:
         """The value as `%v` prints it."""
         raise NotImplementedError
+
+
+class StringMap(dict[str, str]):
+    """A Go `map[string]string`, such as the environment variables: a missing key reads as the empty text."""
+
+    __slots__ = ()
 
 
 def is_number(value: object) -> bool:

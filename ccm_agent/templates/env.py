@@ -1,0 +1,341 @@
+"""
+What expressions and templates see: facts, data, the process environment and a few functions.
+
+One Environment serves one run. It is plain and synchronous: what its functions read (files, key-value buckets,
+registrations) is read when an expression asks for it. `resolve.needs_host` tells which texts do, so that a caller on an
+event loop can render those in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ccm_agent.model.errors import ExpressionError
+from ccm_agent.templates.values import StringMap, clean_text, from_bytes, is_number
+
+READ_LIMIT = 64 * 1024 * 1024  # bytes of one file
+TEMPLATE_DEPTH = 20  # templates that render templates
+
+# The functions of the environment that a whole-file template sees, by engine.
+_SHARED = ("lookup", "readFile", "file", "registrations", "kvGet")
+TEMPLATE_FUNCTIONS = {
+    "jet": (*_SHARED, "template"),
+    "go": (*_SHARED, "jet"),
+    "jinja": (*_SHARED, "template", "jet"),
+}
+
+_METHODS = {
+    "lookup": "lookup",
+    "readFile": "read_file",
+    "file": "read_file",
+    "registrations": "registrations",
+    "kvGet": "kv_get",
+    "template": "template",
+    "jet": "jet",
+}
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+_INDEX = re.compile(r"[0-9]{1,9}\Z")
+_NOTHING = object()
+
+
+class Environment:
+    """
+    The values and functions of one run.
+
+    Attributes:
+        facts: The node's facts.
+        data: Resolved hiera data.
+        environ: The process environment; a missing name reads as "".
+        working_dir: Where relative paths of `readFile` and `template` begin; "" for the process's own.
+        is_lenient: A lookup of a missing key gives "" instead of an error.
+        is_restricted: Expressions have `lookup` and no function that reads anything from the host.
+    """
+
+    def __init__(
+        self,
+        *,
+        facts: dict[str, Any] | None = None,
+        data: dict[str, Any] | None = None,
+        environ: Mapping[str, str] | None = None,
+        working_dir: str | os.PathLike[str] = "",
+        is_lenient: bool = False,
+        is_restricted: bool = False,
+        registrations: Callable[[str, str, str, str], Any] | None = None,
+        kv_get: Callable[[str, str], str] | None = None,
+        extra_functions: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self.facts = {} if facts is None else facts
+        self.data = {} if data is None else data
+        self.environ = StringMap(environ or {})
+        self.working_dir = os.fspath(working_dir)
+        self.is_lenient = is_lenient
+        self.is_restricted = is_restricted
+        self._registrations = registrations
+        self._kv_get = kv_get
+        self._depth = 0
+        self.variables: dict[str, Any] = {"Facts": self.facts, "Data": self.data, "Environ": self.environ}
+        self.functions: dict[str, Callable[..., Any]] = {"lookup": self._call_lookup}
+        if not is_restricted:
+            self.functions.update(
+                {
+                    "readFile": self._call_read_file,
+                    "file": self._call_read_file,
+                    "template": self._call_template,
+                    "jet": self._call_jet,
+                    "registrations": self._call_registrations,
+                    "kvGet": self._call_kv_get,
+                }
+            )
+        self.functions.update(extra_functions or {})
+
+    # The functions, for engines and other callers
+
+    def lookup(self, path: str, default: Any = None) -> Any:
+        """
+        A value by a GJSON path that begins with `facts`, `data` or `environ`.
+
+        A number is an int when its JSON has no point; numbers inside a list or map are floats.
+
+        Args:
+            path: The path.
+            default: The value when there is nothing at the path; None is no default.
+
+        Raises:
+            ExpressionError: There is nothing there, and neither a default nor leniency.
+        """
+        found = self._find(path)
+        if found is not _NOTHING:
+            return found
+        if default is not None:
+            return default
+        if self.is_lenient:
+            return ""
+        raise ExpressionError(
+            f"lookup of {path!r} found nothing: no such key; give a default as second argument"
+        )
+
+    def read_file(self, path: str) -> str:
+        """
+        The content of a file; bytes that are not UTF-8 stand as surrogate escapes.
+
+        Raises:
+            ExpressionError: It cannot be read, or is too large.
+        """
+        full = path if Path(path).is_absolute() or not self.working_dir else str(Path(self.working_dir, path))
+        try:
+            with open(os.path.normpath(full), "rb", opener=_open_regular) as file:  # noqa: PTH123 Path.open has no opener
+                content = file.read(READ_LIMIT + 1)
+        except (OSError, ValueError) as err:
+            reason = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
+            raise ExpressionError(f"cannot read {full}: {reason}") from err
+        if len(content) > READ_LIMIT:
+            raise ExpressionError(f"cannot read {full}: it is larger than {READ_LIMIT} bytes")
+        return from_bytes(content)
+
+    def template(self, text: str) -> Any:
+        """
+        Render a text with `{{ }}`, or the `.templ` or `.jet` file that it names.
+
+        Raises:
+            ExpressionError: An expression fails, or templates render each other without end.
+        """
+        from ccm_agent.templates.resolve import render_value
+
+        suffix = Path(text).suffix if len(text) < 4096 else ""
+        if suffix == ".jet":
+            return self.jet(text)
+        if suffix == ".templ":
+            text = self.read_file(text)
+        with _Nested(self):
+            return render_value(text, self)
+
+    def jet(self, body: str, left: str = "[[", right: str = "]]") -> str:
+        """
+        Render a Jet template, or the `.jet` file that is named.
+
+        Raises:
+            TemplateError: It does not parse, or fails.
+        """
+        if body.endswith(".jet"):
+            body = self.read_file(body)
+        return self.render("jet", body, left=left, right=right)
+
+    def render(self, engine: str, body: str, *, left: str = "", right: str = "", name: str = "input") -> str:
+        """
+        Render a template with a whole-file engine.
+
+        Args:
+            engine: `jet`, `go` or `jinja`.
+            body: The template.
+            left: What opens an action; "" for the engine's own.
+            right: What closes one.
+            name: What the template is called in errors.
+
+        Raises:
+            TemplateError: There is no such engine, or the template does not parse or fails.
+        """
+        from ccm_agent.templates.engines import engine as engine_of
+
+        chosen = engine_of(engine)
+        variables = {"facts": self.facts, "data": self.data, "environ": self.environ}
+        functions = {key: getattr(self, _METHODS[key]) for key in TEMPLATE_FUNCTIONS[engine]}
+        with _Nested(self):
+            return chosen.render(body, variables, name=name, left=left, right=right, functions=functions)
+
+    def registrations(self, cluster: str, protocol: str, service: str, address: str) -> Any:
+        """
+        The registered services that match.
+
+        Raises:
+            ExpressionError: This run has no connection to ask.
+        """
+        if self._registrations is None:
+            raise ExpressionError("registrations() is not available: no broker is configured")
+        return self._registrations(cluster, protocol, service, address)
+
+    def kv_get(self, bucket: str, key: str) -> str:
+        """
+        The value of a key in a bucket.
+
+        Raises:
+            ExpressionError: This run has no connection to ask.
+        """
+        if self._kv_get is None:
+            raise ExpressionError("kvGet() is not available: no broker is configured")
+        return self._kv_get(bucket, key)
+
+    # The same as expressions call them, with whatever arguments
+
+    def _call_lookup(self, *arguments: Any) -> Any:
+        _count("lookup", arguments, (1, 2))
+        return self.lookup(_texts("lookup", arguments, 1)[0], arguments[1] if len(arguments) > 1 else None)
+
+    def _call_read_file(self, *arguments: Any) -> str:
+        return self.read_file(_texts("readFile", arguments, 1)[0])
+
+    def _call_template(self, *arguments: Any) -> Any:
+        return self.template(_texts("template", arguments, 1)[0])
+
+    def _call_jet(self, *arguments: Any) -> str:
+        _count("jet", arguments, (1, 3))
+        return self.jet(*_texts("jet", arguments, len(arguments)))
+
+    def _call_registrations(self, *arguments: Any) -> Any:
+        _count("registrations", arguments, (4,))
+        return self.registrations(*_texts("registrations", arguments, 4))
+
+    def _call_kv_get(self, *arguments: Any) -> str:
+        _count("kvGet", arguments, (2,))
+        return self.kv_get(*_texts("kvGet", arguments, 2))
+
+    # Lookup
+
+    def _find(self, path: str) -> Any:
+        """What is at a path, or _NOTHING. Plain keys are walked; what is left of the path is GJSON's."""
+        value: Any = {"facts": self.facts, "data": self.data, "environ": self.environ}
+        rest = path
+        while True:
+            key, dot, following = rest.partition(".")
+            if not _PLAIN_KEY.match(key) or (dot and not following):
+                return self._find_in(value, rest)
+            if isinstance(value, dict):
+                if key not in value:
+                    return _NOTHING
+                value = value[key]
+            elif isinstance(value, list):
+                if not _INDEX.match(key) or int(key) >= len(value):
+                    return _NOTHING
+                value = value[int(key)]
+            else:
+                return _NOTHING
+            if not dot:
+                return _as_looked_up(value)
+            rest = following
+            if rest[0] not in "@[{" and not isinstance(value, (dict, list)):
+                return _NOTHING
+
+    def _find_in(self, value: Any, path: str) -> Any:
+        from ccm_agent.templates.gjson import get
+        from ccm_agent.templates.gojson import JSONError, write
+
+        try:
+            text = write(value)
+        except JSONError as err:
+            raise ExpressionError(f"lookup of {path!r} failed: the data has no JSON: {err}") from None
+        found = get(text, path)
+        return found.looked_up() if found.exists else _NOTHING
+
+
+class _Nested:
+    """Counts templates that render templates."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+
+    def __enter__(self) -> None:
+        if self.env._depth >= TEMPLATE_DEPTH:
+            raise ExpressionError(
+                f"templates render each other more than {TEMPLATE_DEPTH} deep: is there a circle?"
+            )
+        self.env._depth += 1
+
+    def __exit__(self, *_exception: object) -> None:
+        self.env._depth -= 1
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Open a file without waiting for the other end of a FIFO; what is no regular file is refused."""
+    import stat
+
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        raise ValueError("it is a directory" if stat.S_ISDIR(mode) else "it is no regular file")
+    return handle
+
+
+def _count(name: str, arguments: tuple[Any, ...], allowed: tuple[int, ...]) -> None:
+    if len(arguments) not in allowed:
+        wanted = " or ".join(map(str, allowed))
+        raise ExpressionError(f"{name}() takes {wanted} arguments, not {len(arguments)}")
+
+
+def _texts(name: str, arguments: tuple[Any, ...], count: int) -> tuple[str, ...]:
+    """The first arguments, which must be text; more than that are ignored, as in the reference."""
+    if len(arguments) < count:
+        raise ExpressionError(f"{name}() takes text as its argument")
+    for index, argument in enumerate(arguments[:count]):
+        if not isinstance(argument, str):
+            raise ExpressionError(f"{name}() takes text as argument {index + 1}")
+    return arguments[:count]
+
+
+def _as_looked_up(value: Any) -> Any:
+    """A value as it comes back from its JSON."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, float):
+        from ccm_agent.templates.gjson import scalar_number
+        from ccm_agent.templates.gojson import JSONError, number_text
+
+        try:
+            return scalar_number(number_text(value))
+        except JSONError as err:
+            raise ExpressionError(f"lookup failed: {err}") from None
+    return _with_floats(value) if isinstance(value, (list, dict)) else value
+
+
+def _with_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    if isinstance(value, str):
+        return clean_text(value)
+    return float(value) if is_number(value) else value

@@ -1,0 +1,32 @@
+"""What functions say when they get something else than they take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.operators import describe
+
+
+def wrong(name: str, value: Any) -> Fault:
+    """The fault of a function that does not take a value."""
+    return Fault(f"{name}() does not take {describe(value)}")
+
+
+def as_text(name: str, value: Any) -> str:
+    """The value, which must be text."""
+    if type(value) is not str:
+        raise wrong(name, value)
+    return value
+
+
+def as_list(name: str, value: Any) -> list[Any] | bytes:
+    """The value, which must be a list."""
+    if not isinstance(value, (list, bytes)):
+        raise wrong(name, value)
+    return value
+
+
+def is_number(value: Any) -> bool:
+    """An integer or a float, not a boolean."""
+    return type(value) is int or type(value) is float

@@ -1,0 +1,394 @@
+"""
+The static check: what can be known to be wrong is an error before anything runs, in branches that are never taken too.
+
+Source of the rules: the language definition of Expr (expr-lang.org) and the cases in tests/conformance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.natures import (
+    ANY,
+    ARRAY,
+    BOOL,
+    BYTES,
+    FLOAT,
+    GROUPS,
+    INT,
+    MAP,
+    NIL,
+    STRING,
+    UNKNOWN,
+    Function,
+    Nature,
+    array_of,
+    method_of,
+)
+from ccm_agent.templates.expr.nodes import (
+    Array,
+    Binary,
+    Builtin,
+    Call,
+    Chain,
+    Conditional,
+    Constant,
+    Let,
+    Map,
+    Member,
+    Name,
+    Node,
+    Pointer,
+    Predicate,
+    Sequence,
+    Slice,
+    Unary,
+)
+from ccm_agent.templates.expr.rules import BINARY_RULES
+from ccm_agent.templates.expr.signatures import SIGNATURES
+
+_ENVIRONMENT = "$env"
+
+
+def check(root: Node, variables: Mapping[str, Nature], functions: frozenset[str]) -> Nature:
+    """
+    Check a tree and write into its nodes what is known of them.
+
+    Args:
+        root: The tree.
+        variables: The names of the environment and what they hold.
+        functions: The functions of the environment; they take and give anything.
+
+    Returns:
+        What is known of the value.
+
+    Raises:
+        Fault: Two types do not go together, a name is unknown, a function is called wrongly.
+    """
+    return _Checker(variables, functions).visit(root)
+
+
+class _Checker:
+    def __init__(self, variables: Mapping[str, Nature], functions: frozenset[str]) -> None:
+        self.variables = variables
+        self.functions = functions
+        self.lets: list[tuple[str, Nature]] = []
+        # What each predicate we are in goes over, and the pointers beside `#` that it has.
+        self.scopes: list[tuple[Nature, dict[str, Nature]]] = []
+
+    def visit(self, node: Node) -> Nature:
+        nature = _VISITORS[type(node)](self, node)
+        node.nature = nature
+        return nature
+
+    def constant(self, node: Constant) -> Nature:
+        return nature_of(node.value)
+
+    def name(self, node: Name) -> Nature:
+        for name, nature in reversed(self.lets):
+            if name == node.name:
+                return nature
+        if node.name == _ENVIRONMENT:
+            return UNKNOWN
+        if node.name in self.variables:
+            return self.variables[node.name]
+        if node.name in self.functions:
+            return Nature("func", "func", function=Function(node.name, ((ANY,),), ANY, is_variadic=True))
+        signature = SIGNATURES.get(node.name)
+        if signature is not None:
+            return Nature("func", "func", function=signature)
+        raise Fault(f"unknown name {node.name}{self.hint(node.name)}", node.offset)
+
+    def hint(self, name: str) -> str:
+        """Names that people confuse with ours."""
+        for known in (*self.variables, *self.functions, *SIGNATURES):
+            if known.lower() == name.lower():
+                return f"; did you mean {known}?"
+        return "; text must be in quotes"
+
+    def unary(self, node: Unary) -> Nature:
+        operand = self.visit(node.operand)
+        if node.operator in ("not", "!"):
+            if operand.kind == "bool" or operand.is_unknown:
+                return BOOL
+        elif operand.is_number:
+            return operand
+        elif operand.is_unknown:
+            return UNKNOWN
+        raise Fault(f"{node.operator} does not take {operand}", node.offset)
+
+    def binary(self, node: Binary) -> Nature:
+        left = self.visit(node.left)
+        right = self.visit(node.right)
+        result = BINARY_RULES[node.operator](left, right)
+        if (
+            node.operator == "matches"
+            and isinstance(node.right, Constant)
+            and isinstance(node.right.value, str)
+        ):
+            self.pattern(node.right)
+        if result is None:
+            raise Fault(f"{node.operator} does not go between {left} and {right}", node.offset)
+        return result
+
+    def pattern(self, node: Constant) -> None:
+        from ccm_agent.templates.regex import PatternError, compile_pattern
+
+        try:
+            compile_pattern(node.value)
+        except PatternError as err:
+            raise Fault(f"the pattern does not parse: {err}", node.offset) from None
+
+    def chain(self, node: Chain) -> Nature:
+        return self.visit(node.inner)
+
+    def member(self, node: Member) -> Nature:
+        key = node.key.value if isinstance(node.key, Constant) and isinstance(node.key.value, str) else None
+        if isinstance(node.base, Name) and node.base.name == _ENVIRONMENT:
+            return self.environment_member(node, key)
+        base = self.visit(node.base)
+        nature = self.visit(node.key)
+        if base.is_unknown:
+            return UNKNOWN
+        if key is not None:
+            method = method_of(base, key)
+            if method is not None:
+                return method
+        if base.kind == "map" and base.key is not None:
+            if not nature.assignable_to(base.key) and not nature.is_unknown:
+                raise Fault(f"{nature} is no key of {base}", node.key.offset)
+            return base.element or ANY
+        if base.is_list:
+            if not nature.is_integer and not nature.is_unknown:
+                raise Fault(f"an element of a list is chosen by an integer, not by {nature}", node.key.offset)
+            return base.element or ANY
+        what = "method" if node.is_method else "field"
+        raise Fault(
+            f"{base} has no {what} {key}" if key is not None else f"{base} has no elements", node.offset
+        )
+
+    def environment_member(self, node: Member, key: str | None) -> Nature:
+        if key is None:
+            return UNKNOWN
+        if key in self.variables:
+            return self.variables[key]
+        if node.is_optional:
+            return UNKNOWN
+        raise Fault(f"unknown name {key}{self.hint(key)}", node.offset)
+
+    def slice(self, node: Slice) -> Nature:
+        base = self.visit(node.base)
+        if base.is_unknown:
+            return UNKNOWN
+        if base.kind not in ("string", "slice"):
+            raise Fault(f"{base} cannot be sliced; only lists and text can", node.offset)
+        for end in (node.start, node.stop):
+            if end is not None:
+                nature = self.visit(end)
+                if not nature.is_integer and not nature.is_unknown:
+                    raise Fault(f"a slice begins and ends at an integer, not at {nature}", end.offset)
+        return base
+
+    def call(self, node: Call) -> Nature:
+        if isinstance(node.callee, Name) and node.callee.name == _ENVIRONMENT:
+            raise Fault(f"{_ENVIRONMENT} is no function", node.offset)
+        callee = self.visit(node.callee)
+        if callee.is_unknown:
+            return UNKNOWN
+        if callee.function is None:
+            raise Fault(f"{callee} is no function", node.offset)
+        return self.function(callee.function, node, node.arguments)
+
+    def function(self, function: Function, node: Node, arguments: list[Node]) -> Nature:
+        natures = [self.visit(argument) for argument in arguments]
+        if function.validate is not None:
+            try:
+                return function.validate(function.name, natures)
+            except Fault as err:
+                raise err.at(node.offset) from None
+        fault: Fault | None = None
+        for overload in function.overloads:
+            fault = _misfit(function, overload, natures, node, arguments)
+            if fault is None:
+                return function.returns
+        if fault is None:
+            return function.returns
+        raise fault
+
+    def builtin(self, node: Builtin) -> Nature:
+        if node.name == "get":
+            return self.get(node)
+        visitor = _LOOPS.get(node.name)
+        if visitor is None:
+            return self.function(SIGNATURES[node.name], node, node.arguments)
+        source = self.visit(node.arguments[0])
+        if not source.is_list and not source.is_unknown:
+            raise Fault(f"{node.name}() goes over a list, not over {source}", node.arguments[0].offset)
+        body: Nature | None = None
+        if len(node.arguments) > 1:
+            self.scopes.append((source, _POINTERS.get(node.name, {})))
+            body = self.visit(node.arguments[1])
+            self.scopes.pop()
+            if body.is_nil:
+                raise Fault(
+                    f"what {node.name}() evaluates for each element gives nil", node.arguments[1].offset
+                )
+        for extra in node.arguments[2:]:
+            nature = self.visit(extra)
+            if node.name == "sortBy" and nature.kind != "string" and not nature.is_unknown:
+                raise Fault(f'sortBy() takes "asc" or "desc" as its order, not {nature}', extra.offset)
+        if node.name in _CONDITIONS and body is not None and body.kind != "bool" and not body.is_unknown:
+            raise Fault(f"{node.name}() needs a condition, and this is {body}", node.arguments[1].offset)
+        return visitor(source, body)
+
+    def get(self, node: Builtin) -> Nature:
+        if len(node.arguments) != 2:
+            raise Fault(f"get() takes 2 arguments, not {len(node.arguments)}", node.offset)
+        source, key = node.arguments
+        base = self.visit(source)
+        nature = self.visit(key)
+        if isinstance(source, Name) and source.name == _ENVIRONMENT:
+            return self.variables.get(key.value, UNKNOWN) if isinstance(key, Constant) else UNKNOWN
+        if base.is_unknown:
+            return UNKNOWN
+        if base.is_list:
+            if not nature.is_integer and not nature.is_unknown:
+                raise Fault(f"an element of a list is chosen by an integer, not by {nature}", key.offset)
+        elif base.kind == "map" and base.key is not None:
+            if not nature.assignable_to(base.key) and not nature.is_unknown:
+                raise Fault(f"{nature} is no key of {base}", key.offset)
+        else:
+            raise Fault(f"get() does not take {base}", source.offset)
+        return base.element or ANY
+
+    def predicate(self, node: Predicate) -> Nature:
+        return self.visit(node.body)
+
+    def pointer(self, node: Pointer) -> Nature:
+        if not self.scopes:
+            raise Fault("# means something in a predicate only", node.offset)
+        source, pointers = self.scopes[-1]
+        if not node.name:
+            return UNKNOWN if source.is_unknown else source.element or ANY
+        if node.name in pointers:
+            return pointers[node.name]
+        raise Fault(f"there is no #{node.name} here", node.offset)
+
+    def let(self, node: Let) -> Nature:
+        taken = node.name in self.variables or node.name in self.functions or node.name in SIGNATURES
+        if taken or node.name in _LOOPS or any(name == node.name for name, _ in self.lets):
+            raise Fault(f"{node.name} means something already; choose another name", node.offset)
+        self.lets.append((node.name, self.visit(node.value)))
+        body = self.visit(node.body)
+        self.lets.pop()
+        return body
+
+    def sequence(self, node: Sequence) -> Nature:
+        return [self.visit(part) for part in node.parts][-1]
+
+    def conditional(self, node: Conditional) -> Nature:
+        condition = self.visit(node.condition)
+        if condition.kind != "bool" and not condition.is_unknown:
+            raise Fault(f"a condition must be a boolean, and this is {condition}", node.condition.offset)
+        then = self.visit(node.then)
+        otherwise = self.visit(node.otherwise)
+        if then.is_nil or otherwise.is_nil:
+            return otherwise if then.is_nil else then
+        if not then.assignable_to(otherwise):
+            return UNKNOWN
+        if then.is_list and otherwise.is_list:
+            a, b = then.element or ANY, otherwise.element or ANY
+            if not a.assignable_to(b) or not b.assignable_to(a):
+                return ARRAY
+        return then
+
+    def array(self, node: Array) -> Nature:
+        natures = [self.visit(item) for item in node.items]
+        if len({nature.kind for nature in natures}) > 1:
+            return ARRAY
+        return array_of(natures[-1] if natures else UNKNOWN)
+
+    def map(self, node: Map) -> Nature:
+        for key, value in node.pairs:
+            self.visit(key)
+            self.visit(value)
+        return MAP
+
+
+def nature_of(value: object) -> Nature:
+    """The nature of a literal."""
+    if value is None:
+        return NIL
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, int):
+        return INT
+    if isinstance(value, float):
+        return FLOAT
+    return STRING if isinstance(value, str) else BYTES if isinstance(value, bytes) else ARRAY
+
+
+def _misfit(
+    function: Function, overload: tuple[Nature, ...], natures: list[Nature], node: Node, arguments: list[Node]
+) -> Fault | None:
+    """Why these arguments are not this overload's, or None when they fit."""
+    least = len(overload) - 1 if function.is_variadic else len(overload)
+    if len(natures) < least or (len(natures) > len(overload) and not function.is_variadic):
+        plural = "" if least == 1 else "s"
+        return Fault(f"{function.name}() takes {least} argument{plural}, not {len(natures)}", node.offset)
+    for index, nature in enumerate(natures):
+        wanted = overload[min(index, len(overload) - 1)]
+        if nature.is_unknown or (wanted.is_integer and nature.is_integer):
+            continue
+        if nature.is_nil and wanted.kind in ("ptr", "interface"):
+            continue
+        if nature.is_nil or not nature.assignable_to(wanted):
+            return Fault(f"{function.name}() takes {wanted} here, not {nature}", arguments[index].offset)
+    return None
+
+
+_CONDITIONS = frozenset(
+    ("all", "none", "any", "one", "filter", "count", "find", "findLast", "findIndex", "findLastIndex")
+)
+_POINTERS = {"map": {"index": INT}, "reduce": {"index": INT, "acc": UNKNOWN}}
+
+
+def _element(source: Nature, _body: Nature | None) -> Nature:
+    return UNKNOWN if source.is_unknown else source.element or ANY
+
+
+def _filtered(source: Nature, _body: Nature | None) -> Nature:
+    return ARRAY if source.is_unknown else array_of(source.element or ANY)
+
+
+_LOOPS: dict[str, Callable[[Nature, Nature | None], Nature]] = {
+    **dict.fromkeys(("all", "none", "any", "one"), lambda _source, _body: BOOL),
+    "filter": _filtered,
+    "map": lambda _source, body: array_of(body or UNKNOWN),
+    **dict.fromkeys(("count", "findIndex", "findLastIndex"), lambda _source, _body: INT),
+    "sum": lambda source, body: _element(source, body) if body is None else body,
+    **dict.fromkeys(("find", "findLast"), _element),
+    "groupBy": lambda _source, _body: GROUPS,
+    "sortBy": lambda source, _body: source,
+    "reduce": lambda _source, body: body or UNKNOWN,
+}
+
+_VISITORS: dict[type[Node], Callable[..., Nature]] = {
+    Constant: _Checker.constant,
+    Name: _Checker.name,
+    Unary: _Checker.unary,
+    Binary: _Checker.binary,
+    Chain: _Checker.chain,
+    Member: _Checker.member,
+    Slice: _Checker.slice,
+    Call: _Checker.call,
+    Builtin: _Checker.builtin,
+    Predicate: _Checker.predicate,
+    Pointer: _Checker.pointer,
+    Let: _Checker.let,
+    Sequence: _Checker.sequence,
+    Conditional: _Checker.conditional,
+    Array: _Checker.array,
+    Map: _Checker.map,
+}

@@ -1,0 +1,529 @@
+"""
+A checked tree to one Python closure, which gets a Frame and gives the value.
+
+Closures are made once for each expression, so that evaluating costs a call for each node and nothing else. What raises a
+Fault adds the node's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ccm_agent.templates.expr import operators
+from ccm_agent.templates.expr.collections import is_nil
+from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.frame import Frame, weight
+from ccm_agent.templates.expr.functions import FUNCTIONS
+from ccm_agent.templates.expr.loops import Loop
+from ccm_agent.templates.expr.methods import Method
+from ccm_agent.templates.expr.natures import INT, STRING
+from ccm_agent.templates.expr.nodes import (
+    Array,
+    Binary,
+    Builtin,
+    Call,
+    Chain,
+    Conditional,
+    Constant,
+    Let,
+    Map,
+    Member,
+    Name,
+    Node,
+    Pointer,
+    Predicate,
+    Sequence,
+    Slice,
+    Unary,
+)
+from ccm_agent.templates.expr.operators import Surroundings, describe
+from ccm_agent.templates.expr.optimize import TextSet
+from ccm_agent.templates.expr.parser import PREDICATES
+from ccm_agent.templates.values import clean_text
+
+Run = Callable[[Frame], Any]
+
+
+class _ChainEnd(Exception):
+    """A `?.` met nil: the whole chain is nil."""
+
+
+class Compiler:
+    """
+    Turns one expression's tree into a closure.
+
+    Attributes:
+        slots: How many `let` values it needs.
+        calls: The functions of the environment that it calls.
+    """
+
+    def __init__(self) -> None:
+        self.lets: list[str] = []
+        self.slots = 0
+        self.calls: set[str] = set()
+
+    def compile(self, node: Node) -> Run:
+        return _COMPILERS[type(node)](self, node)
+
+    def constant(self, node: Constant) -> Run:
+        value = node.value
+
+        def run(_frame: Frame) -> Any:
+            return value
+
+        return run
+
+    def name(self, node: Name) -> Run:
+        name, offset = node.name, node.offset
+        for slot in range(len(self.lets) - 1, -1, -1):
+            if self.lets[slot] == name:
+                return lambda frame: frame.slots[slot]
+        if name == "$env":
+            return lambda frame: Surroundings(frame.variables)
+
+        def run(frame: Frame) -> Any:
+            try:
+                return frame.variables[name]
+            except KeyError:
+                raise Fault(f"{name} is no value", offset) from None
+
+        return run
+
+    def unary(self, node: Unary) -> Run:
+        operand, offset = self.compile(node.operand), node.offset
+        if node.operator == "+":
+            return operand
+        if node.operator == "-":
+
+            def run_negate(frame: Frame) -> Any:
+                value = operand(frame)
+                try:
+                    return operators.negate(value)
+                except Fault as fault:
+                    raise fault.at(offset) from None
+
+            return run_negate
+
+        def run_not(frame: Frame) -> bool:
+            return not _boolean(operand(frame), "not", offset)
+
+        return run_not
+
+    def binary(self, node: Binary) -> Run:
+        sign = node.operator
+        if sign in ("==", "!="):
+            return self.equality(node, sign == "!=")
+        left, right, offset = self.compile(node.left), self.compile(node.right), node.offset
+        if sign in ("and", "&&"):
+            return lambda frame: right(frame) if _boolean(left(frame), sign, offset) else False
+        if sign in ("or", "||"):
+            return lambda frame: True if _boolean(left(frame), sign, offset) else right(frame)
+        if sign == "??":
+
+            def run_otherwise(frame: Frame) -> Any:
+                value = left(frame)
+                return right(frame) if is_nil(value) else value
+
+            return run_otherwise
+        if sign == "matches" and isinstance(node.right, Constant) and isinstance(node.right.value, str):
+            return _matches_constant(left, node.right.value, offset)
+        if sign == "in" and isinstance(node.right, Constant) and isinstance(node.right.value, TextSet):
+            return _in_texts(left, node.right.value, offset)
+        with_frame = _WITH_FRAME.get(sign)
+        if with_frame is not None:
+            return _framed(with_frame, left, right, offset)
+        return _plain(_PLAIN[sign], left, right, offset)
+
+    def equality(self, node: Binary, is_negated: bool) -> Run:
+        left, right, offset = self.compile(node.left), self.compile(node.right), node.offset
+        natures = [side.nature for side in (node.left, node.right)]
+        strict: type | None = None
+        if all(nature is not None and nature.type == INT.type for nature in natures):
+            strict = int
+        elif all(nature is not None and nature.type == STRING.type for nature in natures):
+            strict = str
+
+        def run(frame: Frame) -> bool:
+            a, b = left(frame), right(frame)
+            if strict is not None and (type(a) is not strict or type(b) is not strict):
+                wrong = b if type(a) is strict else a
+                raise Fault(f"{describe(wrong)} came out where {describe(strict())} was expected", offset)
+            try:
+                return operators.equal(frame, a, b) is not is_negated
+            except Fault as fault:
+                raise fault.at(offset) from None
+
+        return run
+
+    def chain(self, node: Chain) -> Run:
+        inner = self.compile(node.inner)
+
+        def run(frame: Frame) -> Any:
+            try:
+                value = inner(frame)
+            except _ChainEnd:
+                return None
+            return None if is_nil(value) else value
+
+        return run
+
+    def member(self, node: Member) -> Run:
+        path = _path_of(node)
+        if path is not None and path[0].name not in self.lets and path[0].name != "$env":
+            return _path(path[0], path[1])
+        base, key, offset = self.compile(node.base), self.compile(node.key), node.offset
+        is_optional = node.is_optional
+
+        def run(frame: Frame) -> Any:
+            value = base(frame)
+            if is_optional and is_nil(value):
+                raise _ChainEnd
+            wanted = key(frame)
+            try:
+                return operators.fetch(value, wanted)
+            except Fault as fault:
+                raise fault.at(offset) from None
+
+        return run
+
+    def slice(self, node: Slice) -> Run:
+        base, offset = self.compile(node.base), node.offset
+        start = None if node.start is None else self.compile(node.start)
+        stop = None if node.stop is None else self.compile(node.stop)
+
+        def run(frame: Frame) -> Any:
+            value = base(frame)
+            last = None if stop is None else stop(frame)
+            first = 0 if start is None else start(frame)
+            try:
+                if stop is not None and last is None:
+                    raise Fault("a slice ends at an integer, not at nil")
+                frame.spend(weight(value))
+                return operators.cut(value, first, last)
+            except Fault as fault:
+                raise fault.at(offset) from None
+
+        return run
+
+    def call(self, node: Call) -> Run:
+        arguments = [self.compile(argument) for argument in node.arguments]
+        offset = node.offset
+        if isinstance(node.callee, Name) and node.callee.name not in self.lets:
+            name = node.callee.name
+            self.calls.add(name)
+
+            def run_function(frame: Frame) -> Any:
+                values = [argument(frame) for argument in arguments]
+                function = frame.functions.get(name)
+                if function is None:
+                    raise Fault(f"{name} is no function", offset)
+                return _called(function, name, values, offset)
+
+            return run_function
+        callee = self.compile(node.callee)
+
+        def run_method(frame: Frame) -> Any:
+            values = [argument(frame) for argument in arguments]
+            method = callee(frame)
+            if not isinstance(method, Method):
+                raise Fault(f"{describe(method)} is no function", offset)
+            try:
+                return method(*values)
+            except Fault as fault:
+                raise fault.at(offset) from None
+
+        return run_method
+
+    def builtin(self, node: Builtin) -> Run:
+        if node.name in PREDICATES:
+            return self.loop(node)
+        function, offset = FUNCTIONS[node.name], node.offset
+        arguments = [self.compile(argument) for argument in node.arguments]
+
+        def run(frame: Frame) -> Any:
+            values = [argument(frame) for argument in arguments]
+            try:
+                frame.spend(1 + sum(map(weight, values)))
+                return function(frame, *values)
+            except Fault as fault:
+                raise fault.at(offset) from None
+
+        return run
+
+    def loop(self, node: Builtin) -> Run:
+        source, *others = [self.compile(argument) for argument in node.arguments]
+        body, extra = ([*others, None, None])[:2]
+        loop = Loop(node.name, node.offset, source, body, extra)
+        loop.mapped = None if node.mapped is None else self.compile(node.mapped)
+        loop.enough = node.enough
+        loop.must_find = node.must_find
+        return loop.compiled()
+
+    def predicate(self, node: Predicate) -> Run:
+        return self.compile(node.body)
+
+    def pointer(self, node: Pointer) -> Run:
+        if node.name == "index":
+            return lambda frame: frame.index
+        if node.name == "acc":
+            return lambda frame: frame.acc
+        return lambda frame: frame.item
+
+    def let(self, node: Let) -> Run:
+        value = self.compile(node.value)
+        slot = len(self.lets)
+        self.lets.append(node.name)
+        self.slots = max(self.slots, len(self.lets))
+        body = self.compile(node.body)
+        self.lets.pop()
+
+        def run(frame: Frame) -> Any:
+            frame.slots[slot] = value(frame)
+            return body(frame)
+
+        return run
+
+    def sequence(self, node: Sequence) -> Run:
+        parts = [self.compile(part) for part in node.parts]
+
+        def run(frame: Frame) -> Any:
+            value = None
+            for part in parts:
+                value = part(frame)
+            return value
+
+        return run
+
+    def conditional(self, node: Conditional) -> Run:
+        condition, offset = self.compile(node.condition), node.condition.offset
+        then, otherwise = self.compile(node.then), self.compile(node.otherwise)
+
+        def run(frame: Frame) -> Any:
+            return then(frame) if _boolean(condition(frame), "a condition", offset) else otherwise(frame)
+
+        return run
+
+    def array(self, node: Array) -> Run:
+        items = [self.compile(item) for item in node.items]
+
+        def run(frame: Frame) -> list[Any]:
+            frame.grow(len(items))
+            return [item(frame) for item in items]
+
+        return run
+
+    def map(self, node: Map) -> Run:
+        pairs = [(self.compile(key), self.compile(value), key.offset) for key, value in node.pairs]
+
+        def run(frame: Frame) -> dict[str, Any]:
+            frame.grow(len(pairs))
+            made: dict[str, Any] = {}
+            for key, value, offset in pairs:
+                name = key(frame)
+                if type(name) is not str:
+                    raise Fault(f"the keys of a map are text, and this is {describe(name)}", offset)
+                found = value(frame)
+                made.setdefault(name, found)  # of equal keys the first one counts
+            return made
+
+        return run
+
+
+def _boolean(value: Any, sign: str, offset: int) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    raise Fault(f"{sign} needs a boolean, and this is {describe(value)}", offset)
+
+
+def _plain(operate: Callable[[Any, Any], Any], left: Run, right: Run, offset: int) -> Run:
+    def run(frame: Frame) -> Any:
+        a, b = left(frame), right(frame)
+        try:
+            return operate(a, b)
+        except Fault as fault:
+            raise fault.at(offset) from None
+
+    return run
+
+
+def _framed(operate: Callable[[Frame, Any, Any], Any], left: Run, right: Run, offset: int) -> Run:
+    def run(frame: Frame) -> Any:
+        a, b = left(frame), right(frame)
+        try:
+            return operate(frame, a, b)
+        except Fault as fault:
+            raise fault.at(offset) from None
+
+    return run
+
+
+def _add(frame: Frame, left: Any, right: Any) -> Any:
+    if type(left) is str and type(right) is str:
+        frame.write(len(left) + len(right))
+        return left + right
+    return operators.add(left, right)
+
+
+def _range(frame: Frame, left: Any, right: Any) -> list[int]:
+    low, high = operators.to_int(left), operators.to_int(right)
+    if high < low:
+        return []
+    frame.grow(high - low + 1)
+    return list(range(low, high + 1))
+
+
+def _texts(operate: Callable[[str, str], bool], sign: str) -> Callable[[Frame, Any, Any], bool]:
+    def run(frame: Frame, left: Any, right: Any) -> bool:
+        if is_nil(left) or is_nil(right):
+            return False
+        if type(left) is not str or type(right) is not str:
+            wrong = left if type(left) is not str else right
+            raise Fault(f"{sign} goes between texts, and this is {describe(wrong)}")
+        frame.spend(weight(left))
+        return operate(left, right)
+
+    return run
+
+
+def _matches(frame: Frame, left: Any, right: Any) -> bool:
+    from ccm_agent.templates.regex import PatternError, compile_pattern
+
+    if is_nil(left) or is_nil(right):
+        return False
+    if type(right) is not str:
+        raise Fault(f"a pattern is text, and this is {describe(right)}")
+    try:
+        pattern = compile_pattern(right)
+    except PatternError as err:
+        raise Fault(f"the pattern does not parse: {err}") from None
+    return _match(frame, pattern.matches, left)
+
+
+def _match(frame: Frame, matches: Callable[[str], bool], value: Any) -> bool:
+    if isinstance(value, bytes):
+        value = clean_text(value.decode("utf-8", "replace"))
+    elif type(value) is not str:
+        raise Fault(f"matches looks at text, not at {describe(value)}")
+    frame.spend(len(value) >> 3)
+    return matches(value)
+
+
+def _matches_constant(left: Run, text: str, offset: int) -> Run:
+    from ccm_agent.templates.regex import compile_pattern
+
+    matches = compile_pattern(text).matches
+
+    def run(frame: Frame) -> bool:
+        value = left(frame)
+        if is_nil(value):
+            return False
+        try:
+            return _match(frame, matches, value)
+        except Fault as fault:
+            raise fault.at(offset) from None
+
+    return run
+
+
+def _in_texts(left: Run, texts: TextSet, offset: int) -> Run:
+    def run(frame: Frame) -> bool:
+        try:
+            return operators.text_key(left(frame)) in texts
+        except Fault as fault:
+            raise fault.at(offset) from None
+
+    return run
+
+
+def _called(function: Callable[..., Any], name: str, values: list[Any], offset: int) -> Any:
+    """Call a function of the environment; what it raises gets the place of the call."""
+    from ccm_agent.model.errors import CcmError
+
+    try:
+        return function(*values)
+    except Fault as fault:
+        raise fault.at(offset) from None
+    except TypeError as err:
+        if (
+            err.__traceback__ is not None and err.__traceback__.tb_next is None
+        ):  # ours: the call itself failed
+            raise Fault(f"{name}() does not take {len(values)} arguments", offset) from None
+        raise
+    except CcmError as err:
+        raise Fault(f"{name}() failed: {err.message}", offset) from err
+
+
+def _path_of(node: Member) -> tuple[Name, list[tuple[str, int]]] | None:
+    """The names of `a.b.c`, which is what most expressions are; None for anything else."""
+    keys: list[tuple[str, int]] = []
+    current: Node = node
+    while isinstance(current, Member):
+        key = current.key
+        if current.is_optional or not isinstance(key, Constant) or type(key.value) is not str:
+            return None
+        keys.append((key.value, current.offset))
+        current = current.base
+    return (current, keys[::-1]) if isinstance(current, Name) else None
+
+
+def _path(name: Name, keys: list[tuple[str, int]]) -> Run:
+    root, root_offset = name.name, name.offset
+
+    def run(frame: Frame) -> Any:
+        try:
+            value = frame.variables[root]
+        except KeyError:
+            raise Fault(f"{root} is no value", root_offset) from None
+        for key, offset in keys:
+            if type(value) is dict:
+                value = value.get(key)
+                continue
+            try:
+                value = operators.fetch(value, key)
+            except Fault as fault:
+                raise fault.at(offset) from None
+        return value
+
+    return run
+
+
+_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operators.less,
+    ">": operators.more,
+    "<=": operators.less_or_equal,
+    ">=": operators.more_or_equal,
+    "-": operators.subtract,
+    "*": operators.multiply,
+    "/": operators.divide,
+    "%": operators.modulo,
+    "**": operators.power,
+    "^": operators.power,
+}
+_WITH_FRAME: dict[str, Callable[[Frame, Any, Any], Any]] = {
+    "+": _add,
+    "..": _range,
+    "in": operators.contained,
+    "matches": _matches,
+    "contains": _texts(lambda text, part: part in text, "contains"),
+    "startsWith": _texts(str.startswith, "startsWith"),
+    "endsWith": _texts(str.endswith, "endsWith"),
+}
+_COMPILERS: dict[type[Node], Callable[..., Run]] = {
+    Constant: Compiler.constant,
+    Name: Compiler.name,
+    Unary: Compiler.unary,
+    Binary: Compiler.binary,
+    Chain: Compiler.chain,
+    Member: Compiler.member,
+    Slice: Compiler.slice,
+    Call: Compiler.call,
+    Builtin: Compiler.builtin,
+    Predicate: Compiler.predicate,
+    Pointer: Compiler.pointer,
+    Let: Compiler.let,
+    Sequence: Compiler.sequence,
+    Conditional: Compiler.conditional,
+    Array: Compiler.array,
+    Map: Compiler.map,
+}

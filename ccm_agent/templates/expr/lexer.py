@@ -1,0 +1,214 @@
+"""Expression text to tokens."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.scan import GO_SPACE
+
+NAME = "name"
+NUMBER = "number"
+STRING = "string"
+BYTES = "bytes"
+OPERATOR = "operator"
+BRACKET = "bracket"
+END = "end"
+
+WORD_OPERATORS = frozenset(
+    {"not", "in", "or", "and", "matches", "contains", "startsWith", "endsWith", "let", "if", "else"}
+)
+
+_WORD = r"A-Za-z0-9_$\u0080-\U0010ffff"
+_HEX = "0-9a-fA-F_"
+_TOKEN = re.compile(
+    rf"""
+      (?P<space>[{GO_SPACE}]+ | //[^\n]* | /\*(?s:.*?)\*/)
+    | (?P<number>
+          0[xX][{_HEX}]*(?:\.(?!\.)[{_HEX}]*)?(?:[eE][+-]?[{_HEX}]*)?
+        | 0[oO][0-7_]*(?:\.(?!\.)[0-7_]*)?(?:[eE][+-]?[0-7_]*)?
+        | 0[bB][01_]*(?:\.(?!\.)[01_]*)?(?:[eE][+-]?[01_]*)?
+        | [0-9][0-9_]*(?:\.(?!\.)[0-9_]*)?(?:[eE][+-]?[0-9_]*)?
+        | \.[0-9][0-9_]*(?:[eE][+-]?[0-9_]*)?
+      )
+    | (?P<string>[bB]?(?:"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'))
+    | (?P<raw>`(?:[^`]|``)*`)
+    | (?P<name>[A-Za-z_$\u0080-\U0010ffff][{_WORD}]*)
+    | (?P<pointer>\#\#?[{_WORD}]*)
+    | (?P<operator>\?[.?]? | \|\|? | ::? | \.\.? | [&!=*<>][&=*]? | [/,;%+\-^])
+    | (?P<bracket>[()\[\]{{}}])
+    """,
+    re.VERBOSE,
+)
+_ALPHANUMERIC = re.compile(rf"[{_WORD}]")
+_ESCAPE = re.compile(
+    r"""\\(?:
+        (?P<simple>[abfnrtv\\"'])
+      | (?P<octal>[0-7]{3})
+      | x(?P<hex>[0-9a-fA-F]{2})
+      | u\{(?P<braced>[0-9a-fA-F]{1,6})\}
+      | u(?P<short>[0-9a-fA-F]{4})
+      | U(?P<long>[0-9a-fA-F]{8})
+    )""",
+    re.VERBOSE,
+)
+_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
+
+
+class Token(NamedTuple):
+    """
+    One word of an expression.
+
+    Attributes:
+        kind: NAME, NUMBER, STRING, BYTES, OPERATOR, BRACKET or END.
+        text: What it says: a string's content without quotes and escapes; of bytes each as one character.
+        offset: Where it begins, in characters from 0.
+    """
+
+    kind: str
+    text: str
+    offset: int
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == END else f"{self.kind} {self.text!r}"
+
+
+def tokenize(text: str) -> list[Token]:
+    """
+    Every token of an expression; the last one is END.
+
+    Raises:
+        Fault: There is a character that means nothing, a literal that never ends or a wrong escape.
+    """
+    tokens: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _strange(text, at)
+        kind = match.lastgroup
+        word = match.group()
+        if kind == "space":
+            at = match.end()
+            continue
+        if kind in ("name", "pointer"):
+            word = _cut_word(text, at, word)
+            _add_word(tokens, kind, word, at)
+        elif kind == "number":
+            if _ALPHANUMERIC.match(text, match.end()) and _is_word(text[match.end()]):
+                raise Fault("this number is followed by a letter or digit that does not belong to it", at)
+            tokens.append(Token(NUMBER, word, at))
+        elif kind == "string":
+            tokens.append(_string(word, at))
+        elif kind == "raw":
+            tokens.append(Token(STRING, word[1:-1].replace("``", "`"), at))
+        else:
+            tokens.append(Token(OPERATOR if kind == "operator" else BRACKET, word, at))
+        at += len(word)
+    tokens.append(Token(END, "", len(text)))
+    return tokens
+
+
+def _add_word(tokens: list[Token], kind: str, word: str, at: int) -> None:
+    if kind == "name":
+        tokens.append(Token(OPERATOR if word in WORD_OPERATORS else NAME, word, at))
+        return
+    sharp = "##" if word.startswith("##") else "#"
+    tokens.append(Token(OPERATOR, sharp, at))
+    if len(word) > len(sharp):
+        tokens.append(Token(NAME, word[len(sharp) :], at + len(sharp)))
+
+
+def _is_word(char: str) -> bool:
+    """Letters, decimal digits, `_` and `$` make names, as Go's Unicode tables have them."""
+    if char.isascii():
+        return char.isalnum() or char in "_$"
+    return unicodedata.category(char) in ("Lu", "Ll", "Lt", "Lm", "Lo", "Nd")
+
+
+def _cut_word(text: str, at: int, word: str) -> str:
+    """The part of a word that Go takes as one: the pattern lets every character beyond ASCII through."""
+    if word.isascii():
+        return word
+    if not word.startswith("#") and unicodedata.category(word[0]) == "Nd":
+        raise _strange(text, at)
+    for index, char in enumerate(word):
+        if char != "#" and not _is_word(char):
+            if index == 0:
+                raise _strange(text, at)
+            return word[:index]
+    return word
+
+
+def _strange(text: str, at: int) -> Fault:
+    char = text[at]
+    if char in "\"'`" or (char in "bB" and text[at + 1 : at + 2] in ("'", '"')):
+        return Fault("this text literal never ends: its closing quote is missing", at)
+    if text.startswith("/*", at):
+        return Fault("this comment never ends: close it with */", at)
+    return Fault(f"the character {char!r} (U+{ord(char):04X}) means nothing here", at)
+
+
+def _string(word: str, at: int) -> Token:
+    is_bytes = word[0] in "bB"
+    quoted = word[1:] if is_bytes else word
+    quote, body = quoted[0], quoted[1:-1]
+    body = body.replace("\r", "\n")
+    start = at + len(word) - len(quoted) + 1
+    if is_bytes:
+        return Token(BYTES, _bytes_body(body, quote, start), at)
+    if "\\" not in body:
+        return Token(STRING, body, at)
+    out: list[str] = []
+    done = 0
+    while (escape := body.find("\\", done)) >= 0:
+        out.append(body[done:escape])
+        match = _escape(body, escape, quote, start)
+        out.append(_escaped(match, start))
+        done = match.end()
+    out.append(body[done:])
+    return Token(STRING, "".join(out), at)
+
+
+def _escape(body: str, at: int, quote: str, start: int) -> re.Match[str]:
+    match = _ESCAPE.match(body, at)
+    other_quote = "'" if quote == '"' else '"'
+    if match is None or match.group("simple") == other_quote:
+        raise Fault(f"{body[at : at + 2]!r} is no escape; write \\\\ for a backslash", start + at)
+    return match
+
+
+def _escaped(match: re.Match[str], start: int) -> str:
+    simple = match.group("simple")
+    if simple:
+        return _SIMPLE.get(simple, simple)
+    if match.group("octal"):
+        code = int(match.group("octal"), 8)
+        if code > 0o377:
+            raise Fault("an octal escape ends at \\377", start + match.start())
+    else:
+        code = int(
+            match.group("hex") or match.group("braced") or match.group("short") or match.group("long"), 16
+        )
+    if code > 0x10FFFF:
+        raise Fault("this escape is beyond the last character of Unicode, \\u{10FFFF}", start + match.start())
+    return "\ufffd" if 0xD800 <= code <= 0xDFFF else chr(code)
+
+
+def _bytes_body(body: str, quote: str, start: int) -> str:
+    """The bytes of a `b"…"` literal, each as the character of that number."""
+    out: list[str] = []
+    at = 0
+    while at < len(body):
+        if body[at] != "\\":
+            out.append(body[at].encode("utf-8", "replace").decode("latin-1"))
+            at += 1
+            continue
+        match = _escape(body, at, quote, start)
+        if match.group("braced") or match.group("short") or match.group("long"):
+            raise Fault("bytes have no Unicode escapes; use \\x", start + at)
+        out.append(_escaped(match, start))
+        at = match.end()
+    return "".join(out)

@@ -1,0 +1,211 @@
+"""
+The tree of an expression.
+
+Every node knows where it stands (`offset`) and, once checked, what is known about its value before it runs (`nature`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.expr.natures import Nature
+
+
+class Node:
+    """What all nodes have. `depth` is the height of the tree below, which bounds every walk over it."""
+
+    __slots__ = ("depth", "nature", "offset")
+
+    offset: int
+    nature: Nature | None
+    depth: int
+
+    def __init__(self, offset: int, *children: Node | None) -> None:
+        self.offset = offset
+        self.nature = None
+        self.depth = 1 + max((child.depth for child in children if child is not None), default=0)
+
+
+class Constant(Node):
+    """A literal, or what folding made of literals: nil, a boolean, a number, text, bytes or a list of them."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, offset: int, value: Any) -> None:
+        super().__init__(offset)
+        self.value = value
+
+
+class Name(Node):
+    """A variable of the environment, a `let` or a function."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, offset: int, name: str) -> None:
+        super().__init__(offset)
+        self.name = name
+
+
+class Unary(Node):
+    """`not x`, `-x`, `+x`."""
+
+    __slots__ = ("operand", "operator")
+
+    def __init__(self, offset: int, operator: str, operand: Node) -> None:
+        super().__init__(offset, operand)
+        self.operator = operator
+        self.operand = operand
+
+
+class Binary(Node):
+    """`a + b` and every other operator with two sides."""
+
+    __slots__ = ("left", "operator", "right")
+
+    def __init__(self, offset: int, operator: str, left: Node, right: Node) -> None:
+        super().__init__(offset, left, right)
+        self.operator = operator
+        self.left = left
+        self.right = right
+
+
+class Chain(Node):
+    """Members with a `?.` among them: nil from there to the end of the chain when what is before it is nil."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, offset: int, inner: Node) -> None:
+        super().__init__(offset, inner)
+        self.inner = inner
+
+
+class Member(Node):
+    """`a.b`, `a[b]` and their optional forms."""
+
+    __slots__ = ("base", "is_method", "is_optional", "key")
+
+    def __init__(self, offset: int, base: Node, key: Node, is_optional: bool) -> None:
+        super().__init__(offset, base, key)
+        self.base = base
+        self.key = key
+        self.is_optional = is_optional
+        self.is_method = False
+
+
+class Slice(Node):
+    """`a[from:to]`; a missing end is None."""
+
+    __slots__ = ("base", "start", "stop")
+
+    def __init__(self, offset: int, base: Node, start: Node | None, stop: Node | None) -> None:
+        super().__init__(offset, base, start, stop)
+        self.base = base
+        self.start = start
+        self.stop = stop
+
+
+class Call(Node):
+    """A call of a function of the environment, or of a method."""
+
+    __slots__ = ("arguments", "callee")
+
+    def __init__(self, offset: int, callee: Node, arguments: list[Node]) -> None:
+        super().__init__(offset, callee, *arguments)
+        self.callee = callee
+        self.arguments = arguments
+
+
+class Builtin(Node):
+    """
+    A call of a function of the language.
+
+    Attributes:
+        mapped: What a `filter` gives instead of the element itself; folding puts a `map` around it here.
+        enough: A `count` may end at this number.
+        must_find: A `find` that finds nothing is an error.
+    """
+
+    __slots__ = ("arguments", "enough", "mapped", "must_find", "name")
+
+    def __init__(self, offset: int, name: str, arguments: list[Node]) -> None:
+        super().__init__(offset, *arguments)
+        self.name = name
+        self.arguments = arguments
+        self.mapped: Node | None = None
+        self.enough: int | None = None
+        self.must_find = False
+
+
+class Predicate(Node):
+    """The expression that `filter`, `map` and their like evaluate for each element."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, offset: int, body: Node) -> None:
+        super().__init__(offset, body)
+        self.body = body
+
+
+class Pointer(Node):
+    """`#`, `#index`, `#acc`: the element, its index and the accumulator; `name` is "" for the element."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, offset: int, name: str) -> None:
+        super().__init__(offset)
+        self.name = name
+
+
+class Let(Node):
+    """`let name = value; body`."""
+
+    __slots__ = ("body", "name", "value")
+
+    def __init__(self, offset: int, name: str, value: Node, body: Node) -> None:
+        super().__init__(offset, value, body)
+        self.name = name
+        self.value = value
+        self.body = body
+
+
+class Sequence(Node):
+    """`a; b; c`: all run, the last one is the value."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, offset: int, parts: list[Node]) -> None:
+        super().__init__(offset, *parts)
+        self.parts = parts
+
+
+class Conditional(Node):
+    """`c ? a : b` and `if c { a } else { b }`."""
+
+    __slots__ = ("condition", "otherwise", "then")
+
+    def __init__(self, offset: int, condition: Node, then: Node, otherwise: Node) -> None:
+        super().__init__(offset, condition, then, otherwise)
+        self.condition = condition
+        self.then = then
+        self.otherwise = otherwise
+
+
+class Array(Node):
+    """`[a, b]`."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, offset: int, items: list[Node]) -> None:
+        super().__init__(offset, *items)
+        self.items = items
+
+
+class Map(Node):
+    """`{a: 1, ("b" + "c"): 2}`: pairs of key and value."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, offset: int, pairs: list[tuple[Node, Node]]) -> None:
+        super().__init__(offset, *(node for pair in pairs for node in pair))
+        self.pairs = pairs

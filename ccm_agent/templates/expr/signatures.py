@@ -1,0 +1,179 @@
+"""The language's functions as the static check sees them: what they take and give."""
+
+from __future__ import annotations
+
+from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.natures import (
+    ANY,
+    ANY_MAP,
+    ARRAY,
+    DURATION,
+    FLOAT,
+    INT,
+    LOCATION,
+    STRING,
+    STRINGS,
+    TIME,
+    Function,
+    Nature,
+)
+
+_NUMBERS = ("int", "int64", "uint8", "float64")
+
+
+def _wrong(name: str, got: Nature) -> Fault:
+    return Fault(f"{name}() does not take {got}")
+
+
+def _counted(name: str, arguments: list[Nature], least: int, most: int | None = None) -> None:
+    most = least if most is None else most
+    if not least <= len(arguments) <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        plural = "" if wanted == "1" else "s"
+        raise Fault(f"{name}() takes {wanted} argument{plural}, not {len(arguments)}")
+
+
+def _is_numeric(nature: Nature) -> bool:
+    """Numbers of any type, named ones such as durations too, since Go's kind decides here."""
+    return nature.kind in _NUMBERS
+
+
+def _len(name: str, arguments: list[Nature]) -> Nature:
+    _counted(name, arguments, 1)
+    if arguments[0].kind not in ("slice", "map", "string") and not arguments[0].is_unknown:
+        raise _wrong(name, arguments[0])
+    return INT
+
+
+def _number(name: str, arguments: list[Nature]) -> Nature:
+    _counted(name, arguments, 1)
+    if not _is_numeric(arguments[0]) and not arguments[0].is_unknown:
+        raise _wrong(name, arguments[0])
+    return FLOAT if name != "abs" else _bare(arguments[0])
+
+
+def _conversion(name: str, arguments: list[Nature]) -> Nature:
+    _counted(name, arguments, 1)
+    nature = arguments[0]
+    if not _is_numeric(nature) and nature.kind != "string" and not nature.is_unknown:
+        raise _wrong(name, nature)
+    return INT if name == "int" else FLOAT
+
+
+def _aggregate(name: str, arguments: list[Nature]) -> Nature:
+    if not arguments:
+        raise Fault(f"{name}() takes at least 1 argument")
+    for nature in arguments:
+        if nature.is_unknown or nature.is_list:
+            return ANY
+        if not _is_numeric(nature):
+            raise _wrong(name, nature)
+    return arguments[0]
+
+
+def _end(name: str, arguments: list[Nature]) -> Nature:
+    _counted(name, arguments, 1)
+    nature = arguments[0]
+    if nature.is_unknown:
+        return ANY
+    if not nature.is_list:
+        raise _wrong(name, nature)
+    return _bare(nature).element or ANY
+
+
+def _take(name: str, arguments: list[Nature]) -> Nature:
+    _counted(name, arguments, 2)
+    if not arguments[0].is_list and not arguments[0].is_unknown:
+        raise _wrong(name, arguments[0])
+    if arguments[1].kind not in ("int", "int64") and not arguments[1].is_unknown:
+        raise Fault(f"{name}() takes an integer as its second argument, not {arguments[1]}")
+    return _bare(arguments[0])
+
+
+def _of_map(name: str, arguments: list[Nature]) -> Nature:
+    _counted(name, arguments, 1)
+    if arguments[0].kind != "map" and not arguments[0].is_unknown:
+        raise _wrong(name, arguments[0])
+    return ARRAY
+
+
+def _of_list(name: str, arguments: list[Nature]) -> Nature:
+    _counted(name, arguments, 1)
+    if not arguments[0].is_list and not arguments[0].is_unknown:
+        raise _wrong(name, arguments[0])
+    return ANY_MAP if name == "fromPairs" else ARRAY
+
+
+def _concat(name: str, arguments: list[Nature]) -> Nature:
+    if not arguments:
+        raise Fault(f"{name}() takes at least 1 argument")
+    for nature in arguments:
+        if not nature.is_list and not nature.is_unknown:
+            raise _wrong(name, nature)
+    return ARRAY
+
+
+def _now(name: str, arguments: list[Nature]) -> Nature:
+    if len(arguments) > 1 or (arguments and arguments[0].type != LOCATION.type):
+        raise Fault(f"{name}() takes nothing or a time zone")
+    return TIME
+
+
+def _date(name: str, arguments: list[Nature]) -> Nature:
+    if not arguments:
+        raise Fault(f"{name}() takes a text, and may take its layout and time zone")
+    _counted(name, arguments[1:] if arguments[0].type == LOCATION.type else arguments, 0, 3)
+    return TIME
+
+
+def _bare(nature: Nature) -> Nature:
+    """The nature as Go's type alone tells it: a list forgets what its elements were."""
+    if nature.is_unknown:
+        return ANY
+    return ARRAY if nature.type == ARRAY.type else nature
+
+
+_TEXT = (STRING,)
+_TEXTS = (STRING, STRING)
+_TEXT_SPLIT = (_TEXTS, (STRING, STRING, INT))
+_TRIMMED = (_TEXT, _TEXTS)
+
+
+def _signatures(*functions: Function) -> dict[str, Function]:
+    return {function.name: function for function in functions}
+
+
+SIGNATURES: dict[str, Function] = _signatures(
+    Function("len", validate=_len),
+    Function("type", ((ANY,),), STRING),
+    *(Function(name, validate=_number) for name in ("abs", "ceil", "floor", "round")),
+    *(Function(name, validate=_conversion) for name in ("int", "float")),
+    Function("string", ((ANY,),), STRING),
+    *(Function(name, _TRIMMED, STRING) for name in ("trim", "trimPrefix", "trimSuffix")),
+    *(Function(name, (_TEXT,), STRING) for name in ("upper", "lower", "toBase64", "fromBase64")),
+    *(Function(name, _TEXT_SPLIT, STRINGS) for name in ("split", "splitAfter")),
+    Function("replace", ((STRING, STRING, STRING, INT), (STRING, STRING, STRING)), STRING),
+    Function("repeat", ((STRING, INT),), STRING),
+    Function("join", ((STRINGS, STRING), (ARRAY, STRING), (ARRAY,), (STRINGS,)), STRING),
+    *(Function(name, (_TEXTS,), INT) for name in ("indexOf", "lastIndexOf")),
+    *(Function(name, (_TEXTS,), Nature("bool", "bool")) for name in ("hasPrefix", "hasSuffix")),
+    *(Function(name, validate=_aggregate) for name in ("max", "min", "mean", "median")),
+    Function("toJSON", ((ANY,),), STRING),
+    Function("fromJSON", (_TEXT,), ANY),
+    Function("now", validate=_now),
+    Function("duration", (_TEXT,), DURATION),
+    Function("date", validate=_date),
+    Function("timezone", (_TEXT,), LOCATION),
+    *(Function(name, validate=_end) for name in ("first", "last")),
+    Function("get"),  # checked where members are
+    Function("take", validate=_take),
+    *(Function(name, validate=_of_map) for name in ("keys", "values", "toPairs")),
+    *(Function(name, validate=_of_list) for name in ("fromPairs", "reverse", "uniq", "flatten")),
+    Function("concat", validate=_concat),
+    Function("sort", ((ARRAY, STRING), (STRINGS, STRING), (ARRAY,), (STRINGS,)), ARRAY),
+    *(
+        Function(name, ((INT, INT),), INT)
+        for name in ("bitand", "bitor", "bitxor", "bitnand", "bitshl", "bitshr", "bitushr")
+    ),
+    Function("bitnot", ((INT,),), INT),
+)

@@ -1,0 +1,408 @@
+"""
+Go's times, durations, months, weekdays and time zones as values of expressions and templates.
+
+A time is counted in whole seconds and nanoseconds, since Go knows years that Python's datetime does not (an hour alone
+parses as one of year 0). Time zones come from the system's database.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ccm_agent.templates.values import INT_MAX, INT_MIN, GoValue, wrap_int
+
+if TYPE_CHECKING:
+    import zoneinfo
+
+SECOND = 1_000_000_000
+_DAY_S = 86_400
+# Seconds from year 1, Go's zero time, to 1970.
+_ZERO_S = -62_135_596_800
+# What Python's datetime can hold, with a day to spare for any offset.
+_FIRST_S = _ZERO_S + 2 * _DAY_S
+_LAST_S = 253_402_300_799 - 2 * _DAY_S
+
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+}
+_DURATION_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+
+
+class Duration(GoValue):
+    """A span of time in nanoseconds."""
+
+    __slots__ = ("ns",)
+    go_type = "time.Duration"
+
+    def __init__(self, ns: int) -> None:
+        self.ns = wrap_int(ns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Duration) and self.ns == other.ns
+
+    def __lt__(self, other: Duration) -> bool:
+        return self.ns < other.ns
+
+    def __hash__(self) -> int:
+        return hash((Duration, self.ns))
+
+    def __repr__(self) -> str:
+        return f"Duration({self.go_text()})"
+
+    def go_text(self) -> str:
+        """The span as `1h30m0s`, `1.5s`, `250ms`."""
+        rest = abs(self.ns)
+        sign = "-" if self.ns < 0 else ""
+        if rest == 0:
+            return "0s"
+        if rest < SECOND:
+            for unit, size in (("ns", 1), ("µs", 1_000), ("ms", 1_000_000)):
+                if rest < size * 1000:
+                    return f"{sign}{_fraction(rest, size)}{unit}"
+        hours, rest = divmod(rest, 3600 * SECOND)
+        minutes, rest = divmod(rest, 60 * SECOND)
+        text = f"{_fraction(rest, SECOND)}s"
+        if hours or minutes:
+            text = f"{minutes}m{text}"
+        return f"{sign}{hours}h{text}" if hours else sign + text
+
+    def count(self, unit: int) -> float:
+        """How many units of so many nanoseconds it is."""
+        whole = abs(self.ns) // unit
+        part = abs(self.ns) % unit
+        value = float(whole) + float(part) / unit
+        return -value if self.ns < 0 else value
+
+    def truncated(self, step: Duration) -> Duration:
+        """Rounded towards zero to a multiple of the step; a step of zero or less changes nothing."""
+        if step.ns <= 0:
+            return self
+        rest = abs(self.ns) % step.ns
+        return Duration(self.ns - rest if self.ns >= 0 else self.ns + rest)
+
+    def rounded(self, step: Duration) -> Duration:
+        """Rounded to the nearest multiple of the step, halves away from zero."""
+        if step.ns <= 0:
+            return self
+        whole, rest = divmod(abs(self.ns), step.ns)
+        value = (whole + (1 if rest * 2 >= step.ns else 0)) * step.ns
+        return Duration(max(min(value if self.ns >= 0 else -value, INT_MAX), INT_MIN))
+
+
+def _fraction(value: int, size: int) -> str:
+    whole, part = divmod(value, size)
+    if not part:
+        return str(whole)
+    return f"{whole}.{str(part).rjust(len(str(size)) - 1, '0').rstrip('0')}"
+
+
+def parse_duration(text: str) -> Duration:
+    """
+    Read a duration such as `1h30m`, `-1.5s` or `0`.
+
+    Raises:
+        ValueError: It is none, or does not fit into 64 bits of nanoseconds.
+    """
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if body == "0":
+        return Duration(0)
+    total = 0
+    at = 0
+    while at < len(body):
+        match = _DURATION_PART.match(body, at)
+        if match is None or not (match.group(1) or match.group(2)):
+            raise ValueError("a duration is numbers with units, such as 1h30m or 250ms")
+        size = _UNITS[match.group(3)]
+        digits = (match.group(2) or "")[:18]
+        total += int(match.group(1) or 0) * size + int(digits or 0) * size // 10 ** len(digits)
+        at = match.end()
+    negative = text.startswith("-")
+    if not body or total > INT_MAX + (1 if negative else 0):
+        raise ValueError(
+            "a duration fits into 64 bits of nanoseconds: at most 292 years" if body else "it is empty"
+        )
+    return Duration(-total if negative else total)
+
+
+class _Named(GoValue):
+    """A number with a name."""
+
+    __slots__ = ("number",)
+    names: tuple[str, ...] = ()
+    first = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.number))
+
+    def __repr__(self) -> str:
+        return self.go_text()
+
+    def go_text(self) -> str:
+        return self.names[self.number - self.first]
+
+
+class Month(_Named):
+    """A month, January is 1."""
+
+    __slots__ = ()
+    go_type = "time.Month"
+    names = MONTHS
+    first = 1
+
+
+class Weekday(_Named):
+    """A day of the week, Sunday is 0."""
+
+    __slots__ = ()
+    go_type = "time.Weekday"
+    names = WEEKDAYS
+
+
+class Location(GoValue):
+    """
+    A time zone.
+
+    Attributes:
+        name: `UTC`, `Local`, a name of the zone database, or what a parsed text called it.
+    """
+
+    __slots__ = ("_offset_at", "name")
+    go_type = "*time.Location"
+
+    def __init__(self, name: str, offset_at: Callable[[int], tuple[int, str]]) -> None:
+        self.name = name
+        self._offset_at = offset_at
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Location) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((Location, self.name))
+
+    def __repr__(self) -> str:
+        return f"Location({self.name})"
+
+    def go_text(self) -> str:
+        return self.name
+
+    def at(self, unix_s: int) -> tuple[int, str]:
+        """Seconds east of Greenwich at this moment, and the zone's abbreviation then."""
+        return self._offset_at(unix_s)
+
+
+def fixed_zone(name: str, offset_s: int) -> Location:
+    """A zone that never changes; without a name it prints as its offset."""
+    return Location(name, lambda _unix_s: (offset_s, name))
+
+
+UTC = fixed_zone("UTC", 0)
+
+
+def _local_at(unix_s: int) -> tuple[int, str]:
+    moment = time.localtime(min(max(unix_s, _FIRST_S), _LAST_S))
+    return moment.tm_gmtoff, moment.tm_zone
+
+
+LOCAL = Location("Local", _local_at)
+
+
+def load_location(name: str) -> Location:
+    """
+    A zone of the system's database.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if name in ("", "UTC"):
+        return UTC
+    if name == "Local":
+        return LOCAL
+    from datetime import UTC as DATETIME_UTC
+    from datetime import datetime
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        zone: zoneinfo.ZoneInfo = ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise ValueError("the zone database has no such time zone") from None
+
+    def offset_at(unix_s: int) -> tuple[int, str]:
+        seconds = min(max(unix_s, _FIRST_S), _LAST_S)
+        moment = datetime.fromtimestamp(seconds, DATETIME_UTC).astimezone(zone)
+        offset = moment.utcoffset()
+        return (int(offset.total_seconds()) if offset is not None else 0), moment.tzname() or ""
+
+    return Location(name, offset_at)
+
+
+def days_of(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 to a date of the Gregorian calendar, whatever its year; month 13 is next January."""
+    year += (month - 1) // 12
+    month = (month - 1) % 12 + 1
+    if month <= 2:
+        year -= 1
+    era = year // 400
+    of_era = year - era * 400
+    of_year = (153 * ((month + 9) % 12) + 2) // 5
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468 + day - 1
+
+
+def date_of(days: int) -> tuple[int, int, int]:
+    """Year, month and day of so many days after 1970-01-01."""
+    days += 719_468
+    era = days // 146_097
+    of_era = days - era * 146_097
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    month = month + 3 if month < 10 else month - 9
+    return year + era * 400 + (1 if month <= 2 else 0), month, day
+
+
+class Time(GoValue):
+    """
+    A moment, and the zone to show it in; equal when the moment is.
+
+    Attributes:
+        unix_s: Seconds since 1970, rounded down.
+        nanosecond: What is left of it.
+    """
+
+    __slots__ = ("location", "nanosecond", "unix_s")
+    go_type = "time.Time"
+
+    def __init__(self, unix_s: int, nanosecond: int, location: Location) -> None:
+        self.unix_s = unix_s
+        self.nanosecond = nanosecond
+        self.location = location
+
+    @property
+    def ns(self) -> int:
+        """Nanoseconds since 1970."""
+        return self.unix_s * SECOND + self.nanosecond
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Time) and self.ns == other.ns
+
+    def __lt__(self, other: Time) -> bool:
+        return self.ns < other.ns
+
+    def __hash__(self) -> int:
+        return hash((Time, self.ns))
+
+    def __repr__(self) -> str:
+        return f"Time({self.go_text()})"
+
+    def go_text(self) -> str:
+        return self.format("2006-01-02 15:04:05.999999999 -0700 MST")
+
+    def rfc3339(self) -> str:
+        """The moment as JSON has it."""
+        return self.format("2006-01-02T15:04:05.999999999Z07:00")
+
+    def format(self, layout: str) -> str:
+        """The moment as Go's reference layout asks."""
+        from ccm_agent.templates.golayout import format_time
+
+        return format_time(self, layout)
+
+    def date(self) -> tuple[int, int, int]:
+        """Year, month and day in its zone."""
+        return date_of((self.unix_s + self.location.at(self.unix_s)[0]) // _DAY_S)
+
+    def clock(self) -> tuple[int, int, int]:
+        """Hour, minute and second in its zone."""
+        second = (self.unix_s + self.location.at(self.unix_s)[0]) % _DAY_S
+        return second // 3600, second // 60 % 60, second % 60
+
+    def weekday(self) -> Weekday:
+        days = (self.unix_s + self.location.at(self.unix_s)[0]) // _DAY_S
+        return Weekday((days + 4) % 7)
+
+    def year_day(self) -> int:
+        year, month, day = self.date()
+        return days_of(year, month, day) - days_of(year, 1, 1) + 1
+
+    def plus(self, duration: Duration) -> Time:
+        return self._at(self.ns + duration.ns)
+
+    def minus(self, other: Time) -> Duration:
+        """The time between the two, as far as it fits into 64 bits."""
+        return Duration(max(min(self.ns - other.ns, INT_MAX), INT_MIN))
+
+    def moved(self, location: Location) -> Time:
+        return Time(self.unix_s, self.nanosecond, location)
+
+    def add_date(self, years: int, months: int, days: int) -> Time:
+        """So much later by the calendar; a day that a month does not have runs into the next."""
+        year, month, day = self.date()
+        bound = 1 << 40
+        steps = [max(min(step, bound), -bound) for step in (years, months, days)]
+        civil = days_of(year + steps[0], month + steps[1], 1) + day - 1 + steps[2]
+        hour, minute, second = self.clock()
+        return time_at(civil, hour * 3600 + minute * 60 + second, self.nanosecond, self.location)
+
+    def truncated(self, step: Duration) -> Time:
+        if step.ns <= 0:
+            return self
+        return self._at(self.ns - (self.ns - _ZERO_S * SECOND) % step.ns)
+
+    def rounded(self, step: Duration) -> Time:
+        if step.ns <= 0:
+            return self
+        rest = (self.ns - _ZERO_S * SECOND) % step.ns
+        return self._at(self.ns - rest + (step.ns if rest * 2 >= step.ns else 0))
+
+    def is_zero(self) -> bool:
+        return self.ns == _ZERO_S * SECOND
+
+    def _at(self, ns: int) -> Time:
+        return Time(ns // SECOND, ns % SECOND, self.location)
+
+
+def time_at(days: int, second_of_day: int, nanosecond: int, location: Location) -> Time:
+    """The moment at which a zone's calendar and clock show this."""
+    unix_s = days * _DAY_S + second_of_day
+    offset = location.at(unix_s)[0]
+    if offset:
+        offset = location.at(unix_s - offset)[0]
+    return Time(unix_s - offset, nanosecond, location)
+
+
+def now(location: Location = LOCAL) -> Time:
+    """The present."""
+    ns = time.time_ns()
+    return Time(ns // SECOND, ns % SECOND, location)

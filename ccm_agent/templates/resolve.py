@@ -1,0 +1,326 @@
+"""
+Strings, and whatever holds strings, with their expressions replaced by values.
+
+A string that is one expression keeps the value's type where a value can stand, and is printed as Go prints it where only
+text can. Everything here is cached by the string: a manifest of a thousand like resources is scanned and compiled once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ccm_agent.model.errors import CcmError
+from ccm_agent.templates.scan import GO_SPACE, find_spans
+from ccm_agent.templates.values import go_print
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.env import Environment
+    from ccm_agent.templates.expr.program import Names
+
+# Functions of the environment that read something of the host or the network.
+HOST_FUNCTIONS = frozenset(("readFile", "file", "template", "jet", "registrations", "kvGet"))
+
+# The two shapes that nearly all expressions have are answered without the language, which need not be loaded for them.
+# Whatever is not plain about the values goes the long way, so that there is one meaning and one set of errors.
+_FACT_PATH = re.compile(r"(Facts|Data)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)\Z")
+_LOOKUP = re.compile(
+    r"""lookup\(\ *(?:"([A-Za-z0-9_.-]+)"|'([A-Za-z0-9_.-]+)')\ *
+        (?:,\ *(?:([0-9]{1,15})|"([^"\\\n\r]*)"|'([^'\\\n\r]*)'|(true|false))\ *)?\)\Z""",
+    re.VERBOSE,
+)
+_MISSING = object()
+
+
+class _Expression(NamedTuple):
+    """An expression in a string, with the short way to its value where it has one."""
+
+    text: str
+    path: tuple[str, ...]
+    lookup: tuple[str, Any] | None
+
+
+class _Parts(NamedTuple):
+    """A string, taken apart: text and expressions in turn; `only` when it is one expression and blanks."""
+
+    parts: tuple[str | _Expression, ...]
+    only: _Expression | None
+
+
+@lru_cache(maxsize=8192)
+def _parts(text: str) -> _Parts | None:
+    """The parts of a string, or None where it holds no expression."""
+    spans = find_spans(text)
+    if not spans:
+        return None
+    parts: list[str | _Expression] = []
+    at = 0
+    for span in spans:
+        if span.start > at:
+            parts.append(text[at : span.start])
+        parts.append(_expression(span.expression))
+        at = span.end
+    if at < len(text):
+        parts.append(text[at:])
+    first = spans[0]
+    is_only = len(spans) == 1 and not (text[: first.start] + text[first.end :]).strip(GO_SPACE)
+    return _Parts(tuple(parts), _expression(first.expression) if is_only else None)
+
+
+@lru_cache(maxsize=8192)
+def _expression(text: str) -> _Expression:
+    path = _FACT_PATH.match(text)
+    if path is not None:
+        return _Expression(text, (path.group(1), *path.group(2)[1:].split(".")), None)
+    lookup = _LOOKUP.match(text)
+    if lookup is None:
+        return _Expression(text, (), None)
+    double, single, number, double_text, single_text, boolean = lookup.groups()
+    default: Any = None
+    if number is not None:
+        default = int(number)
+    elif boolean is not None:
+        default = boolean == "true"
+    elif double_text is not None or single_text is not None:
+        default = double_text if double_text is not None else single_text
+    return _Expression(text, (), (double or single, default))
+
+
+def _value(expression: _Expression, env: Environment) -> Any:
+    if expression.path:
+        found = _plain_path(expression.path, env)
+        if found is not _MISSING:
+            return found
+    elif expression.lookup is not None:
+        try:
+            return env.lookup(*expression.lookup)
+        except CcmError:
+            pass  # the long way tells where it is
+    return evaluate(expression.text, env)
+
+
+def _plain_path(path: tuple[str, ...], env: Environment) -> Any:
+    value: Any = env.variables
+    for key in path:
+        if type(value) is not dict or key not in value:
+            return _MISSING
+        value = value[key]
+    return value
+
+
+@lru_cache(maxsize=64)
+def _names(functions: frozenset[str]) -> Names:
+    from ccm_agent.templates.expr.program import Names
+
+    return Names({"Facts": "map", "Data": "map", "Environ": "text map"}, functions)
+
+
+def evaluate(expression: str, env: Environment) -> Any:
+    """
+    The value of an expression.
+
+    Raises:
+        ExpressionError: It does not parse, its types do not go together, or it fails on these values.
+    """
+    from ccm_agent.templates.expr.program import compile_expression
+
+    program = compile_expression(expression, _names(frozenset(env.functions)))
+    return program.run(env.variables, env.functions)
+
+
+def evaluate_condition(expression: str, env: Environment) -> bool:
+    """
+    The answer of an expression that must be boolean; nil is false.
+
+    Raises:
+        ExpressionError: As `evaluate`, or it gives something else.
+    """
+    from ccm_agent.templates.expr.program import compile_expression
+
+    program = compile_expression(expression, _names(frozenset(env.functions)), is_condition=True)
+    return bool(program.run(env.variables, env.functions))
+
+
+class Evaluated(NamedTuple):
+    """
+    An expression's value as an operator looks at it.
+
+    Attributes:
+        value: The value.
+        text: What it prints as in a template.
+    """
+
+    value: Any
+    text: str
+
+
+def evaluate_shown(expression: str, env: Environment) -> Evaluated:
+    """
+    The value of an expression together with its text, for `ccm eval`.
+
+    Raises:
+        ExpressionError: As `evaluate`; `expr.faults.point` shows the place.
+    """
+    value = evaluate(expression, env)
+    return Evaluated(value, go_print(value))
+
+
+def render_text(text: str, env: Environment) -> str:
+    """
+    A string with its expressions replaced by what they print.
+
+    Raises:
+        ExpressionError: An expression is wrong or fails.
+    """
+    return render_matching(text, env)[0]
+
+
+def render_matching(text: str, env: Environment) -> tuple[str, bool]:
+    """
+    A rendered string, and whether any of its expressions gave something.
+
+    Nil and "" are nothing. Text without expressions counts as something unless it is empty.
+
+    Raises:
+        ExpressionError: An expression is wrong or fails.
+    """
+    parts = _parts(text)
+    if parts is None:
+        return text, text != ""
+    out: list[str] = []
+    has_something = False
+    for part in parts.parts:
+        if isinstance(part, str):
+            out.append(part)
+            continue
+        value = _value(part, env)
+        has_something = has_something or (value is not None and value != "")
+        out.append(go_print(value))
+    return "".join(out), has_something
+
+
+def render_value(text: str, env: Environment) -> Any:
+    """
+    A rendered string; the value itself where the string is one expression.
+
+    Raises:
+        ExpressionError: An expression is wrong or fails.
+    """
+    parts = _parts(text)
+    if parts is None:
+        return text
+    return render_text(text, env) if parts.only is None else _value(parts.only, env)
+
+
+def needs_host(text: str, env: Environment) -> bool:
+    """
+    Whether rendering the string reads files, buckets or registrations, so that it should not happen on an event loop.
+
+    A string that does not compile needs nothing.
+    """
+    parts = _parts(text)
+    if parts is None:
+        return False
+    from ccm_agent.templates.expr.program import compile_expression
+
+    names = _names(frozenset(env.functions))
+    for part in parts.parts:
+        if isinstance(part, str) or part.path or part.lookup is not None:
+            continue
+        try:
+            if compile_expression(part.text, names).calls & HOST_FUNCTIONS:
+                return True
+        except CcmError:
+            continue
+    return False
+
+
+def resolve(value: Any, env: Environment) -> Any:
+    """
+    A value with every string in it rendered, through lists and maps; keys stay as they are.
+
+    Raises:
+        ExpressionError: An expression is wrong or fails.
+    """
+    if isinstance(value, str):
+        return render_value(value, env)
+    if isinstance(value, dict):
+        return {key: resolve(item, env) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolve(item, env) for item in value]
+    return value
+
+
+class Field(NamedTuple):
+    """
+    How a property is rendered.
+
+    Attributes:
+        when: "now" when a manifest is loaded, "deferred" when its resource's turn has come, "never".
+        keys: Keys of its map are rendered too.
+    """
+
+    when: str = "now"
+    keys: bool = False
+
+
+PLAIN = Field()
+DEFERRED = Field(when="deferred")
+NEVER = Field(when="never")
+
+
+def resolve_properties(
+    properties: Mapping[str, Any],
+    env: Environment,
+    field_of: Callable[[str], Field] = lambda _name: PLAIN,
+    *,
+    phase: str = "now",
+) -> dict[str, Any]:
+    """
+    A resource's properties with those of one phase rendered, the others untouched.
+
+    A string, also one in a list, becomes text, as a property of type text needs it. Inside a map a string that is one
+    expression keeps its value's type.
+
+    Args:
+        properties: By name, as written.
+        env: What expressions see.
+        field_of: How the property of a name is rendered.
+        phase: "now" or "deferred".
+
+    Raises:
+        ExpressionError: An expression is wrong or fails; its `place` names the property.
+    """
+    out: dict[str, Any] = {}
+    for name, value in properties.items():
+        field = field_of(name)
+        if field.when == phase:
+            try:
+                value = _property(value, env, field)
+            except CcmError as err:
+                raise _placed(err, name) from err
+        out[name] = value
+    return out
+
+
+def _property(value: Any, env: Environment, field: Field) -> Any:
+    if isinstance(value, str):
+        return render_text(value, env)
+    if isinstance(value, list):
+        return [render_text(item, env) if isinstance(item, str) else resolve(item, env) for item in value]
+    if isinstance(value, dict):
+        return {
+            (render_text(key, env) if field.keys else key): resolve(item, env) for key, item in value.items()
+        }
+    return value
+
+
+def _placed(err: CcmError, name: str) -> CcmError:
+    """The same error with the property's name as its place, unless it has one."""
+    from ccm_agent.model.errors import ExpressionError, Place
+
+    if not isinstance(err, ExpressionError) or err.place is not None:
+        return err
+    return ExpressionError(err.message, expression=err.expression, offset=err.offset, place=Place(path=name))

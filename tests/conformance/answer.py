@@ -1,0 +1,150 @@
+"""
+Answers conformance questions: one JSON object a line on standard input, one answer a line on standard output.
+
+An answer is `{"value": …}` or `{"error": "text"}`. The operations and their fields are told in README.md beside this file.
+To add one, write a function here that imports what it needs inside itself, and put it into OPERATIONS.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:  # as a script it is started from anywhere
+    sys.path.insert(0, str(ROOT))
+
+from ccm_agent.model.errors import CcmError  # noqa: E402 needs the path above
+from ccm_agent.templates.values import GoValue, clean_text, go_print  # noqa: E402
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.env import Environment
+
+Question = dict[str, Any]
+
+
+def shown(value: Any) -> Any:
+    """A value as the cases write it: `$float`, `$time`, `$duration` and `$bytes` for what JSON has no word for."""
+    if isinstance(value, float) and (math.isnan(value) or math.isinf(value)):
+        return {"$float": go_print(value)}
+    if isinstance(value, bytes):
+        return {"$bytes": value.decode("utf-8", "replace")}
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, (list, tuple)):
+        return [shown(item) for item in value]
+    if isinstance(value, dict):
+        return {go_print(key): shown(item) for key, item in value.items()}
+    if isinstance(value, GoValue):
+        return _go_value(value)
+    return value
+
+
+def _go_value(value: Any) -> Any:
+    if value.go_type == "time.Time":
+        return {"$time": value.rfc3339()}
+    if value.go_type == "time.Duration":
+        return {"$duration": value.go_text()}
+    return value.number if hasattr(value, "number") else value.go_text()
+
+
+def _with_environment(question: Question, ask: Callable[[Environment], Any]) -> Any:
+    from ccm_agent.templates.env import Environment
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in (question.get("files") or {}).items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode())
+        return ask(
+            Environment(
+                facts=question.get("facts"),
+                data=question.get("data"),
+                environ=question.get("environ"),
+                working_dir=folder,
+                is_lenient=bool(question.get("lenient")),
+            )
+        )
+
+
+def answer_expr(question: Question) -> Any:
+    from ccm_agent.templates.resolve import evaluate
+
+    return _with_environment(question, lambda env: evaluate(question["input"], env))
+
+
+def answer_template(question: Question) -> Any:
+    from ccm_agent.templates.resolve import render_text
+
+    return _with_environment(question, lambda env: render_text(question["input"], env))
+
+
+def answer_typed(question: Question) -> Any:
+    from ccm_agent.templates.resolve import render_value
+
+    return _with_environment(question, lambda env: render_value(question["input"], env))
+
+
+def answer_jet(question: Question) -> Any:
+    delimiters = [question[side] for side in ("left", "right") if question.get(side)]
+    return _with_environment(question, lambda env: env.jet(question["input"], *delimiters))
+
+
+def answer_go(question: Question) -> Any:
+    left, right = question.get("left") or "", question.get("right") or ""
+    return _with_environment(
+        question, lambda env: env.render("go", question["input"], left=left, right=right)
+    )
+
+
+def answer_gjson(question: Question) -> Any:
+    from ccm_agent.templates.gjson import get
+
+    found = get(question["json"], question["input"])
+    return {"exists": True, "value": found.looked_up()} if found.exists else {"exists": False}
+
+
+OPERATIONS: dict[str, Callable[[Question], Any]] = {
+    "expr": answer_expr,
+    "template": answer_template,
+    "typed": answer_typed,
+    "jet": answer_jet,
+    "go": answer_go,
+    "gjson": answer_gjson,
+}
+
+
+def read_question(line: str) -> Question:
+    """A line's question. The JSON that a `gjson` question asks about stays the text that it is."""
+    question: Question = json.loads(line)
+    if "json" in question:
+        import msgspec
+
+        question["json"] = bytes(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["json"]).decode()
+    return question
+
+
+def answer(question: Question) -> dict[str, Any]:
+    """The answer to one question."""
+    operation = OPERATIONS.get(question["op"])
+    if operation is None:
+        return {"error": f"the operation {question['op']!r} is not known"}
+    try:
+        return {"value": shown(operation(question))}
+    except CcmError as err:
+        return {"error": str(err)}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        if line.strip():
+            sys.stdout.write(json.dumps(answer(read_question(line)), allow_nan=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
