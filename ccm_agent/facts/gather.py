@@ -80,11 +80,12 @@ _VOLATILE: Mapping[tuple[str, ...], frozenset[str]] = {
 _LASTING_MEMORY = frozenset({"total", "swapTotal", "hugePagesTotal", "hugePageSize"})
 
 
-class LazyFacts(Mapping[str, Any]):
+class LazyFacts(dict[str, Any]):
     """
-    Facts that are gathered when they are asked for; otherwise a mapping as any other.
+    Facts that are gathered when they are asked for; to Python code a dictionary like any other.
 
-    Asking may read files of /proc, so on an event loop `await asyncio.to_thread(facts.load)` first.
+    Asking may read files of /proc, so on an event loop `await asyncio.to_thread(facts.load)` first. C code that looks into
+    dictionaries past their methods (the encoders of msgspec and json) sees only what was gathered: give it what `load` returns.
 
     Args:
         layers: Facts that go over the families, in order; merged deep, lists joined. A callable is called once, when the first
@@ -93,34 +94,57 @@ class LazyFacts(Mapping[str, Any]):
     """
 
     def __init__(
-        self,
-        layers: Sequence[Mapping[str, Any] | Family] = (),
-        families: Mapping[str, Family] = FAMILIES,
+        self, layers: Sequence[Mapping[str, Any] | Family] = (), families: Mapping[str, Family] = FAMILIES
     ) -> None:
+        super().__init__()
         self._families = families
         self._pending = layers
         self._layers: list[Mapping[str, Any]] | None = None
-        self._known: dict[str, Any] = {}
 
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._known:
-            self._known[key] = self._gathered(key)
-        return self._known[key]
+    def __missing__(self, key: str) -> Any:
+        value = self[key] = self._gathered(key)
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The fact at a top-level key, or the default."""
+        return self[key] if key in self else default  # noqa: SIM401 - this is what `get` does here
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or key in self._families or any(key in one for one in self._over())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._families, *(key for layer in self._over() for key in layer)]))
+        names = [*self._families, *(key for layer in self._over() for key in layer), *super().__iter__()]
+        return iter(dict.fromkeys(names))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._families or any(key in layer for layer in self._over())
+    def __eq__(self, other: object) -> bool:
+        return self.load() == other
+
+    __hash__ = None
 
     def __repr__(self) -> str:
-        return f"<LazyFacts, gathered: {', '.join(self._known) or 'nothing'}>"
+        return f"<LazyFacts, gathered: {', '.join(super().__iter__()) or 'nothing'}>"
+
+    def keys(self) -> Any:
+        """All names, gathered or not."""
+        return self.load().keys()
+
+    def values(self) -> Any:
+        """All values."""
+        return self.load().values()
+
+    def items(self) -> Any:
+        """All names with their values."""
+        return self.load().items()
+
+    def copy(self) -> dict[str, Any]:
+        """All facts, as a plain dictionary."""
+        return self.load()
 
     def load(self) -> dict[str, Any]:
-        """All facts, as plain values."""
+        """All facts, as a plain dictionary."""
         return {key: self[key] for key in self}
 
     def _over(self) -> list[Mapping[str, Any]]:

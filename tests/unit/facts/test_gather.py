@@ -56,6 +56,30 @@ def test_layers_are_merged_deep_over_families_in_order() -> None:
     assert len(facts) == 3
 
 
+def test_to_python_code_it_is_a_dictionary_like_any_other() -> None:
+    whole = {
+        "host": {"info": {"name": "host", "tags": [1]}},
+        "cpu": {"info": {"name": "cpu", "tags": [1]}},
+        "role": "web",
+    }
+
+    def lazy() -> LazyFacts:
+        return LazyFacts([{"role": "web"}], Families().all())
+
+    assert isinstance(lazy(), dict)
+    assert lazy() == whole
+    assert (dict(lazy()), {**lazy()}, lazy().copy(), lazy().load()) == (
+        whole,
+        whole,
+        whole,
+        whole,
+    )
+    assert (list(lazy().items()), list(lazy().values())) == (list(whole.items()), list(whole.values()))
+    assert (bool(lazy()), "nope" in lazy(), lazy().get("nope", 5)) == (True, False, 5)
+    with pytest.raises(KeyError):
+        lazy()["nope"]
+
+
 def test_a_layer_may_replace_a_family_by_a_text() -> None:
     assert LazyFacts([{"cpu": "none"}], Families().all())["cpu"] == "none"
 
