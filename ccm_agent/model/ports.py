@@ -259,6 +259,41 @@ class Download(Protocol):
         ...
 
 
+class Packed(Struct, frozen=True, kw_only=True):
+    """
+    An archive file to unpack.
+
+    Attributes:
+        path: The archive, a regular file.
+        kind: "tar.gz", "tar" (compressed or not, as its content says) or "zip".
+        limit_entries, limit_bytes: How much is taken; more is an error before anything is written. 0 bytes: what the adapter
+            thinks a file of that size can honestly hold.
+    """
+
+    path: str
+    kind: str
+    limit_entries: int = 1_000_000
+    limit_bytes: int = 0
+
+
+class Unpack(Protocol):
+    """Unpacks archives that are not trusted."""
+
+    async def unpack(self, packed: Packed, into: str) -> int:
+        """
+        Unpack into a directory, which is made (0755) with those above it; how many entries there were.
+
+        The whole archive is read and checked first, so one that is damaged, too large or hostile changes nothing: an entry with
+        an absolute name or `..` in it, a symlink or hardlink that leads out of the directory, a device. While writing no
+        symlink, be it from the archive or there before, is followed out of the directory. Files are replaced each in one step;
+        what is there and not in the archive stays. Modes and times are the archive's; owners too when root unpacks a tar.
+
+        Raises:
+            FileError: What is wrong with which entry.
+        """
+        ...
+
+
 class Locks(Protocol):
     """Locks that processes of this host share, by name: "package", "service"."""
 

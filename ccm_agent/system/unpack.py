@@ -1,0 +1,327 @@
+"""
+Unpacking archives that are not trusted, as root.
+
+Two passes: the first reads the whole archive, which proves its checksums, and refuses what must not be there; nothing is written
+until then. The second writes below a directory that is held open, and finds its way by descriptors, so that neither a symlink of
+the archive nor one that stood there before leads out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import secrets
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, cast
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import Packed
+from ccm_agent.system.entries import Entry, tar_entry, zip_entry
+from ccm_agent.system.hop import Stop, Threads
+from ccm_agent.system.tree import Tree, open_tree
+
+if TYPE_CHECKING:
+    from ccm_agent.system.entries import Reader
+
+HONEST_RATIO = 200
+"""No honest archive unpacks to more than so many times its size, beyond HONEST_BYTES."""
+HONEST_BYTES = 1 << 30
+HEADER_BYTES = 1 << 20
+"""Names and attributes of one entry are no longer; tarfile would read whatever a header claims into memory."""
+COPY_BYTES = 1 << 20
+
+BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    OSError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What the standard library raises for a damaged or odd archive."""
+
+
+class Unpacker:
+    """Unpacks in threads of its own; see the `Unpack` port."""
+
+    def __init__(self) -> None:
+        self._threads = Threads("unpack", 2)
+
+    async def unpack(self, packed: Packed, into: str) -> int:
+        stop = Stop()
+        return await self._threads.call(unpack, packed, into, stop, on_cancel=stop.set)
+
+
+def unpack(packed: Packed, into: str, stop: Stop) -> int:
+    """Unpack, blocking; see `Unpack.unpack`."""
+    with _opened(packed) as (source, size_bytes):
+        entries = _checked(packed, source, stop, size_bytes)
+        with open_tree(into) as tree:
+            _refuse_too_large(packed, entries, tree)
+            for entry in entries:
+                stop.check()
+                with _reported(packed, f"entry {entry.name!r}"):
+                    _write(tree, entry, source, stop)
+            for entry in reversed(entries):
+                # a directory's own mode and time come last: a read-only one could not be filled, and filling changes its time
+                if entry.kind == "directory":
+                    tree.set_attributes(entry.name, entry)
+    return len(entries)
+
+
+class _Source:
+    """An open archive, whichever kind it is; `finish` is called when all entries were seen, to tell whether the end is whole."""
+
+    def __init__(
+        self, entries: Callable[[], Iterator[Entry]], read: Reader, finish: Callable[[], None]
+    ) -> None:
+        self.entries = entries
+        self.read = read
+        self.finish = finish
+
+
+@contextmanager
+def _opened(packed: Packed) -> Iterator[tuple[_Source, int]]:
+    """The open archive, and the size of its file."""
+    with _reported(packed, "archive"):
+        fd = os.open(packed.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise FileError(f"{packed.path}: is not a regular file")
+        with _reported(packed, "archive"):
+            source = _zip(file) if packed.kind == "zip" else _tar(packed, file)
+        yield source, found.st_size
+
+
+def _zip(file: IO[bytes]) -> _Source:
+    archive = zipfile.ZipFile(file)
+    return _Source(
+        lambda: map(zip_entry, archive.infolist()), lambda entry: archive.open(entry.raw), lambda: None
+    )
+
+
+def _tar(packed: Packed, file: IO[bytes]) -> _Source:
+    limit = _limit(packed, os.fstat(file.fileno()).st_size) + packed.limit_entries * tarfile.BLOCKSIZE
+    stream = _Bounded(_inflating(packed.kind, file), limit)
+    # not in a `with`: the stream lives as long as the source, whose file `_opened` closes
+    archive = tarfile.open(fileobj=stream, mode="r:", errorlevel=1)  # type: ignore[call-overload]  # noqa: SIM115
+
+    def finish() -> None:
+        # tarfile takes a header that it cannot read for the end
+        stream.seek(archive.offset)
+        if stream.read(tarfile.BLOCKSIZE).strip(b"\0"):
+            raise tarfile.ReadError("a header is damaged")
+        stream.drain()
+
+    return _Source(lambda: map(tar_entry, archive), lambda entry: _member(archive, entry), finish)
+
+
+def _inflating(kind: str, file: IO[bytes]) -> IO[bytes]:
+    """The plain tar. A `.tar.gz` must be what it says; a `.tar` may be compressed, as tar(1) has it."""
+    head = file.read(6)
+    file.seek(0)
+    if kind == "tar.gz" or head.startswith(b"\x1f\x8b"):
+        import gzip
+
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="rb"))
+    if head.startswith(b"BZh"):
+        import bz2
+
+        return bz2.BZ2File(file)
+    if head.startswith(b"\xfd7zXZ\0"):
+        import lzma
+
+        return lzma.LZMAFile(file)
+    return file
+
+
+def _member(archive: tarfile.TarFile, entry: Entry) -> IO[bytes]:
+    content = archive.extractfile(entry.raw)
+    if content is None:
+        raise FileError(f"entry {entry.name!r} has no content")
+    return content
+
+
+class _Bounded:
+    """The plain stream of a tar: no more of it than may be, and no header that claims gigabytes."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+        self.name = ""
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0 or size > HEADER_BYTES + COPY_BYTES:
+            raise tarfile.ReadError(f"a header claims {size} bytes")
+        if self._stream.tell() > self._limit:
+            raise tarfile.ReadError(f"it unpacks to more than {self._limit} bytes")
+        return self._stream.read(size)
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_SET and position > self._limit:
+            raise tarfile.ReadError(f"it unpacks to more than {self._limit} bytes")
+        return self._stream.seek(position, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def drain(self) -> None:
+        """Read to the end, where the checksum of a compressed stream stands."""
+        while self.read(COPY_BYTES):
+            pass
+
+
+def _limit(packed: Packed, size_bytes: int) -> int:
+    return packed.limit_bytes or max(HONEST_BYTES, HONEST_RATIO * size_bytes)
+
+
+def _checked(packed: Packed, source: _Source, stop: Stop, source_bytes: int) -> list[Entry]:
+    """Every entry, all of them read to their end and none that must not be there."""
+    limit = _limit(packed, source_bytes)
+    entries: list[Entry] = []
+    total = 0
+    with _reported(packed, "archive"):
+        for entry in source.entries():
+            stop.check()
+            if entry.name in ("", "."):
+                continue  # the directory itself, as `tar -C dir .` writes it
+            refuse(entry)
+            total += entry.size_bytes
+            if len(entries) >= packed.limit_entries:
+                raise FileError(f"holds more than {packed.limit_entries} entries")
+            if total > limit:
+                raise FileError(f"unpacks to more than {limit} bytes")
+            if entry.kind == "file":
+                _read_through(source, entry, stop)
+            elif entry.kind == "symlink" and not entry.link:
+                entry = _with_target(source, entry)
+                refuse(entry)
+            entries.append(entry)
+        source.finish()
+    return entries
+
+
+def _with_target(source: _Source, entry: Entry) -> Entry:
+    """A zip holds a symlink's target as the entry's content."""
+    import msgspec
+
+    with source.read(entry) as content:
+        target = content.read(os.pathconf("/", "PC_PATH_MAX")).decode(errors="surrogateescape")
+    return msgspec.structs.replace(entry, link=target)
+
+
+def _read_through(source: _Source, entry: Entry, stop: Stop) -> None:
+    left = entry.size_bytes
+    with source.read(entry) as content:
+        while block := content.read(COPY_BYTES):
+            stop.check()
+            left -= len(block)
+            if left < 0:
+                raise FileError(f"entry {entry.name!r} holds more than it says")
+    if left:
+        raise FileError(f"entry {entry.name!r} is cut off: {left} bytes are missing")
+
+
+def refuse(entry: Entry) -> None:
+    """
+    Refuse an entry that must not be there.
+
+    Raises:
+        FileError: It would land outside, leads outside, or is no file, directory or link.
+    """
+    what = f"entry {entry.name!r}"
+    if "\0" in entry.name or "\0" in entry.link:
+        raise FileError(f"{what} has a NUL in its name")
+    if entry.name.startswith("/"):
+        raise FileError(f"{what} has an absolute name")
+    if ".." in entry.name.split("/"):
+        raise FileError(f"{what} leads out of the directory that is unpacked into")
+    if entry.kind == "other":
+        raise FileError(f"{what} is neither file, directory nor link")
+    if entry.kind == "hardlink" and not is_within(entry.link):
+        raise FileError(f"{what} is a hardlink to {entry.link!r}, which is outside of what is unpacked")
+    if (
+        entry.kind == "symlink"
+        and entry.link
+        and not is_within(posixpath.join(posixpath.dirname(entry.name), entry.link))
+    ):
+        raise FileError(f"{what} is a symlink to {entry.link!r}, which is outside of what is unpacked")
+
+
+def is_within(path: str) -> bool:
+    """A path below the root of an archive stays below it, as written."""
+    clean = posixpath.normpath(path)
+    return not clean.startswith("/") and clean != ".." and not clean.startswith("../")
+
+
+def _refuse_too_large(packed: Packed, entries: list[Entry], tree: Tree) -> None:
+    needed = sum(entry.size_bytes for entry in entries)
+    free = tree.free_bytes()
+    if needed > free:
+        raise FileError(
+            f"{packed.path}: unpacks to {needed} bytes, and {tree.path} has {free} free; make room",
+            errno=errno.ENOSPC,
+        )
+
+
+def _write(tree: Tree, entry: Entry, source: _Source, stop: Stop) -> None:
+    if entry.kind == "directory":
+        tree.make_directory(entry.name)
+        return
+    if entry.kind == "hardlink":
+        tree.link(entry.name, entry.link)
+        return
+    with tree.parent(entry.name) as (parent, name):
+        temporary = f".ccm-{secrets.token_hex(8)}"
+        if entry.kind == "symlink":
+            os.symlink(entry.link, temporary, dir_fd=parent)
+            tree.put_in_place(parent, temporary, name, entry)
+            return
+        fd = os.open(
+            temporary,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
+            dir_fd=parent,
+        )
+        try:
+            with os.fdopen(fd, "wb") as out, source.read(entry) as content:
+                while block := content.read(COPY_BYTES):
+                    stop.check()
+                    out.write(block)
+            tree.put_in_place(parent, temporary, name, entry)
+        except BaseException:
+            _forget(parent, temporary)
+            raise
+
+
+def _forget(parent: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+
+
+@contextmanager
+def _reported(packed: Packed, what: str) -> Iterator[None]:
+    """Errors of the archive become ours, with its path."""
+    try:
+        yield
+    except FileError as err:
+        if err.message.startswith(packed.path):
+            raise
+        raise FileError(f"{packed.path}: {err.message}", errno=err.errno) from err
+    except InterruptedError:
+        raise
+    except BROKEN as err:
+        said = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
+        number = err.errno if isinstance(err, OSError) and err.errno else 0
+        raise FileError(f"{packed.path}: {what} cannot be unpacked: {said}", errno=number) from err
