@@ -66,6 +66,8 @@ class Connection:
         self._connections = 0
         self._client: BusClient | None = None
         self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._down.set()
         self._tried = asyncio.Event()
         self._servers = list(settings.servers)
         self._subscriptions: dict[Subscription, None] = {}
@@ -101,6 +103,10 @@ class Connection:
     async def wait_connected(self) -> None:
         """Return as soon as the broker is there, however long that takes."""
         await self._up.wait()
+
+    async def wait_lost(self) -> None:
+        """Return as soon as the broker is not there."""
+        await self._down.wait()
 
     async def connect_now(self) -> None:
         """
@@ -313,6 +319,7 @@ class Connection:
         self.last_error = None
         self.since = time.monotonic()
         self._tried.clear()
+        self._down.clear()
         self._up.set()
         log.info("connected to the broker", extra={"server": self.server and self.server.url})
         for hook in list(self._hooks.values()):
@@ -351,6 +358,7 @@ class Connection:
         self._client = None
         if self._up.is_set():
             self._up.clear()
+            self._down.set()
             self.since = time.monotonic()
         away = self.why_not() if lost else BusUnavailableError("the connection to the broker is being closed")
         for waiting in self._waiting.values():

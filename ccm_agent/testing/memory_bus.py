@@ -328,10 +328,13 @@ class MemoryEvents:
     async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
         """See `Events.read`."""
         self._bus.check(subject)
+        found = []
+        for write in self._broker.events:
+            if write.sequence >= from_sequence and subject_matches(subject, write.subject):
+                self.dropped += write.copied
+                found.append(write)
         return [
             StoredEvent(subject=write.subject, body=write.body, sequence=write.sequence)
-            for write in self._broker.events
-            if write.sequence >= from_sequence
-            and not write.copied
-            and subject_matches(subject, write.subject)
+            for write in found
+            if not write.copied
         ]

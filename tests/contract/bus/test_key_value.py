@@ -1,0 +1,307 @@
+"""The KeyValue and KeyHistory ports."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from ccm_agent.bus.subjects import encode_token
+from ccm_agent.model.errors import BusUnavailableError, DataError, ProtocolError, RevisionError, UsageError
+from tests.support.nats_server import WAIT_S, Heard
+
+BUCKET = "CCM_DATA"
+
+
+async def test_what_was_put_is_got_with_its_revision(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    first = await bucket.put("common", b"one")
+    second = await bucket.put("common", b"two")
+    entry = await bucket.get("common")
+
+    assert (entry.key, entry.value, entry.revision) == ("common", b"two", second)
+    assert second > first
+    assert entry.created.utcoffset() is not None
+
+
+async def test_a_key_that_was_never_written_is_absent(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    assert await bucket.get("nothing.here") is None
+
+
+async def test_an_empty_value_is_an_absent_key(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    await bucket.put("common", b"one")
+
+    await bucket.put("common", b"")
+
+    assert await bucket.get("common") is None
+    assert await bucket.keys() == []
+
+
+async def test_a_deleted_key_is_absent_and_stays_in_its_history(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    await bucket.put("common", b"one")
+    await bucket.put("common", b"two")
+
+    await bucket.delete("common")
+
+    assert await bucket.get("common") is None
+    assert [(entry.value, entry.revision) for entry in await bucket.history("common")] == [
+        (b"one", 1),
+        (b"two", 2),
+        (b"", 3),
+    ]
+
+
+async def test_the_last_twenty_revisions_are_kept(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    for number in range(23):
+        await bucket.put("common", str(number).encode())
+
+    assert [int(entry.value) for entry in await bucket.history("common")] == list(range(3, 23))
+
+
+async def test_nodes_keep_no_history(broker) -> None:
+    bucket = (await broker.connect("web1")).bucket("CCM_NODES")
+
+    await bucket.put("node.web1", b"one")
+    await bucket.put("node.web1", b"two")
+
+    assert [entry.value for entry in await bucket.history("node.web1")] == [b"two"]
+
+
+async def test_an_update_of_the_newest_revision_is_taken(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    revision = await bucket.put("common", b"one")
+
+    newer = await bucket.update("common", b"two", revision)
+
+    assert (await bucket.get("common")).revision == newer
+
+
+async def test_an_update_of_an_older_revision_is_refused(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    revision = await bucket.put("common", b"one")
+    await bucket.put("common", b"two")
+
+    with pytest.raises(RevisionError):
+        await bucket.update("common", b"three", revision)
+    assert (await bucket.get("common")).value == b"two"
+
+
+async def test_revision_nought_creates_what_is_absent_and_nothing_else(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    await bucket.update("common", b"one", 0)
+
+    with pytest.raises(RevisionError):
+        await bucket.update("common", b"two", 0)
+
+
+async def test_revision_nought_creates_what_was_deleted(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    await bucket.put("common", b"one")
+    await bucket.delete("common")
+
+    await bucket.update("common", b"two", 0)
+
+    assert (await bucket.get("common")).value == b"two"
+
+
+async def test_an_update_of_an_absent_key_by_a_revision_is_refused(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    with pytest.raises(RevisionError):
+        await bucket.update("common", b"one", 7)
+
+
+@pytest.mark.parametrize("key", ["", "a b", "*", "a.>", ".a", "a."])
+async def test_what_is_no_key_is_refused_before_it_is_sent(broker, key) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    with pytest.raises(DataError):
+        await bucket.get(key)
+    with pytest.raises(DataError):
+        await bucket.put(key, b"one")
+
+
+async def test_patterns_find_the_newest_of_each_key(broker) -> None:
+    bucket = (await broker.connect("web1")).bucket("CCM_ASSIGNMENTS")
+    for key in ["all.motd", "all.ssh", "node.web1.motd", "node.web2.motd", "fact.role.web.app"]:
+        await bucket.put(key, b"old")
+        await bucket.put(key, b"new")
+    await bucket.delete("all.ssh")
+
+    found = await bucket.matching(["all.*", "node.web1.*", "fact.role.web.*", "node.nobody.*"])
+
+    assert [(entry.key, entry.value) for entry in found] == [
+        ("all.motd", b"new"),
+        ("fact.role.web.app", b"new"),
+        ("node.web1.motd", b"new"),
+    ]
+
+
+async def test_an_empty_bucket_has_no_entries(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    assert await bucket.entries() == []
+    assert await bucket.matching(["all.*"]) == []
+    assert await bucket.history("common") == []
+
+
+async def test_keys_and_entries_begin_with_a_prefix(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    for key in ["role.web", "role.db", "roles", "node.web1.example.com"]:
+        await bucket.put(key, key.encode())
+
+    assert await bucket.keys("role") == ["role.db", "role.web", "roles"]
+    assert await bucket.keys("role.w") == ["role.web"]
+    assert [entry.value for entry in await bucket.entries("node.")] == [b"node.web1.example.com"]
+
+
+async def test_a_write_pokes_who_asked_for_that_key_and_nobody_else(broker) -> None:
+    writer, reader = await broker.connect("op"), await broker.connect("web1")
+    mine, all_of_them = Heard(), Heard()
+    await reader.bucket("CCM_FACTS").pokes("web1.example.com", mine)
+    await reader.bucket("CCM_FACTS").pokes(">", all_of_them)
+
+    await writer.bucket("CCM_FACTS").put("web2", b"one")
+    revision = await writer.bucket("CCM_FACTS").put("web1.example.com", b"two")
+
+    assert await all_of_them.wait(2) == [("web2", revision - 1), ("web1.example.com", revision)]
+    assert mine.items == [("web1.example.com", revision)]
+
+
+async def test_a_deletion_pokes_too(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    heard = Heard()
+    await bucket.pokes("common", heard)
+
+    await bucket.put("common", b"one")
+    await bucket.delete("common")
+
+    assert await heard.wait(2) == [("common", 1), ("common", 2)]
+
+
+async def test_pokes_end_when_they_are_stopped(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    stopped, going = Heard(), Heard()
+    stop = await bucket.pokes("common", stopped)
+    await bucket.pokes("common", going)
+
+    await stop()
+    await bucket.put("common", b"one")
+    await going.wait(1)
+
+    assert stopped.items == []
+
+
+async def test_who_was_poked_reads_at_least_that_revision(broker) -> None:
+    writer, reader = await broker.connect("op"), await broker.connect("web1")
+    heard = Heard()
+    await reader.bucket(BUCKET).pokes("common", heard)
+
+    await writer.bucket(BUCKET).put("common", b"one")
+    [(key, revision)] = await heard.wait(1)
+    entry = await reader.bucket(BUCKET).get(key, at_least=revision)
+
+    assert entry.revision == revision
+
+
+async def test_a_watch_shows_what_is_there_and_then_each_change(broker) -> None:
+    writer, reader = await broker.connect("op"), await broker.connect("op2")
+    bucket = writer.bucket(BUCKET)
+    await bucket.put("role.web", b"one")
+    await bucket.put("other", b"no")
+    seen = []
+
+    async with asyncio.timeout(WAIT_S), aclosing(reader.bucket(BUCKET).watch("role.")) as changes:
+        seen.append(await anext(changes))
+        await bucket.put("role.db", b"two")
+        seen.append(await anext(changes))
+        await bucket.delete("role.web")
+        seen.append(await anext(changes))
+
+    assert [(entry.key, entry.value) for entry in seen] == [
+        ("role.web", b"one"),
+        ("role.db", b"two"),
+        ("role.web", b""),
+    ]
+
+
+async def test_a_watch_goes_on_after_the_broker_was_away(broker) -> None:
+    ports = await broker.connect("op")
+    bucket = ports.bucket(BUCKET)
+    await bucket.put("common", b"one")
+
+    async with asyncio.timeout(WAIT_S), aclosing(bucket.watch()) as changes:
+        first = await anext(changes)
+        waiting = asyncio.ensure_future(anext(changes))
+        await broker.stop()
+        await broker.start()
+        await bucket.put("common", b"two")
+        second = await waiting
+
+    assert (first.value, second.value) == (b"one", b"two")
+
+
+async def test_a_key_with_a_lifetime_is_there_until_it_ends(broker) -> None:
+    bucket = (await broker.connect("web1")).bucket("CCM_NODES")
+
+    await bucket.put("presence.web1", b"here", ttl_s=60)
+
+    assert (await bucket.get("presence.web1")).value == b"here"
+    with pytest.raises(UsageError):
+        await bucket.put("presence.web1", b"here", ttl_s=0)
+
+
+async def test_any_text_can_be_part_of_a_key(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    texts = ["", "a b", "a.b", "*", ">", "é", "=", "x" * 300]
+
+    for text in texts:
+        await bucket.put(f"role.{encode_token(text)}", text.encode() or b"empty")
+
+    assert sorted(entry.value for entry in await bucket.entries("role.")) == sorted(
+        text.encode() or b"empty" for text in texts
+    )
+
+
+async def test_a_value_larger_than_a_message_is_refused_and_the_connection_lives(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    with pytest.raises(ProtocolError):
+        await bucket.put("common", b"x" * (1 << 20) + b"x")
+
+    assert await bucket.put("common", b"small") == 1
+
+
+async def test_while_the_broker_is_away_every_call_says_so(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    await broker.stop()
+
+    for call in (
+        bucket.get("common"),
+        bucket.put("common", b"one"),
+        bucket.update("common", b"one", 0),
+        bucket.delete("common"),
+        bucket.matching(["common"]),
+        bucket.history("common"),
+    ):
+        with pytest.raises(BusUnavailableError):
+            await call
+
+
+async def test_what_was_stored_is_there_after_the_broker_came_back(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    revision = await bucket.put("common", b"one")
+
+    await broker.stop()
+    await broker.start()
+
+    assert (await bucket.get("common")).revision == revision

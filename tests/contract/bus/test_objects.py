@@ -1,0 +1,74 @@
+"""The Objects port."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import pytest
+
+from ccm_agent.model.errors import BusUnavailableError, NotFoundError, ProtocolError
+
+STORE = "CCM_MANIFESTS"
+LIMIT = 64 << 20
+CHUNK = 128 * 1024
+
+
+@pytest.mark.parametrize(
+    "size",
+    [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 10 * CHUNK + 7],
+    ids=["empty", "a byte", "almost a chunk", "a chunk", "a chunk and a byte", "many chunks"],
+)
+async def test_what_was_put_is_got(broker, size) -> None:
+    operator, node = await broker.connect("op"), await broker.connect("web1")
+    content = random.Random(size).randbytes(size)
+
+    await operator.objects(STORE).put("site", content)
+
+    assert await node.objects(STORE).get("site", LIMIT) == content
+    assert await node.objects(STORE).digest("site") == hashlib.sha256(content).hexdigest()
+
+
+async def test_an_object_that_was_never_put_is_not_there(broker) -> None:
+    objects = (await broker.connect("web1")).objects(STORE)
+
+    assert await objects.digest("nothing") is None
+    with pytest.raises(NotFoundError):
+        await objects.get("nothing", LIMIT)
+
+
+async def test_an_object_larger_than_its_reader_takes_is_refused(broker) -> None:
+    objects = (await broker.connect("web1")).objects(STORE)
+    await objects.put("site", b"x" * 1000)
+
+    assert await objects.get("site", 1000) == b"x" * 1000
+    with pytest.raises(ProtocolError):
+        await objects.get("site", 999)
+
+
+async def test_a_newer_object_of_the_same_name_replaces_it(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    await objects.put("site", b"one" * CHUNK)
+
+    await objects.put("site", b"two")
+
+    assert await objects.get("site", LIMIT) == b"two"
+
+
+async def test_names_may_be_any_text(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    names = ["a b", "a.b", "*", ">", "é", "dir/site.tar.gz", "0" * 64]
+
+    for name in names:
+        await objects.put(name, name.encode())
+
+    assert [await objects.get(name, LIMIT) for name in names] == [name.encode() for name in names]
+
+
+async def test_while_the_broker_is_away_every_call_says_so(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    await broker.stop()
+
+    for call in (objects.get("site", LIMIT), objects.put("site", b"x"), objects.digest("site")):
+        with pytest.raises(BusUnavailableError):
+            await call
