@@ -11,12 +11,12 @@ from ccm_agent.templates.expr.evaluate import Compiler
 from ccm_agent.templates.expr.faults import Fault, located
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.functions import FUNCTIONS
-from ccm_agent.templates.expr.natures import ANY, MAP, STRING_MAP, Nature
+from ccm_agent.templates.expr.natures import ANY, MAP, STRING, STRING_MAP, Nature
 from ccm_agent.templates.expr.optimize import optimize
 from ccm_agent.templates.expr.parser import parse
 
 _BUILTINS = frozenset(FUNCTIONS)
-_NATURES: dict[str, Nature] = {"any": ANY, "map": MAP, "text map": STRING_MAP}
+_NATURES: dict[str, Nature] = {"any": ANY, "map": MAP, "text": STRING, "text map": STRING_MAP}
 
 
 class Names:
@@ -24,7 +24,7 @@ class Names:
     What an expression may name.
 
     Attributes:
-        variables: Its variables: "any", "map" (of anything, by text) or "text map" for each.
+        variables: Its variables: "any", "map" (of anything, by text), "text" or "text map" for each.
         functions: Its functions; they take and give anything.
     """
 
