@@ -30,6 +30,7 @@ MAX_MENDS = 1_000
 """Places where libyaml stumbles over what is right; each costs another pass, so there is an end to it."""
 
 _OPEN = object()  # the value of an anchor whose own text is not over yet
+_BARE_DOCUMENT = re.compile(r"^\.\.\.[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)*\Z", re.MULTILINE)
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
@@ -232,7 +233,8 @@ class Mender:
     Rewrites what libyaml refuses although it is right, in the one place where it did.
 
     A pair of `\\u` escapes for one character becomes one escape. A tab at the head of a block scalar's first line, after its
-    indentation, is content; a private character stands in for it until the values are there. Lines stay where they are.
+    indentation, is content; a private character stands in for it until the values are there. A document may follow the end of
+    another without a mark of its own. Lines stay where they are.
     """
 
     def __init__(self, text: str, source: str) -> None:
@@ -273,7 +275,15 @@ class Mender:
             self.complaint = _syntax_error(self.text, self.source, err)
             self.text = self.text[: mark.index] + self.tab + self.text[mark.index + 1 :]
             return
+        elif mark is not None and "<document start>" in problem and (end := self._end_before(mark)) >= 0:
+            self.text = f"{self.text[:end]}---{self.text[end + 3 :]}"
+            return
         raise self.complaint or _syntax_error(self.text, self.source, err) from err
+
+    def _end_before(self, mark: Any) -> int:
+        """Where the `...` stands that ended a document just before a mark; -1 when none did."""
+        found = _BARE_DOCUMENT.search(self.text[: mark.index])
+        return found.start() if found else -1
 
     def restore(self, value: object) -> object:
         """The values with every tab back in its place."""

@@ -18,6 +18,7 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
         pytest.param("1: a\ntrue: b\n~: c\n", {"1": "a", "true": "b", "null": "c"}, id="keys are text"),
         pytest.param("16: a\n0x10: b\n", {"16": "b"}, id="one number in two spellings is no duplicate"),
         pytest.param("a: 1\n---\nb: 2\n", {"a": 1}, id="the first document counts"),
+        pytest.param("---\na: 1\n...\n# c\nb: 2\n", {"a": 1}, id="a document after the end of another"),
         pytest.param("", None, id="no document"),
         pytest.param("- |\n one\n- >\n two\n three\n", ["one\n", "two three\n"], id="block texts"),
         pytest.param("a: |\n  \tx\n  y\n", {"a": "\tx\ny\n"}, id="a block text that begins with a tab"),
