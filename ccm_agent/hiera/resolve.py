@@ -1,0 +1,246 @@
+"""
+One document and a node's facts to the node's data.
+
+The document's `data` is the base. `hierarchy.order` names, with expressions on facts, the `overrides` that go over it; `merge`
+says whether the first that is there counts (`first`) or all of them (`deep`). Expressions here see facts and `lookup`, and no
+function that could read a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol
+
+from ccm_agent.hiera.rules import read_rules
+from ccm_agent.model import codec, merge
+from ccm_agent.model.data import Hierarchy, Merge, Resolved
+from ccm_agent.model.errors import DataError, ExpressionError, Place
+
+DATA_KEY = "data"
+
+
+class Expressions(Protocol):
+    """Renders the expressions in a document's texts for one node."""
+
+    def typed(self, text: str) -> object:
+        """The text with its expressions rendered; when it is one expression, the value itself."""
+        ...
+
+    def entry(self, text: str) -> str | None:
+        """An entry of the order, rendered; None when every expression in it gave nothing, so that it names no override."""
+        ...
+
+
+def resolve_document(
+    document: bytes | str,
+    facts: Mapping[str, Any],
+    source: str = "",
+    *,
+    data_key: str = DATA_KEY,
+    expressions: Expressions | None = None,
+) -> Resolved:
+    """
+    The data of a JSON or YAML document, and the rules that it lays on it.
+
+    The rules are not checked yet: they hold after everything else was merged over the data, see `rules.check`.
+
+    Args:
+        document: Its text; what begins with `{` or `[` is JSON and has no comments, so no rules.
+        facts: What expressions see as `Facts`.
+        source: The document's name, for errors.
+        data_key: The key of the base data.
+        expressions: Renders expressions; None makes the usual one from the facts.
+
+    Raises:
+        DocumentError: It cannot be read.
+        DataError: Its hierarchy or overrides cannot be right.
+        ExpressionError: An expression in it fails.
+    """
+    text = codec.as_text(document, source)
+    root = codec.decode_document(text, source)
+    return resolve_values(root, facts, source, text, data_key=data_key, expressions=expressions)
+
+
+def resolve_values(
+    root: object,
+    facts: Mapping[str, Any],
+    source: str = "",
+    text: str | None = None,
+    *,
+    data_key: str = DATA_KEY,
+    expressions: Expressions | None = None,
+) -> Resolved:
+    """
+    As `resolve_document`, for a document that was decoded before.
+
+    Args:
+        root: What `codec.decode_document` gave; not changed.
+        text: The text that it came from; without it there are no rules, and errors have no line.
+    """
+    if not isinstance(root, Mapping):
+        raise DataError(
+            f"a mapping with `{data_key}`, and perhaps `hierarchy` and `overrides`, is expected, not {_kind(root)}",
+            place=Place(source),
+        )
+    resolver = _Resolver(root, source, text, expressions or expressions_on(facts))
+    data = resolver.resolve(data_key)
+    rules, warnings = read_rules(text, source, data_key) if text is not None else ((), ())
+    return Resolved(data=data, rules=rules, warnings=warnings)
+
+
+def expressions_on(facts: Mapping[str, Any]) -> Expressions:
+    """The expressions of hiera: facts and `lookup`, where what is missing reads as the empty text."""
+    return _Rendering(facts)
+
+
+class _Rendering:
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        from ccm_agent.templates.env import Environment
+
+        known = facts if isinstance(facts, dict) else dict(facts)
+        self._environment = Environment(facts=known, is_lenient=True, is_restricted=True)
+
+    def typed(self, text: str) -> object:
+        from ccm_agent.templates.resolve import render_value
+
+        return render_value(text, self._environment)
+
+    def entry(self, text: str) -> str | None:
+        from ccm_agent.templates.resolve import render_matching
+
+        name, has_something = render_matching(text, self._environment)
+        return name if has_something else None
+
+
+class _Resolver:
+    def __init__(
+        self, root: Mapping[str, Any], source: str, text: str | None, expressions: Expressions
+    ) -> None:
+        self.root = root
+        self.source = source
+        self.text = text
+        self.expressions = expressions
+
+    def resolve(self, data_key: str) -> dict[str, Any]:
+        hierarchy = self.hierarchy()
+        overrides = self.overrides()
+        written = self.root.get(data_key)
+        has_data = isinstance(written, Mapping)
+        data = self.layer(written, data_key) if isinstance(written, Mapping) else {}
+        for number, entry in enumerate(hierarchy.order):
+            name = self.name(entry, number)
+            if name is None or (has_data and name == data_key):
+                continue
+            override = overrides.get(name)
+            if not isinstance(override, Mapping):
+                continue
+            layer = self.layer(override, "overrides", name)
+            if hierarchy.merge == Merge.FIRST:
+                return merge.shallow(data, layer)
+            if hierarchy.merge != Merge.DEEP:
+                self.fail(
+                    f"there is no merge `{hierarchy.merge}`: write `first` or `deep`", "hierarchy", "merge"
+                )
+            data = merge.deep(data, layer)
+        return data
+
+    def hierarchy(self) -> Hierarchy:
+        if "hierarchy" not in self.root:
+            return Hierarchy()
+        written = self.root["hierarchy"]
+        if not isinstance(written, Mapping):
+            self.fail(f"`hierarchy` must be a mapping with `order`, not {_kind(written)}", "hierarchy")
+        order = written.get("order")
+        if not isinstance(order, list):
+            what = "is missing" if "order" not in written else f"must be a list, not {_kind(order)}"
+            self.fail(
+                f"`hierarchy.order` {what}: write the names of overrides, one a line", "hierarchy", "order"
+            )
+        for number, entry in enumerate(order):
+            if not isinstance(entry, str):
+                message = (
+                    f"the entries of `hierarchy.order` must be text, not {_kind(entry)}: put it in quotes"
+                )
+                self.fail(message, "hierarchy", "order", number)
+        word = written.get("merge")
+        return Hierarchy(
+            order=tuple(order), merge=(word.lower() if isinstance(word, str) else "") or Merge.FIRST
+        )
+
+    def overrides(self) -> Mapping[str, Any]:
+        written = self.root.get("overrides", {})
+        if not isinstance(written, Mapping):
+            self.fail(
+                f"`overrides` must be a mapping, not {_kind(written)}: remove the key or fill it", "overrides"
+            )
+        return written
+
+    def name(self, entry: str, number: int) -> str | None:
+        try:
+            return self.expressions.entry(entry)
+        except ExpressionError as err:
+            self.fail_expression(err, "hierarchy", "order", number)
+
+    def layer(self, data: Mapping[str, Any], *path: str) -> dict[str, Any]:
+        """Data or an override, rendered."""
+        trail: list[str | int] = []
+        try:
+            return self.rendered(data, trail)
+        except ExpressionError as err:
+            self.fail_expression(err, *path, *reversed(trail))
+
+    def rendered(self, data: Mapping[str, Any], trail: list[str | int]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key, value in data.items():
+            try:
+                result[key] = self.rendered_value(value, trail)
+            except ExpressionError:
+                trail.append(key)
+                raise
+        return result
+
+    def rendered_value(self, value: Any, trail: list[str | int]) -> Any:
+        if isinstance(value, str):
+            return self.expressions.typed(value) if "{" in value else value
+        if isinstance(value, float):
+            # as the reference does, so that `port: 80.0` and JSON's numbers are what people mean
+            return int(value) if value.is_integer() and -(2.0**63) <= value < 2.0**63 else value
+        if isinstance(value, Mapping):
+            return self.rendered(value, trail)
+        if isinstance(value, list):
+            items: list[Any] = []
+            for number, one in enumerate(value):
+                try:
+                    items.append(self.rendered_value(one, trail))
+                except ExpressionError:
+                    trail.append(number)
+                    raise
+            return items
+        return value
+
+    def place(self, path: tuple[str | int, ...]) -> Place:
+        if self.text is None:
+            return Place(self.source, path=codec.path_text(path))
+        return codec.locate(self.text, path, self.source)
+
+    def fail(self, message: str, *path: str | int) -> NoReturn:
+        raise DataError(message, place=self.place(path))
+
+    def fail_expression(self, err: ExpressionError, *path: str | int) -> NoReturn:
+        if err.place is not None:
+            raise err
+        raise ExpressionError(
+            err.message, expression=err.expression, offset=err.offset, place=self.place(path)
+        ) from err
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a list" if isinstance(value, list) else "a mapping"

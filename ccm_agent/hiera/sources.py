@@ -1,0 +1,182 @@
+"""
+Where documents come from: files, http and https, keys of a bucket.
+
+Each goes through a port, so that this room touches neither host nor broker. A key's document may be stamped: wrapped in a
+record that names its bucket and key and a growing number. A node may read keys that others could have written under another
+name, so a record that names another key, or an older number than one seen before, is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from ccm_agent.hiera.resolve import Expressions, resolve_document
+from ccm_agent.model.data import Resolved
+from ccm_agent.model.errors import DataError, ProtocolError
+from ccm_agent.model.ports import Download, Files, KeyValue, Transfer
+from ccm_agent.model.secret import mask_url
+from ccm_agent.model.wire import Stamped
+
+DOCUMENT_LIMIT_BYTES = 16 << 20
+"""Of one document; a broker's message is far smaller, and nobody writes such a file by hand."""
+
+THREAD_FROM_BYTES = 64 << 10
+"""A smaller document is read on the loop: that takes less than a hop to a thread and back."""
+
+OpenBucket = Callable[[str], Awaitable[KeyValue]]
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A document as it was found.
+
+    Attributes:
+        content: Its bytes, out of its stamp if it had one.
+        name: What errors and logs call it: its URL without what is secret in it.
+        revision: The bucket's revision of it; 0 for all else.
+    """
+
+    content: bytes
+    name: str
+    revision: int = 0
+
+
+class Sources:
+    """
+    Fetches hiera documents by URL.
+
+    Args:
+        files: Reads files.
+        download: Fetches http and https URLs; None refuses them.
+        open_bucket: Opens a bucket by name; None refuses `kv://`.
+        directory: Where relative paths begin; absolute.
+        numbers: The highest number seen of each stamped document, by `bucket/key`. Changed in place, for the caller to keep.
+        demand_stamps: Refuse a key's document that is not stamped.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        download: Download | None = None,
+        open_bucket: OpenBucket | None = None,
+        directory: str = "/",
+        numbers: MutableMapping[str, int] | None = None,
+        demand_stamps: bool = False,
+    ) -> None:
+        self._files = files
+        self._download = download
+        self._open_bucket = open_bucket
+        self._directory = directory
+        self._numbers = {} if numbers is None else numbers
+        self._demand_stamps = demand_stamps
+
+    async def fetch(self, url: str) -> Fetched:
+        """
+        The document at a URL: a path, `file:///path`, `http(s)://…` or `kv://BUCKET/KEY`.
+
+        Raises:
+            DataError: The URL is no source, or the document is empty.
+            FileError: A file is not there (`errno.ENOENT`) or cannot be read.
+            DownloadError: A URL cannot be fetched.
+            BusError: The bucket cannot be asked, or a stamp is wrong.
+        """
+        scheme, mark, rest = url.partition("://")
+        if not url:
+            raise DataError("a hiera source is empty: name a file, or a URL with kv://, http:// or https://")
+        if not mark or "/" in scheme:
+            fetched = await self._file(url)
+        elif scheme == "file":
+            fetched = await self._file(_file_path(url))
+        elif scheme in ("http", "https"):
+            fetched = await self._http(url)
+        elif scheme == "kv":
+            fetched = await self._key(url, rest)
+        else:
+            known = "a path, file://, kv://, http:// and https://"
+            raise DataError(f"{mask_url(url)} is no hiera source: `{scheme}://` is not among {known}")
+        if not fetched.content:
+            raise DataError(f"{fetched.name} is empty: it holds no hiera document")
+        return fetched
+
+    async def resolve(
+        self, url: str, facts: Mapping[str, Any], *, expressions: Expressions | None = None
+    ) -> tuple[Resolved, Fetched]:
+        """
+        Fetch a document and resolve it; its rules are not checked yet.
+
+        Raises:
+            CcmError: As `fetch`, and as `resolve_document`.
+        """
+        fetched = await self.fetch(url)
+        if len(fetched.content) < THREAD_FROM_BYTES:
+            return resolve_document(fetched.content, facts, fetched.name, expressions=expressions), fetched
+        resolved = await asyncio.to_thread(
+            resolve_document, fetched.content, facts, fetched.name, expressions=expressions
+        )
+        return resolved, fetched
+
+    async def _file(self, path: str) -> Fetched:
+        absolute = posixpath.normpath(posixpath.join(self._directory, path))
+        return Fetched(content=await self._files.read(absolute, DOCUMENT_LIMIT_BYTES), name=path)
+
+    async def _http(self, url: str) -> Fetched:
+        if self._download is None:
+            raise DataError(f"{mask_url(url)} cannot be fetched here: this program downloads nothing")
+        answer = await self._download.fetch(Transfer(url=url, limit_bytes=DOCUMENT_LIMIT_BYTES))
+        return Fetched(content=answer.content, name=mask_url(url))
+
+    async def _key(self, url: str, rest: str) -> Fetched:
+        bucket, _, key = rest.partition("/")
+        if not bucket or not key:
+            raise DataError(f"{url} names no key: write kv://BUCKET/KEY")
+        if self._open_bucket is None:
+            raise DataError(f"{url} cannot be read here: there is no connection to a broker")
+        entry = await (await self._open_bucket(bucket)).get(key)
+        if entry is None:
+            raise DataError(f"{url}: the bucket {bucket} has no key {key}; put the document there first")
+        return Fetched(content=self._unstamped(entry.value, bucket, key), name=url, revision=entry.revision)
+
+    def _unstamped(self, value: bytes, bucket: str, key: str) -> bytes:
+        stamped = read_stamp(value)
+        if stamped is None:
+            if self._demand_stamps:
+                raise ProtocolError(
+                    f"kv://{bucket}/{key} is not stamped, and this node demands it: write it with `ccmctl data put`"
+                )
+            return value
+        name = f"{bucket}/{key}"
+        if (stamped.bucket, stamped.key) != (bucket, key):
+            where = f"kv://{stamped.bucket}/{stamped.key}"
+            raise ProtocolError(f"kv://{name} holds a document that was written for {where}: refused")
+        seen = self._numbers.get(name, 0)
+        if stamped.number < seen:
+            raise ProtocolError(
+                f"kv://{name} holds number {stamped.number}, and {seen} was seen before: refused as out of date"
+            )
+        self._numbers[name] = stamped.number
+        return str(stamped.body).encode()
+
+
+def read_stamp(value: bytes) -> Stamped | None:
+    """The record that a document is wrapped in; None for a plain document, as the `nats` tool puts it there."""
+    if not value.lstrip().startswith(b"{"):
+        return None
+    try:
+        stamped = msgspec.json.decode(value, type=Stamped)
+    except msgspec.MsgspecError:
+        return None
+    return stamped if isinstance(stamped.body, str) else None
+
+
+def _file_path(url: str) -> str:
+    host, slash, path = url.removeprefix("file://").partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise DataError(f"{mask_url(url)} names another host; a file of this one is file:///path")
+    return "/" + unquote(path)

@@ -1,0 +1,191 @@
+"""From a document and facts to data; the language itself is proven in tests/conformance."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccm_agent.hiera.resolve import resolve_document, resolve_values
+from ccm_agent.model.data import Rule
+from ccm_agent.model.errors import DataError, DocumentError, ExpressionError
+
+FACTS = {"env": "prod", "role": "web", "n": 3, "list": ["a", "b"]}
+
+
+def data_of(document: str, facts: dict[str, Any] | None = None) -> dict[str, Any]:
+    return resolve_document(document, FACTS if facts is None else facts, "s.yaml").data
+
+
+def test_the_first_override_that_is_there_replaces_whole_keys() -> None:
+    document = """
+        hierarchy:
+          order: ["none", "env:${ lookup('facts.env') }", common]
+        data: {level: info, web: {port: 80, tls: false}, list: [1]}
+        overrides:
+          common: {level: debug}
+          env:prod: {web: {port: 443}, list: [2]}
+    """
+
+    assert data_of(document) == {"level": "info", "web": {"port": 443}, "list": [2]}
+
+
+def test_deep_merges_all_that_are_there_in_order() -> None:
+    document = """
+        hierarchy:
+          order: ["env:{{ lookup('facts.env') }}", "role:{{ Facts.role }}"]
+          merge: deep
+        data: {level: info, web: {port: 80, tls: false}, list: [1]}
+        overrides:
+          role:web: {level: warn, list: [3]}
+          env:prod: {web: {port: 443}, list: [2], level: ~}
+    """
+
+    assert data_of(document) == {"level": "warn", "web": {"port": 443, "tls": False}, "list": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("document", "data"),
+    [
+        pytest.param(
+            "data: {a: 1}\noverrides: {default: {a: 2}}\n", {"a": 2}, id="without hierarchy default counts"
+        ),
+        pytest.param("other: 1\n", {}, id="without data"),
+        pytest.param(
+            '{"data": {"a": 1.0, "b": 2.5}}', {"a": 1, "b": 2.5}, id="whole floats become whole numbers"
+        ),
+        pytest.param(
+            "data: {v: 9223372036854775808.0}\n", {"v": 2.0**63}, id="unless they are too large for one"
+        ),
+        pytest.param("data: {v: '${ 4 / 2 }'}\n", {"v": 2.0}, id="what an expression gives stays as it is"),
+        pytest.param("data: {v: '${ Facts.list }'}\n", {"v": ["a", "b"]}, id="one expression keeps its type"),
+        pytest.param("data: {v: ['n=${ Facts.n }']}\n", {"v": ["n=3"]}, id="text around it makes text"),
+        pytest.param("data: {'${ Facts.n }': 1}\n", {"${ Facts.n }": 1}, id="keys are not rendered"),
+        pytest.param(
+            "hierarchy: {order: ['env:${ Facts.nope }']}\ndata: {a: 1}\noverrides: {'env:': {a: 2}}\n",
+            {"a": 1},
+            id="an entry whose expressions give nothing is left out",
+        ),
+        pytest.param(
+            "hierarchy: {order: [data]}\ndata: {a: 1}\noverrides: {data: {a: 2}}\n",
+            {"a": 1},
+            id="data does not override itself",
+        ),
+        pytest.param(
+            "hierarchy: {order: [x, y]}\ndata: {a: 1}\noverrides: {x: 5, y: {a: 2}}\n",
+            {"a": 2},
+            id="an override that is no mapping is none",
+        ),
+    ],
+)
+def test_a_document_resolves(document: str, data: dict[str, Any]) -> None:
+    resolved = data_of(document)
+
+    assert resolved == data
+    assert [type(value) for value in resolved.values()] == [type(value) for value in data.values()]
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        pytest.param(
+            "",
+            "s.yaml: a mapping with `data`, and perhaps `hierarchy` and `overrides`, is expected, not nothing",
+            id="empty",
+        ),
+        pytest.param(
+            "data: {}\nhierarchy:\n",
+            "s.yaml:2:1: $.hierarchy: `hierarchy` must be a mapping with `order`, not nothing",
+            id="hierarchy without content",
+        ),
+        pytest.param(
+            "hierarchy:\n  merge: deep\n",
+            "s.yaml:1:1: $.hierarchy.order: `hierarchy.order` is missing: write the names of overrides, one a line",
+            id="no order",
+        ),
+        pytest.param(
+            "hierarchy:\n  order: default\n",
+            "s.yaml:2:3: $.hierarchy.order: `hierarchy.order` must be a list, not text: "
+            "write the names of overrides, one a line",
+            id="an order that is no list",
+        ),
+        pytest.param(
+            "hierarchy:\n  order:\n    - a\n    - 5\n",
+            "s.yaml:4:7: $.hierarchy.order[1]: the entries of `hierarchy.order` must be text, not a number: "
+            "put it in quotes",
+            id="an entry that is no text",
+        ),
+        pytest.param(
+            "hierarchy: {order: [x], merge: deeep}\ndata: {a: 1}\noverrides: {x: {a: 2}}\n",
+            "s.yaml:1:25: $.hierarchy.merge: there is no merge `deeep`: write `first` or `deep`",
+            id="unknown merge",
+        ),
+        pytest.param(
+            "data: {}\noverrides:\n",
+            "s.yaml:2:1: $.overrides: `overrides` must be a mapping, not nothing: remove the key or fill it",
+            id="overrides without content",
+        ),
+    ],
+)
+def test_what_cannot_be_right_is_said_with_its_place(document: str, said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        data_of(document)
+
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ("data:\n  a:\n    - x\n    - '{{ nope }}'\n", "s.yaml:4:7: $.data.a[1]"),
+        ("hierarchy:\n  order:\n    - '{{ nope }}'\n", "s.yaml:3:7: $.hierarchy.order[0]"),
+        (
+            "hierarchy: {order: [x]}\noverrides:\n  x:\n    k: '{{ readFile(1) }}'\n",
+            "s.yaml:4:5: $.overrides.x.k",
+        ),
+    ],
+)
+def test_an_expression_that_fails_is_placed(document: str, place: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        data_of(document)
+
+    assert str(caught.value.place) == place
+
+
+def test_a_broken_document_is_an_error_of_its_own() -> None:
+    with pytest.raises(DocumentError, match=r"s\.yaml:1:7"):
+        data_of("data: [1\n")
+
+
+def test_values_that_were_decoded_before_resolve_without_their_text() -> None:
+    root = {"data": {"a": "${ Facts.n }"}, "hierarchy": {"order": ["x"]}, "overrides": {"x": {"b": [1]}}}
+
+    resolved = resolve_values(root, FACTS)
+
+    assert resolved.data == {"a": 3, "b": [1]}
+    assert resolved.data["b"] is not root["overrides"]["x"]["b"]  # type: ignore[index]
+    with pytest.raises(DataError, match=r"^\$\.hierarchy: "):
+        resolve_values({"hierarchy": 1}, {})
+
+
+def test_the_rules_of_the_document_come_with_its_data() -> None:
+    resolved = resolve_document("data:\n  # @require\n  a: ''\n", {}, "s.yaml")
+
+    assert resolved.rules == (Rule(path=("a",), required=True, source="s.yaml", line=2),)
+
+
+_DATA = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(alphabet="ab ${}'", max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(("data", "hierarchy", "overrides"), _DATA)))
+def test_no_document_leaves_the_error_tree(root: dict[str, Any]) -> None:
+    try:
+        resolved = resolve_values(root, {"a": 1})
+    except (DataError, ExpressionError):
+        return
+
+    assert isinstance(resolved.data, dict)

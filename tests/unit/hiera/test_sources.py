@@ -1,0 +1,195 @@
+"""Documents by URL, and whose word is taken."""
+
+import errno
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.hiera.sources import THREAD_FROM_BYTES, Fetched, Sources
+from ccm_agent.model.errors import CcmError, DataError, FileError, ProtocolError
+from ccm_agent.model.ports import Entry, Transfer, Transferred
+from ccm_agent.model.wire import Stamped
+
+PLAIN = b"data: {a: '${ Facts.n }'}\n"
+
+
+class Files:
+    """Reads files that the test made up."""
+
+    def __init__(self, **contents: bytes) -> None:
+        self.contents = contents
+
+    async def read(self, path: str, limit_bytes: int) -> bytes:
+        if path not in self.contents:
+            raise FileError(f"{path}: there is no such file", errno=errno.ENOENT)
+        return self.contents[path]
+
+
+class Web:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def fetch(self, transfer: Transfer) -> Transferred:
+        self.asked.append(transfer.url)
+        return Transferred(content=b"" if "empty" in transfer.url else PLAIN)
+
+
+class Bucket:
+    def __init__(self, **values: bytes) -> None:
+        self.values = values
+
+    async def get(self, key: str) -> Entry | None:
+        value = self.values.get(key, b"")
+        if not value:
+            return None
+        return Entry(key=key, value=value, revision=7, created=datetime(2030, 1, 1, tzinfo=UTC))
+
+
+def sources(
+    files: dict[str, bytes] | None = None, bucket: dict[str, bytes] | None = None, **more: Any
+) -> Sources:
+    async def open_bucket(name: str) -> Any:
+        return Bucket(**(bucket or {})) if name == "CCM_DATA" else Bucket()
+
+    ports: Any = Files(**(files or {}))
+    return Sources(ports, open_bucket=open_bucket, directory="/etc/site", **more)
+
+
+def stamped(number: int, key: str = "common", bucket: str = "CCM_DATA") -> bytes:
+    return msgspec.json.encode(Stamped(bucket=bucket, key=key, number=number, body=PLAIN.decode()))
+
+
+@pytest.mark.parametrize(
+    "url", ["a b.yaml", "/etc/site/a b.yaml", "file:///etc/site/a%20b.yaml", "x/../a b.yaml"]
+)
+async def test_a_file_is_found_by_path_or_url(url: str) -> None:
+    fetched = await sources({"/etc/site/a b.yaml": PLAIN}).fetch(url)
+
+    assert fetched.content == PLAIN
+
+
+async def test_a_missing_file_says_so_in_its_number() -> None:
+    with pytest.raises(FileError) as caught:
+        await sources().fetch("nope.yaml")
+
+    assert caught.value.errno == errno.ENOENT
+
+
+async def test_a_web_server_is_asked_with_the_credentials_and_named_without() -> None:
+    web: Any = Web()
+
+    fetched = await sources(download=web).fetch("https://u:hunter2@example.net/site.yaml")
+
+    assert web.asked == ["https://u:hunter2@example.net/site.yaml"]
+    assert fetched == Fetched(content=PLAIN, name="https://***@example.net/site.yaml")
+
+
+async def test_a_key_is_read_with_its_revision() -> None:
+    fetched = await sources(bucket={"role/web": PLAIN}).fetch("kv://CCM_DATA/role/web")
+
+    assert fetched == Fetched(content=PLAIN, name="kv://CCM_DATA/role/web", revision=7)
+
+
+async def test_a_stamped_document_is_taken_out_of_its_stamp() -> None:
+    numbers = {"CCM_DATA/common": 4}
+
+    resolved, fetched = await sources(bucket={"common": stamped(5)}, numbers=numbers).resolve(
+        "kv://CCM_DATA/common", {"n": 3}
+    )
+
+    assert (resolved.data, fetched.content) == ({"a": 3}, PLAIN)
+    assert numbers == {"CCM_DATA/common": 5}
+
+
+@pytest.mark.parametrize(
+    ("value", "numbers", "demand", "said"),
+    [
+        pytest.param(
+            stamped(5, key="other"),
+            {},
+            False,
+            "kv://CCM_DATA/common holds a document that was written for kv://CCM_DATA/other: refused",
+            id="another key's document",
+        ),
+        pytest.param(
+            stamped(5, bucket="B"),
+            {},
+            False,
+            "kv://CCM_DATA/common holds a document that was written for kv://B/common: refused",
+            id="another bucket's document",
+        ),
+        pytest.param(
+            stamped(5),
+            {"CCM_DATA/common": 6},
+            False,
+            "kv://CCM_DATA/common holds number 5, and 6 was seen before: refused as out of date",
+            id="an older document",
+        ),
+        pytest.param(
+            PLAIN,
+            {},
+            True,
+            "kv://CCM_DATA/common is not stamped, and this node demands it: write it with `ccmctl data put`",
+            id="no stamp where one is demanded",
+        ),
+    ],
+)
+async def test_a_stamp_that_is_wrong_is_refused(
+    value: bytes, numbers: dict[str, int], demand: bool, said: str
+) -> None:
+    before = dict(numbers)
+    room = sources(bucket={"common": value}, numbers=numbers, demand_stamps=demand)
+
+    with pytest.raises(ProtocolError) as caught:
+        await room.fetch("kv://CCM_DATA/common")
+
+    assert (str(caught.value), numbers) == (said, before)
+
+
+async def test_a_plain_json_document_is_no_stamp() -> None:
+    document = b'{"data": {"bucket": 1}, "bucket": "x", "key": "y", "number": 3}'
+
+    assert (await sources(bucket={"common": document}).fetch("kv://CCM_DATA/common")).content == document
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "a hiera source is empty: name a file, or a URL with kv://, http:// or https://"),
+        (
+            "ftp://u:p@h/x",
+            "ftp://***@h/x is no hiera source: `ftp://` is not among a path, file://, kv://, http:// and https://",
+        ),
+        ("kv://CCM_DATA", "kv://CCM_DATA names no key: write kv://BUCKET/KEY"),
+        ("kv:///x", "kv:///x names no key: write kv://BUCKET/KEY"),
+        (
+            "kv://CCM_DATA/nope",
+            "kv://CCM_DATA/nope: the bucket CCM_DATA has no key nope; put the document there first",
+        ),
+        ("file://host/x", "file://host/x names another host; a file of this one is file:///path"),
+        ("http://h/x", "http://h/x cannot be fetched here: this program downloads nothing"),
+        ("empty.yaml", "empty.yaml is empty: it holds no hiera document"),
+    ],
+)
+async def test_what_is_no_source_is_said(url: str, said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        await sources({"/etc/site/empty.yaml": b""}).fetch(url)
+
+    assert str(caught.value) == said
+
+
+async def test_without_a_connection_a_key_cannot_be_read() -> None:
+    files: Any = Files()
+
+    with pytest.raises(CcmError, match="there is no connection to a broker"):
+        await Sources(files).fetch("kv://CCM_DATA/common")
+
+
+async def test_a_large_document_is_read_too() -> None:
+    large = b"data:\n" + b"".join(b"  key%d: value\n" % number for number in range(THREAD_FROM_BYTES // 10))
+
+    resolved, _ = await sources({"/etc/site/large.yaml": large}).resolve("large.yaml", {})
+
+    assert len(resolved.data) == THREAD_FROM_BYTES // 10
