@@ -12,6 +12,7 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ def shown(value: Any) -> Any:
     """A value as the cases write it: `$float`, `$time`, `$duration` and `$bytes` for what JSON has no word for."""
     if isinstance(value, float) and (math.isnan(value) or math.isinf(value)):
         return {"$float": go_print(value)}
+    if isinstance(value, datetime):
+        return {"$time": value.isoformat().replace("+00:00", "Z")}
     if isinstance(value, bytes):
         return {"$bytes": value.decode("utf-8", "replace")}
     if isinstance(value, str):
@@ -109,6 +112,23 @@ def answer_gjson(question: Question) -> Any:
     return {"exists": True, "value": found.looked_up()} if found.exists else {"exists": False}
 
 
+def answer_yaml(question: Question) -> Any:
+    from ccm_agent.model.codec import decode_yaml
+
+    return decode_yaml(question["input"], "input")
+
+
+def answer_hiera(question: Question) -> Any:
+    from ccm_agent.hiera.resolve import resolve_document
+    from ccm_agent.hiera.rules import check
+    from ccm_agent.model import merge
+
+    resolved = resolve_document(question["input"], question.get("facts") or {}, "input")
+    data = merge.deep(resolved.data, question.get("overrides") or {})
+    check(data, resolved.rules)
+    return data
+
+
 OPERATIONS: dict[str, Callable[[Question], Any]] = {
     "expr": answer_expr,
     "template": answer_template,
@@ -116,6 +136,8 @@ OPERATIONS: dict[str, Callable[[Question], Any]] = {
     "jet": answer_jet,
     "go": answer_go,
     "gjson": answer_gjson,
+    "yaml": answer_yaml,
+    "hiera": answer_hiera,
 }
 
 
