@@ -1,0 +1,73 @@
+"""A file that a download grows into."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+
+from ccm_agent.model.errors import FileError
+
+
+class Received:
+    """
+    A new file, readable by its owner alone, with the digest of what is in it. Its methods block, so they belong into a thread.
+
+    Raises:
+        FileError: It cannot be made, or something is there.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._digest = sha256()
+        self.size_bytes = 0
+        try:
+            self._fd = os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+        except OSError as err:
+            raise self._error(err) from err
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of what is in it."""
+        return self._digest.hexdigest()
+
+    def add(self, data: bytes) -> None:
+        """Write more."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as err:
+            raise self._error(err) from err
+        self._digest.update(data)
+        self.size_bytes += len(data)
+
+    def restart(self) -> None:
+        """Begin again with nothing."""
+        os.ftruncate(self._fd, 0)
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        self._digest = sha256()
+        self.size_bytes = 0
+
+    def finish(self) -> None:
+        """Close it."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                os.close(fd)
+            except OSError as err:
+                raise self._error(err) from err
+
+    def discard(self) -> None:
+        """Close it and remove it."""
+        try:
+            self.finish()
+        finally:
+            try:
+                os.unlink(self._path)  # noqa: PTH108 - pathlib is slow to import
+            except FileNotFoundError:
+                pass
+
+    def _error(self, err: OSError) -> FileError:
+        return FileError(f"{self._path}: cannot be written: {err.strerror}", errno=err.errno or 0)
