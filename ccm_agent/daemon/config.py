@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from ccm_agent.model.codec import decode_as, locate
 from ccm_agent.model.durations import parse_duration
@@ -235,6 +236,15 @@ def parse_config(text: str, source: str = "") -> Settings:
         drain_s=seconds("drain", 0),
         log_level=config.log_level,
         log_format=config.log_format,
+    )
+
+
+def with_context(settings: Settings, context: str) -> Settings:
+    """The settings with another context of the `nats` program, if one is named: the command line wins over the file."""
+    return (
+        replace(settings, broker=replace(settings.broker, context=context, servers=()))
+        if context
+        else settings
     )
 
 

@@ -45,6 +45,17 @@ def settle_identity(configured: str, state_dir: Path) -> str:
     return identity
 
 
+def check_configured(identity: str) -> None:
+    """
+    See that a configured identity could be one; "" leaves it to the host.
+
+    Raises:
+        UsageError: It could not stand in a subject.
+    """
+    if identity:
+        check_node(identity)
+
+
 def machine_id(state_dir: Path, source: Path = MACHINE_ID) -> str:
     """
     A text that is this host's alone; not the id itself, which machine-id(5) asks to keep to oneself. Blocking.

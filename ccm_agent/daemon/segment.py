@@ -63,13 +63,13 @@ class Dropped(Struct, tag="d", array_like=True):
     seqs: list[int]
 
 
-class Reported(Struct, tag="l", array_like=True):
-    """So many lost events have been told in an event of their own."""
+class Lost(Struct, tag="l", array_like=True):
+    """So many events were given up and have not been told of, at this moment."""
 
     count: int
 
 
-Record: TypeAlias = Spooled | Acked | Dropped | Reported
+Record: TypeAlias = Spooled | Acked | Dropped | Lost
 encoder = msgspec.msgpack.Encoder()
 decoder = msgspec.msgpack.Decoder(Record)
 
@@ -128,9 +128,8 @@ class Found:
                 self.acked = max(self.acked, record.seq)
             elif isinstance(record, Dropped):
                 self.dropped.update(record.seqs)
-                self.lost += len(record.seqs)
             else:
-                self.lost -= record.count
+                self.lost = record.count
 
 
 def entry_of(event: Spooled) -> Entry:

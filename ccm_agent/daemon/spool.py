@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,8 +24,8 @@ from ccm_agent.daemon.segment import (
     Entry,
     Found,
     Kind,
+    Lost,
     Record,
-    Reported,
     Segment,
     Spooled,
     decoder,
@@ -280,6 +280,8 @@ class Spool:
                 self._discard(entry)
         if not self._entries and len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES:
             self._segments[0].journal.clear()
+            if self.lost:
+                self._note(Lost(self.lost))
         else:
             self._note(Acked(seq))
 
@@ -298,7 +300,7 @@ class Spool:
     def reported(self, count: int) -> None:
         """So many lost events are told in an event that stands in the queue."""
         self.lost -= count
-        self._note(Reported(count))
+        self._note(Lost(self.lost))
 
     async def emptied(self) -> None:
         """Return when nothing waits any more."""
@@ -322,9 +324,7 @@ class Spool:
     async def tidy(self) -> None:
         """Remove files from the front that hold nothing any more."""
         async with self._room:
-            while len(self._segments) > 1 and not self._segments[0].entries:
-                segment = self._segments.pop(0)
-                await asyncio.to_thread(segment.journal.remove)
+            await self._remove_empty()
 
     @property
     def wants_tidying(self) -> bool:
@@ -346,7 +346,13 @@ class Spool:
                 break
             if segment.live_bytes < segment.journal.size:
                 await self._rewrite(segment)
-        while len(self._segments) > 1 and not self._segments[0].entries:
+        await self._remove_empty()
+
+    async def _remove_empty(self) -> None:
+        if self.wants_tidying and self.lost:
+            # the last count may stand in a file that goes
+            self._note(Lost(self.lost))
+        while self.wants_tidying:
             await asyncio.to_thread(self._segments.pop(0).journal.remove)
 
     async def _rewrite(self, segment: Segment) -> None:
@@ -372,6 +378,7 @@ class Spool:
             self._emptied.set()
         self.lost += sum(not entry.is_acked for entry in given_up)
         self._note(Dropped([entry.seq for entry in given_up if not entry.is_acked]))
+        self._note(Lost(self.lost))
 
     def _discard(self, entry: Entry) -> None:
         self._forget_body(entry)
@@ -412,14 +419,15 @@ class Spool:
 
 def _choose(entries: list[Entry], excess: int) -> list[Entry]:
     """What is given up: whole stable runs, oldest first, then the oldest events, until `excess` bytes are covered."""
-    chosen: dict[int, Entry] = {}
-    stable = {entry.run for entry in entries if entry.is_stable}
-    rules: list[Callable[[Entry], bool]] = [lambda entry: entry.run in stable, lambda entry: True]
-    for rule in rules:
-        for entry in entries:
-            if excess <= 0:
-                return list(chosen.values())
-            if entry.seq not in chosen and rule(entry):
-                chosen[entry.seq] = entry
-                excess -= entry.size
-    return list(chosen.values())
+    stable: dict[str, list[Entry]] = {entry.run: [] for entry in entries if entry.is_stable}
+    for entry in entries:
+        if entry.run in stable:
+            stable[entry.run].append(entry)
+    others = ([entry] for entry in entries if entry.run not in stable)
+    chosen: list[Entry] = []
+    for group in (*stable.values(), *others):
+        if excess <= 0:
+            break
+        chosen += group
+        excess -= sum(entry.size for entry in group)
+    return chosen

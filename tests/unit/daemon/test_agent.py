@@ -1,10 +1,8 @@
-import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ccm_agent.model.wire import MANIFEST_APPLY, Answer, AnswerState, ManifestRequest
+from ccm_agent.model.wire import MANIFEST_APPLY, AnswerState, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.agent import (
     Bus,

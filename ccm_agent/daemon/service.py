@@ -1,0 +1,106 @@
+"""
+The agent as a process: signals, the service manager, and how it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from ccm_agent.daemon.agent import Agent
+from ccm_agent.daemon.config import Settings, read_config
+from ccm_agent.daemon.logs import set_up_logging
+from ccm_agent.daemon.notify import Notifier
+from ccm_agent.model.errors import CcmError
+
+log = logging.getLogger(__name__)
+
+BuildAgent = Callable[[Settings], AbstractAsyncContextManager[Agent]]
+"""An agent on real adapters, for as long as the context lasts."""
+
+NEEDS_RESTART = (
+    "identity",
+    "state_dir",
+    "broker",
+    "monitor_port",
+    "monitor_address",
+    "spool_limit_bytes",
+    "queue_limit",
+)
+"""Settings that a reload does not change."""
+
+
+async def serve(path: Path, settings: Settings, build: BuildAgent, notifier: Notifier) -> None:
+    """
+    Run an agent until SIGTERM or SIGINT; SIGHUP reads its configuration again.
+
+    Args:
+        path: The configuration file.
+        settings: What it held at the start.
+        build: Makes the agent.
+        notifier: The service manager.
+    """
+    stop = asyncio.Event()
+    async with build(settings) as agent, _signals(path, agent, stop, notifier):
+        status = f"node {agent.node}"
+        async with asyncio.TaskGroup() as group:
+            watchdog = group.create_task(_stay_alive(notifier), name="service:watchdog")
+            try:
+                await agent.run(stop, lambda: notifier.ready(status))
+            finally:
+                watchdog.cancel()
+        if agent.leaves_child:
+            log.warning("a resource goes on after the agent")
+            logging.shutdown()
+            # an orderly end would cancel the task that waits for its program, and end the program with it
+            os._exit(0)
+
+
+async def _stay_alive(notifier: Notifier) -> None:
+    """Tell the watchdog that the loop turns; twice in its time, as sd_watchdog_enabled(3) advises."""
+    while notifier.watchdog_s:
+        notifier.alive()
+        await asyncio.sleep(notifier.watchdog_s / 2)
+
+
+@asynccontextmanager
+async def _signals(path: Path, agent: Agent, stop: asyncio.Event, notifier: Notifier) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        log.info("asked to stop")
+        notifier.stopping()
+        stop.set()
+
+    def reload() -> None:
+        notifier.reloading()
+        try:
+            # a few kilobytes, at somebody's command: a hop to a thread would only order things differently
+            _reload(path, agent)
+        except CcmError as err:
+            log.error("the configuration is not taken over", extra={"reason": str(err)})
+        notifier.ready(f"node {agent.node}")
+
+    handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+def _reload(path: Path, agent: Agent) -> None:
+    settings = read_config(path)
+    changed = [name for name in NEEDS_RESTART if getattr(settings, name) != getattr(agent.settings, name)]
+    if changed:
+        log.warning("a restart is needed for some of the configuration", extra={"keys": ", ".join(changed)})
+    set_up_logging(settings.log_level, settings.log_format)
+    agent.reload(settings)
+    log.info("the configuration was read again")

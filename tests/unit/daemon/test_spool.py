@@ -1,0 +1,343 @@
+import asyncio
+import errno
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccm_agent.daemon.segment import Kind
+from ccm_agent.daemon.spool import Spool
+
+LIMIT = 1 << 20
+SEGMENT = 64 << 10
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+async def opened(folder: Path, limit: int = LIMIT, segment: int = SEGMENT) -> tuple[Spool, dict[str, list[int]]]:
+    """A spool, and the numbers of the events of each run that was found without its end."""
+    spool = Spool(folder, limit_bytes=limit, segment_bytes=segment)
+    runs = await asyncio.to_thread(spool.open)
+    return spool, {one.run: [event.number for event in one.events] for one in runs}
+
+
+def put(spool: Spool, run: str, number: int, kind: Kind = Kind.RESOURCE, size: int = 20, **fields: Any) -> None:
+    spool.append(
+        subject=f"subject.{run}",
+        event_id=f"{run}-{number}",
+        body=b"b" * size,
+        run=run,
+        number=number,
+        kind=kind,
+        **fields,
+    )
+
+
+def put_run(spool: Spool, run: str, *, size: int = 20, is_stable: bool = True) -> None:
+    put(spool, run, 1, Kind.START, size)
+    if not is_stable:
+        put(spool, run, 2, Kind.RESOURCE, size)
+    put(spool, run, 2 + (not is_stable), Kind.SUMMARY, size, is_stable=is_stable)
+
+
+async def drain(spool: Spool) -> list[str]:
+    """Send everything, acknowledged."""
+    sent = []
+    while spool.backlog:
+        event = await spool.first()
+        sent.append(event.event_id)
+        spool.acknowledge(event.seq)
+        if spool.wants_tidying:
+            await spool.tidy()
+    return sent
+
+
+async def test_events_leave_in_the_order_in_which_they_came(folder: Path) -> None:
+    spool, _ = await opened(folder)
+
+    put_run(spool, "r1", is_stable=False)
+    put_run(spool, "r2")
+
+    assert await drain(spool) == ["r1-1", "r1-2", "r1-3", "r2-1", "r2-2"]
+    spool.close()
+
+
+async def test_an_event_stays_first_until_it_is_acknowledged(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    put_run(spool, "r1")
+
+    first, again = await spool.first(), await spool.first()
+
+    assert (first.event_id, again.event_id, spool.backlog) == ("r1-1", "r1-1", 2)
+    spool.close()
+
+
+async def test_first_waits_for_an_event(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    waiting = asyncio.create_task(spool.first())
+    await asyncio.sleep(0)
+
+    put(spool, "r1", 1)
+
+    async with asyncio.timeout(5):
+        assert (await waiting).event_id == "r1-1"
+    spool.close()
+
+
+async def test_what_was_not_acknowledged_is_there_after_a_restart_and_nothing_else(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    put_run(spool, "r1", is_stable=False)
+    put_run(spool, "r2")
+    for _ in range(2):
+        spool.acknowledge((await spool.first()).seq)
+    spool.close()
+
+    spool, open_runs = await opened(folder)
+
+    assert await drain(spool) == ["r1-3", "r2-1", "r2-2"]
+    assert open_runs == {}
+    spool.close()
+
+
+async def test_a_run_without_its_end_is_found_with_all_its_events_even_the_acknowledged(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    put_run(spool, "r1")
+    put(spool, "r2", 1, Kind.START)
+    put(spool, "r2", 2)
+    put(spool, "r2", 3)
+    for _ in range(4):
+        spool.acknowledge((await spool.first()).seq)
+    spool.close()
+
+    spool, open_runs = await opened(folder)
+
+    assert open_runs == {"r2": [1, 2, 3]}
+    assert await drain(spool) == ["r2-3"]
+    spool.close()
+
+
+async def test_an_empty_spool_takes_little_room_whatever_went_through_it(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    for number in range(300):
+        put_run(spool, f"r{number}", size=2000)
+        await drain(spool)
+
+    assert spool.size_bytes <= 2 * SEGMENT
+    assert len(list(folder.iterdir())) <= 2
+    spool.close()
+
+
+async def test_a_kill_at_any_byte_loses_nothing_that_was_written_before_it(folder: Path, tmp_path: Path) -> None:
+    """Every prefix of the file is a state in which a kill can leave it; `said` is what had happened by then."""
+    spool, _ = await opened(folder)
+    file = folder / "00000001.log"
+    said: list[tuple[int, list[str], list[str]]] = [(0, [], [])]
+
+    def note(sent: list[str], waiting: list[str]) -> None:
+        said.append((file.stat().st_size, sent, waiting))
+
+    for number in (1, 2, 3):
+        put(spool, "r1", number, Kind.START if number == 1 else Kind.RESOURCE)
+        note([], [f"r1-{n}" for n in range(1, number + 1)])
+    spool.acknowledge((await spool.first()).seq)
+    note(["r1-1"], ["r1-2", "r1-3"])
+    put(spool, "r1", 4, Kind.SUMMARY)
+    note(["r1-1"], ["r1-2", "r1-3", "r1-4"])
+    spool.close()
+    data = file.read_bytes()
+
+    for length in range(len(data) + 1):
+        after = tmp_path / "after"
+        shutil.rmtree(after, ignore_errors=True)
+        after.mkdir()
+        (after / "00000001.log").write_bytes(data[:length])
+        _, sent, waiting = [one for one in said if one[0] <= length][-1]
+
+        spool, open_runs = await opened(after)
+
+        numbers = [int(one[-1]) for one in [*sent, *waiting]]
+        assert open_runs == ({"r1": numbers} if numbers and numbers[-1] != 4 else {})
+        put(spool, "r2", 1)
+        assert await drain(spool) == [*waiting, "r2-1"]
+        spool.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_happens_in_whatever_order_nothing_is_lost_or_sent_again(folder: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    spool, _ = await opened(folder, segment=2000)
+    wanted: list[str] = []
+    run, number = 0, 0
+    for _ in range(400):
+        what = chance.choice(["put", "put", "put", "ack", "ack", "tidy", "restart"])
+        if what == "put":
+            kind = Kind.START if number == 0 else chance.choice([Kind.RESOURCE, Kind.RESOURCE, Kind.SUMMARY])
+            number += 1
+            put(spool, f"r{run}", number, kind, chance.randrange(10, 400))
+            wanted.append(f"r{run}-{number}")
+            if kind is Kind.SUMMARY:
+                run, number = run + 1, 0
+        elif what == "ack" and wanted:
+            event = await spool.first()
+            assert event.event_id == wanted.pop(0)
+            spool.acknowledge(event.seq)
+        elif what == "tidy" and spool.wants_tidying:
+            await spool.tidy()
+        elif what == "restart":
+            spool.close()
+            spool, open_runs = await opened(folder, segment=2000)
+            assert open_runs == ({f"r{run}": list(range(1, number + 1))} if number else {})
+    assert await drain(spool) == wanted
+    spool.close()
+
+
+async def test_a_full_spool_gives_up_stable_runs_first_and_counts_them(folder: Path) -> None:
+    spool, _ = await opened(folder, limit=80_000, segment=10_000)
+    for number in range(20):
+        put_run(spool, f"stable{number}", size=1000)
+        put_run(spool, f"changed{number}", size=1000, is_stable=False)
+        await spool.settle(flush=False)
+
+    lost = spool.lost
+    sent = await drain(spool)
+
+    assert [one for one in sent if one.startswith("changed")] == [
+        f"changed{number}-{place}" for number in range(20) for place in (1, 2, 3)
+    ]
+    assert lost == 40 - sum(one.startswith("stable") for one in sent) > 0
+    # the newest stable runs are kept, and always whole
+    kept = [one for one in sent if one.startswith("stable")]
+    assert kept == [f"stable{number}-{place}" for number in range(20 - len(kept) // 2, 20) for place in (1, 2)]
+    spool.close()
+
+
+async def test_a_spool_full_of_changes_gives_up_the_oldest_and_stays_within_its_limit(folder: Path) -> None:
+    spool, _ = await opened(folder, limit=80_000, segment=10_000)
+    for number in range(1, 201):
+        put(spool, "r1", number, size=1000)
+        await spool.settle(flush=False)
+        assert spool.size_bytes <= 80_000 + 2000
+    spool.close()
+
+    spool, _ = await opened(folder, limit=80_000, segment=10_000)
+    lost = spool.lost
+    sent = await drain(spool)
+
+    assert sent == [f"r1-{number}" for number in range(201 - len(sent), 201)]
+    assert lost == 200 - len(sent)
+    spool.close()
+
+
+async def test_the_count_of_lost_events_is_told_once_over_restarts(folder: Path) -> None:
+    spool, _ = await opened(folder, limit=80_000, segment=10_000)
+    for number in range(1, 201):
+        put(spool, "r1", number, size=1000)
+        await spool.settle(flush=False)
+    lost = spool.lost
+    spool.reported(lost)
+    spool.close()
+
+    spool, _ = await opened(folder, limit=80_000, segment=10_000)
+
+    assert (lost > 0, spool.lost) == (True, 0)
+    spool.close()
+
+
+class Disk:
+    """A disk that is full when a test says so; a full one takes a few bytes more, as real ones do."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = False
+        self._really: Callable[[int, bytes], int] = os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, fd: int, data: bytes) -> int:
+        if not self.is_full:
+            return self._really(fd, data)
+        if len(data) > 7:
+            return self._really(fd, data[:7])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+async def test_while_the_disk_is_full_events_wait_in_memory_and_are_sent(folder: Path, disk: Disk) -> None:
+    spool, _ = await opened(folder)
+    put(spool, "r1", 1, Kind.START)
+    disk.is_full = True
+
+    put(spool, "r1", 2)
+    put(spool, "r1", 3, Kind.SUMMARY)
+
+    assert await drain(spool) == ["r1-1", "r1-2", "r1-3"]
+    spool.close()
+
+
+async def test_events_in_memory_go_to_disk_when_there_is_room_again(folder: Path, disk: Disk) -> None:
+    spool, _ = await opened(folder)
+    disk.is_full = True
+    put(spool, "r1", 1, Kind.START)
+    put(spool, "r1", 2)
+    disk.is_full = False
+    put(spool, "r1", 3)
+    spool.close()
+
+    spool, open_runs = await opened(folder)
+
+    assert open_runs == {"r1": [1, 2, 3]}
+    assert await drain(spool) == ["r1-1", "r1-2", "r1-3"]
+    spool.close()
+
+
+async def test_memory_is_bounded_while_the_disk_is_full(
+    folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_agent.daemon.spool.MEMORY_LIMIT_BYTES", 20_000)
+    spool, _ = await opened(folder)
+    disk.is_full = True
+
+    for number in range(1, 101):
+        put(spool, "r1", number, size=1000)
+
+    lost = spool.lost
+    sent = await drain(spool)
+    assert len(sent) + lost == 100
+    assert sent == [f"r1-{number}" for number in range(101 - len(sent), 101)]
+    assert 10 <= len(sent) <= 20
+    spool.close()
+
+
+async def test_a_damaged_record_costs_that_event_alone(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    for number in (1, 2, 3):
+        put(spool, "r1", number, size=100)
+    spool.close()
+    file = folder / "00000001.log"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(bytes(data))
+
+    spool, open_runs = await opened(folder)
+
+    assert open_runs == {"r1": [1, 3]}
+    assert await drain(spool) == ["r1-1", "r1-3"]
+    spool.close()
+
+
+async def test_the_folder_and_its_files_are_for_their_owner_alone(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    put(spool, "r1", 1)
+
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600]
+    spool.close()
