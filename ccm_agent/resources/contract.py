@@ -63,7 +63,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
     Attributes:
         noop: What is said instead under noop, such as "Would have created the file". Of several steps the texts are joined
-            by a comma, all but the first with a small letter.
+            by the type's `noop_joint`.
         action: Makes the change, by verbs of the provider it is given. What it returns is None, or the state that it left
             when that cannot be looked at afterwards (the exit code of a command); then nobody looks again.
     """
@@ -313,6 +313,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         why_unverified: Why it cannot, when `verify` is False.
         stable_when_changed: The state of a resource that was changed and verified reports `stable`, as CCM's `file` does.
         nests: Its step is a run of its own, so it runs under noop and for health checks too, and takes those modes along.
+        noop_joint: What joins the noop texts of several steps; after a comma they go on with a small letter.
         can_status: `ccm status TYPE NAME` makes sense with a name alone; `why_no_status` says why when it does not.
         command: What `ccm ensure TYPE` looks like.
     """
@@ -343,6 +344,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     why_unverified: str = ""
     stable_when_changed: bool = False
     nests: bool = False
+    noop_joint: str = ", "
     can_status: bool = True
     why_no_status: str = ""
     command: CommandLine = CommandLine()

@@ -203,7 +203,7 @@ async def _reach(declared: Declared, provider: Any, run: Surroundings, event: Tr
     is_noop = run.noop and not kind.nests
     if decision.steps:
         if is_noop:
-            message, changed = _noop_message(decision), True
+            message, changed = _noop_message(decision, kind.noop_joint), True
         else:
             state = await _act(declared, provider, run, decision)
             changed = kind.has_changed is None or kind.has_changed(found, state)
@@ -229,9 +229,11 @@ def _trigger(declared: Declared, run: Surroundings) -> str:
     return ""
 
 
-def _noop_message(decision: Decision) -> str:
+def _noop_message(decision: Decision, joint: str) -> str:
     first, *rest = [step.noop for step in decision.steps]
-    return ", ".join([first, *(text[:1].lower() + text[1:] for text in rest)])
+    if joint.startswith(","):
+        rest = [text[:1].lower() + text[1:] for text in rest]
+    return joint.join([first, *rest])
 
 
 async def _act(declared: Declared, provider: Any, run: Surroundings, decision: Decision) -> CommonState:

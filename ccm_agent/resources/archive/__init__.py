@@ -1,0 +1,36 @@
+"""The archive type: archives from web servers, downloaded and unpacked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.archive.command import COMMAND
+from ccm_agent.resources.archive.model import ArchiveProperties, ArchiveState
+from ccm_agent.resources.archive.resource import check, decide
+from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
+
+
+def _make_http(context: ResourceContext) -> Any:
+    from ccm_agent.resources.archive.providers.http import Http
+
+    return Http(context.files, context.port("download"), context.port("unpack"), context.say)
+
+
+TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
+    name="archive",
+    summary="Archives from web servers, downloaded and unpacked.",
+    properties=ArchiveProperties,
+    state=ArchiveState,
+    decide=decide,
+    check=check,
+    ensure=(PRESENT, ABSENT),
+    providers=(ProviderSpec(name="http", make=_make_http, rank=10),),
+    secret=frozenset({"password", "headers"}),
+    ours=frozenset({"timeout"}),
+    stable_when_changed=True,
+    noop_joint=". ",
+    can_status=False,
+    why_no_status="an archive's state depends on more than its name: what it is checked against stands in the manifest",
+    command=COMMAND,
+)

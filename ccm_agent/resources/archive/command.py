@@ -1,0 +1,56 @@
+"""What `ccm ensure archive` takes: flags that differ from the properties."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.resource import PRESENT
+from ccm_agent.resources.contract import CommandLine, Flag
+from ccm_agent.resources.owners import own_group, own_user
+
+
+def gather(given: dict[str, Any]) -> dict[str, Any]:
+    """
+    Properties from what was given: owner and group of who runs it unless others are named.
+
+    Raises:
+        UsageError: The owner is not USER:GROUP, or the directory to unpack into is not there.
+    """
+    values = dict(given)
+    values.setdefault("ensure", PRESENT)
+    owner = str(values.pop("owner", "") or "")
+    user, _, group = owner.partition(":")
+    if owner and not (user and group):
+        raise UsageError(f"--owner takes USER:GROUP, not {owner!r}")
+    values["owner"], values["group"] = user or own_user(), group or own_group()
+    directory = values.get("extract_parent")
+    if directory and not os.path.isdir(directory):  # noqa: PTH112 - pathlib is slow to import
+        raise UsageError(f"--extract {directory}: there is no such directory")
+    if not values.get("password") and os.environ.get("HTTP_PASSWORD"):
+        values["password"] = os.environ["HTTP_PASSWORD"]
+    return values
+
+
+COMMAND = CommandLine(
+    arguments=("name", "url"),
+    required=("url",),
+    flags=(
+        Flag(field="headers", names=("--header", "-H"), kind="map", placeholder="K:V"),
+        Flag(field="username", names=("--username",), placeholder="USER"),
+        Flag(
+            field="password",
+            names=("--password",),
+            placeholder="PASS",
+            help="Password for basic authentication; better in HTTP_PASSWORD, where `ps` does not show it.",
+        ),
+        Flag(field="checksum", names=("--checksum",), placeholder="SHA256"),
+        Flag(field="extract_parent", names=("--extract",), placeholder="DIR"),
+        Flag(field="creates", names=("--creates",), placeholder="FILE"),
+        Flag(field="owner", names=("--owner",), help="Owner of the archive file.", placeholder="USER:GROUP"),
+        Flag(field="ensure", names=("--ensure",), help="`present` (default) or `absent`."),
+    ),
+    hidden=frozenset({"group"}),
+    gather=gather,
+)

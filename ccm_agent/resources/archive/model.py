@@ -1,0 +1,89 @@
+"""What an archive resource may say, and what is found of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+KINDS = {".tar.gz": "tar.gz", ".tgz": "tar.gz", ".tar": "tar", ".zip": "zip"}
+"""Kinds of archives by the end of a file's name."""
+
+
+class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An archive that is downloaded, and unpacked if `extract_parent` says where."""
+
+    name: Annotated[
+        str, Meta(description="Absolute path of the archive file; it ends as the URL's file does.")
+    ]
+    ensure: Annotated[str, Meta(description="`present` or `absent`.")] = ""
+    url: Annotated[str, Meta(description="Where to download it from, http or https.")] = ""
+    headers: Annotated[dict[str, str], Meta(description="Further headers of the request.")] = {}
+    username: Annotated[str, Meta(description="User name for basic authentication.")] = ""
+    password: Annotated[str, Meta(description="Password for basic authentication.")] = ""
+    checksum: Annotated[
+        str, Meta(description="SHA-256 of the archive, in hexadecimal; another one is downloaded again.")
+    ] = ""
+    extract_parent: Annotated[str, Meta(description="Absolute path of the directory to unpack into.")] = ""
+    cleanup: Annotated[
+        bool,
+        Meta(description="Remove the archive once it is unpacked; needs `extract_parent` and `creates`."),
+    ] = False
+    creates: Annotated[
+        str, Meta(description="A file that unpacking makes; where it is, nothing is unpacked.")
+    ] = ""
+    owner: Annotated[str, Meta(description="User that owns the archive file: a name or a number.")] = ""
+    group: Annotated[str, Meta(description="Group that owns the archive file: a name or a number.")] = ""
+    timeout: Annotated[
+        str,
+        Meta(
+            description="How long download and unpacking may take together, such as `10m`; no limit without it."
+        ),
+    ] = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind of archive that its name says."""
+        return kind_of(self.name)
+
+
+class ArchiveMetadata(Struct, kw_only=True, omit_defaults=True):
+    """
+    What is there.
+
+    Attributes:
+        name: Path of the archive file.
+        checksum: Its SHA-256; "" when it is not there.
+        archive_exists, creates_exists: Whether the archive, and what unpacking it makes, are there.
+        owner, group: Names of the archive file's owner; "" when it is not there.
+        uid, gid: Their numbers.
+        mtime: Modification time.
+        size: Size in bytes.
+        provider: The provider that looked.
+    """
+
+    name: str
+    checksum: str = ""
+    archive_exists: bool = False
+    creates_exists: bool = False
+    owner: str
+    group: str
+    uid: int = -1
+    gid: int = -1
+    mtime: datetime | None = None
+    size: int = 0
+    provider: str
+
+
+class ArchiveState(CommonState, kw_only=True):
+    """An archive as found; `ensure` tells whether its file is there."""
+
+    metadata: ArchiveMetadata
+
+
+def kind_of(name: str) -> str:
+    """The kind of archive that a file's name says; "" for no archive's."""
+    return next((kind for end, kind in KINDS.items() if name.lower().endswith(end)), "")

@@ -1,0 +1,179 @@
+"""Archives from web servers."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import DownloadError, FileError
+from ccm_agent.model.ports import Download, Files, Packed, Transfer, Unpack
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.model.secret import Secret, mask_url
+from ccm_agent.resources.archive.model import ArchiveMetadata, ArchiveProperties, ArchiveState
+
+if TYPE_CHECKING:
+    from ccm_agent.model.ports import FileLook
+
+PROVIDER = "http"
+PROTOCOL = "io.choria.ccm.v1.resource.archive.state"
+MODE = 0o600
+LIMIT_BYTES = 1 << 40
+PROGRESS_BYTES = 64 << 20
+"""A long download says how far it is each time so much has come."""
+
+
+class Say(Protocol):
+    """Says a line to people; see `ResourceContext.say`."""
+
+    def __call__(self, message: str, **fields: object) -> None: ...
+
+
+class Http:
+    """Archives from web servers; see ArchiveProvider."""
+
+    def __init__(self, files: Files, download: Download, unpack: Unpack, say: Say) -> None:
+        self._files = files
+        self._download = download
+        self._unpack = unpack
+        self._say = say
+        self._staged: dict[str, str] = {}
+        self._deadline: dict[str, float] = {}
+
+    async def status(self, wanted: ArchiveProperties) -> ArchiveState:
+        paths = [wanted.name, *([wanted.creates] if wanted.creates else [])]
+        archive, *creates = await self._files.look(paths)
+        if archive.kind == "unreadable":
+            raise FileError(f"{wanted.name}: cannot be looked at: {archive.error}")
+        if archive.kind == "other":
+            raise FileError(
+                f"{wanted.name}: is neither file nor directory, and stands where the archive is to be"
+            )
+        if archive.kind == "directory" and wanted.ensure != ABSENT:
+            raise FileError(
+                f"{wanted.name}: is a directory, and stands where the archive is to be; remove it first"
+            )
+        is_there = archive.kind != ABSENT
+        return ArchiveState(
+            protocol=PROTOCOL,
+            type="archive",
+            name=wanted.name,
+            ensure=PRESENT if is_there else ABSENT,
+            metadata=metadata(wanted, archive, is_there, any(look.kind != ABSENT for look in creates)),
+        )
+
+    async def download(self, wanted: ArchiveProperties) -> None:
+        """
+        Fetch into a file beside the target.
+
+        Where it is to be unpacked and no `creates` will tell whether that was done, the archive takes its place after that: a
+        run that ends in between, for whatever reason, then does all of it again.
+        """
+        # an owner that does not exist is found before a byte is fetched
+        await self._files.ids(wanted.owner, wanted.group)
+        async with self._limit(wanted):
+            staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{secrets.token_hex(8)}.part")
+            await self._fetch(wanted, staged)
+            if wanted.extract_parent and not wanted.creates:
+                self._staged[wanted.name] = staged
+            else:
+                await self._put_in_place(wanted, staged)
+
+    async def extract(self, wanted: ArchiveProperties) -> None:
+        staged = self._staged.pop(wanted.name, "")
+        try:
+            async with self._limit(wanted):
+                await self._unpack.unpack(
+                    Packed(path=staged or wanted.name, kind=wanted.kind), wanted.extract_parent
+                )
+        except BaseException as err:
+            if staged:
+                await self._files.remove(staged)
+            if isinstance(err, FileError) and staged:
+                raise FileError(err.message.replace(staged, wanted.name), errno=err.errno) from err
+            raise
+        if staged:
+            await self._put_in_place(wanted, staged)
+
+    async def set_owner(self, wanted: ArchiveProperties) -> None:
+        (look,) = await self._files.look([wanted.name], digest=False, follow=False)
+        await self._files.set_attributes(
+            wanted.name, owner=wanted.owner, group=wanted.group, mode=look.mode & 0o7777
+        )
+
+    async def remove(self, wanted: ArchiveProperties) -> None:
+        await self._files.remove(wanted.name)
+
+    async def _fetch(self, wanted: ArchiveProperties, staged: str) -> None:
+        transfer = Transfer(
+            url=wanted.url,
+            headers={name: Secret(value) for name, value in wanted.headers.items()},
+            username=wanted.username,
+            password=Secret(wanted.password) if wanted.password else None,
+            limit_bytes=LIMIT_BYTES,
+        )
+        told = 0
+
+        def on_progress(done: int, whole: int) -> None:
+            nonlocal told
+            if done - told >= PROGRESS_BYTES:
+                told = done
+                self._say(f"downloading {mask_url(wanted.url)}", done_mib=done >> 20, of_mib=whole >> 20)
+
+        got = await self._download.save(transfer, staged, on_progress)
+        if wanted.checksum and got.sha256 != wanted.checksum.lower():
+            await self._files.remove(staged)
+            raise DownloadError(
+                f"{mask_url(wanted.url)}: checksum mismatch: wanted {wanted.checksum}, got {got.sha256}; nothing was changed"
+            )
+
+    async def _put_in_place(self, wanted: ArchiveProperties, staged: str) -> None:
+        try:
+            await self._files.adopt(staged, wanted.name, owner=wanted.owner, group=wanted.group, mode=MODE)
+        except BaseException:
+            await self._files.remove(staged)
+            raise
+
+    @asynccontextmanager
+    async def _limit(self, wanted: ArchiveProperties) -> AsyncIterator[None]:
+        """The resource's own time limit, over all its steps."""
+        if not wanted.timeout:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        deadline = self._deadline.setdefault(wanted.name, loop.time() + parse_duration(wanted.timeout))
+        try:
+            async with asyncio.timeout_at(deadline):
+                yield
+        except TimeoutError as err:
+            raise DownloadError(
+                f"{mask_url(wanted.url)}: not downloaded and unpacked within `timeout: {wanted.timeout}`"
+            ) from err
+
+
+def metadata(
+    wanted: ArchiveProperties, archive: FileLook, is_there: bool, creates_exists: bool
+) -> ArchiveMetadata:
+    """What a look at the archive says."""
+    if not is_there:
+        return ArchiveMetadata(
+            name=wanted.name, owner="", group="", creates_exists=creates_exists, provider=PROVIDER
+        )
+    return ArchiveMetadata(
+        name=wanted.name,
+        checksum=archive.sha256,
+        archive_exists=True,
+        creates_exists=creates_exists,
+        owner=archive.owner,
+        group=archive.group,
+        uid=archive.uid,
+        gid=archive.gid,
+        mtime=datetime.fromtimestamp(archive.mtime_ns / 1e9, UTC),
+        size=archive.size_bytes,
+        provider=PROVIDER,
+    )

@@ -1,0 +1,149 @@
+"""Decides what an archive needs: pure, no I/O."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.resource import ABSENT
+from ccm_agent.resources.archive.model import KINDS, ArchiveMetadata, ArchiveProperties, ArchiveState, kind_of
+from ccm_agent.resources.contract import Decision, Situation, Step
+
+CHECKSUM = re.compile(r"[0-9a-fA-F]{64}")
+
+
+def check(wanted: ArchiveProperties) -> None:
+    """Refuse properties that cannot be right."""
+    _check_url(wanted)
+    if wanted.cleanup and not wanted.extract_parent:
+        _refuse("`cleanup` requires `extract_parent` to be set", "cleanup")
+    if wanted.cleanup and not wanted.creates:
+        _refuse(
+            "`cleanup` requires `creates` to be set, else each run would download the archive again",
+            "cleanup",
+        )
+    for field in ("name", "creates", "extract_parent"):
+        _check_path(getattr(wanted, field), field)
+    for field in ("owner", "group"):
+        if not getattr(wanted, field):
+            _refuse(f"`{field}` cannot be empty", field)
+    if wanted.checksum and not CHECKSUM.fullmatch(wanted.checksum):
+        _refuse("`checksum` is not a SHA-256: write its 64 hexadecimal digits", "checksum")
+    if wanted.timeout:
+        parse_duration(wanted.timeout)
+
+
+def _check_url(wanted: ArchiveProperties) -> None:
+    if not wanted.url:
+        _refuse("`url` cannot be empty", "url")
+    try:
+        parts = urlsplit(wanted.url)
+        _ = parts.port
+    except ValueError as err:
+        _refuse(f"`url` cannot be read: {err}", "url")
+    if not parts.scheme:
+        _refuse("`url` must be absolute: begin it with http:// or https://", "url")
+    file = posixpath.basename(parts.path)
+    ends = ", ".join(KINDS)
+    if not file:
+        _refuse("`url` must end in the name of a file", "url")
+    if not kind_of(file):
+        _refuse(f"the file of `url` must end in one of {ends}", "url")
+    if not kind_of(wanted.name):
+        _refuse(f"`name` must end in one of {ends}", "name")
+    if kind_of(file) != kind_of(wanted.name):
+        _refuse(
+            f"`url` and `name` must be of one kind of archive: one is {kind_of(file)}, the other {kind_of(wanted.name)}",
+            "name",
+        )
+
+
+def _check_path(path: str, field: str) -> None:
+    if path and not (path.startswith("/") and posixpath.normpath(path) == path):
+        _refuse(f"`{field}` must be an absolute path without `.` and `..`, not `{path}`", field)
+
+
+def _refuse(message: str, field: str) -> NoReturn:
+    raise PropertyError(message, place=Place(path=f"$.{field}"))
+
+
+def decide(wanted: ArchiveProperties, found: ArchiveState, situation: Situation) -> Decision:
+    """The decision tables of the archive type; see docs/resources/archive.md."""
+    metadata = found.metadata
+    if wanted.ensure == ABSENT:
+        if found.ensure == ABSENT:
+            return Decision()
+        return Decision(
+            steps=(_remove("Would have removed", wanted),), reason="the archive file is still there"
+        )
+    reason = _difference(wanted, metadata)
+    if not reason:
+        return Decision()
+    if situation.verifying:
+        return Decision(steps=(_download(wanted),), reason=reason)
+    return Decision(steps=tuple(_steps(wanted, metadata)), reason=reason)
+
+
+def _difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
+    """What is not as wanted; "" when all is."""
+    if wanted.creates and not found.creates_exists:
+        return f"creates path missing: {wanted.creates}"
+    if wanted.cleanup:
+        return (
+            "the archive file is still there, although it is to be cleaned up" if found.archive_exists else ""
+        )
+    if not found.archive_exists:
+        return "the archive file is missing"
+    if wanted.checksum and not _has_checksum(wanted, found):
+        return f"checksum mismatch: found {found.checksum}, wanted {wanted.checksum}"
+    return _owner_difference(wanted, found)
+
+
+def _owner_difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
+    if not _is_same(wanted.owner, found.owner, found.uid):
+        return f"owner mismatch: found {found.owner}, wanted {wanted.owner}"
+    if not _is_same(wanted.group, found.group, found.gid):
+        return f"group mismatch: found {found.group}, wanted {wanted.group}"
+    return ""
+
+
+def _steps(wanted: ArchiveProperties, found: ArchiveMetadata) -> list[Step]:
+    steps: list[Step] = []
+    is_right = found.archive_exists and bool(wanted.checksum) and _has_checksum(wanted, found)
+    # only the archive itself is left over: it is removed, not downloaded once more to be removed then
+    is_left_over = wanted.cleanup and found.creates_exists and (is_right or not wanted.checksum)
+    needs_download = not is_right and not is_left_over
+    if needs_download:
+        steps.append(_download(wanted))
+    # without `creates` an archive that is there was unpacked when it came
+    must_extract = needs_download or (bool(wanted.creates) and not found.creates_exists)
+    if wanted.extract_parent and must_extract:
+        steps.append(Step(noop="Would have extracted", action=lambda p: p.extract(wanted)))
+    if wanted.cleanup:
+        steps.append(_remove("Would have cleaned up", wanted))
+    elif not needs_download and _owner_difference(wanted, found):
+        steps.append(Step(noop="Would have updated attributes", action=lambda p: p.set_owner(wanted)))
+    return steps
+
+
+def _download(wanted: ArchiveProperties) -> Step:
+    return Step(noop="Would have downloaded", action=lambda p: p.download(wanted))
+
+
+def _remove(noop: str, wanted: ArchiveProperties) -> Step:
+    return Step(noop=noop, action=lambda p: p.remove(wanted))
+
+
+def _has_checksum(wanted: ArchiveProperties, found: ArchiveMetadata) -> bool:
+    return found.checksum == wanted.checksum.lower()
+
+
+def _is_same(wanted: str, name: str, number: int) -> bool:
+    """Digits are a number, whatever the system calls it; anything else is a name."""
+    if wanted.isascii() and wanted.isdigit():
+        return int(wanted) == number
+    return wanted == name
