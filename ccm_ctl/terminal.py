@@ -64,7 +64,7 @@ class Terminal:
         if text and not self.json:
             self._write(self._out, text)
 
-    def record(self, kind: str, **fields: Any) -> None:
+    def record(self, kind: str, /, **fields: Any) -> None:
         """A result for programs; without `--json` nothing. It is there for the reader at once."""
         if self.json:
             self._write(self._out, records.record(kind, **fields))
@@ -84,17 +84,17 @@ class Terminal:
             self._put(self._err, _CLEAR + line if line else _CLEAR)
             self._live = line
 
-    def ask(self, question: str, *, otherwise: str) -> bool:
+    async def ask(self, question: str, *, otherwise: str) -> bool:
         """
         A yes or no from whoever sits at the terminal; anything but a yes is a no.
 
         Raises:
             UsageError: Nobody sits there; `otherwise` says what to do instead.
         """
-        if not sys.stdin.isatty() or not self._err.isatty():
-            raise UsageError(f"nobody is there to be asked ({question}): {otherwise}")
+        if self.json or not sys.stdin.isatty() or not self._err.isatty():
+            raise UsageError(f'nobody is there to answer "{question}"; {otherwise}')
         self._write(self._err, f"{safe(question)} [y/N] ")
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        return (await _line_of(sys.stdin)).strip().lower() in ("y", "yes")
 
     def fail(self, err: CcmError) -> None:
         """An error: a sentence for people, with `--json` a record as well."""
@@ -119,3 +119,17 @@ class Terminal:
     def _put(self, stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
+
+
+async def _line_of(stream: TextIO) -> str:
+    """A line from a terminal, without holding up the loop, so that Ctrl-C and the connection live on."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(stream.fileno(), readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(stream.fileno())
+    return stream.readline()  # a terminal gives whole lines: what is readable ends in one

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
 
 from msgspec import Struct
 
-from ccm_agent.model.ports import Clock, Events, KeyHistory, KeyValue, Objects, Requests
-
-if TYPE_CHECKING:
-    from ccm_agent.model.errors import BusError
+from ccm_agent.model.ports import Clock, Events, KeyHistory, KeyValue, Link, Objects, Requests
 
 
 class Bucket(KeyValue, KeyHistory, Protocol):
     """A bucket as an operator sees it: keys, history and changes."""
-
-
-class Link(Protocol):
-    """The connection itself: whether the broker is there."""
-
-    @property
-    def connected(self) -> bool:
-        """The broker is there, and all subscriptions with it."""
-        ...
-
-    def why_not(self) -> BusError:
-        """What to say of a broker that is not there."""
-        ...
 
 
 class Fleet(Struct, frozen=True, kw_only=True):
@@ -52,3 +39,19 @@ class Fleet(Struct, frozen=True, kw_only=True):
     runs: Bucket
     manifests: Objects
     clock: Clock
+
+
+class SystemClock:
+    """This machine's time."""
+
+    def now(self) -> datetime:
+        """See `Clock.now`."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`."""
+        await asyncio.sleep(seconds)

@@ -11,14 +11,22 @@ from typing import Any
 import msgspec
 
 RUN = "run"
+"""A run: what was asked of how many nodes, or its entry in the list of runs."""
 EVENT = "event"
-NODE = "node"
+"""An event of a node, as it stands on the bus."""
+RESULT = "result"
+"""Where a node came to in a run; a later one of the same node replaces it."""
 END = "end"
+"""A run is over: nodes by state, and the exit code."""
+NODE = "node"
+REPLY = "reply"
+FACTS = "facts"
+DOCUMENT = "document"
+MADE = "made"
 ERROR = "error"
-NOTE = "note"
 
 
-def record(kind: str, **fields: Any) -> str:
+def record(kind: str, /, **fields: Any) -> str:
     """One line of JSON Lines with its newline; fields that are None are left out."""
     kept = {key: value for key, value in fields.items() if value is not None}
     return msgspec.json.encode({"record": kind, **kept}).decode() + "\n"

@@ -1,0 +1,36 @@
+"""`ccmctl`: a list of commands and nothing more."""
+
+from __future__ import annotations
+
+import sys
+
+VERBS = {
+    "init": "Make the streams and buckets on the broker.",
+    "nodes": "List nodes, present and expected; remove one.",
+    "node": "Show everything about one node.",
+    "ping": "Ask nodes whether their agent answers.",
+    "facts": "Show facts; assign them to nodes.",
+    "data": "Put, get and list hiera data.",
+    "apply": "Apply a manifest to nodes.",
+    "ensure": "Ensure one resource on nodes.",
+    "run": "List, show, watch and stop runs.",
+    "events": "Follow what agents say.",
+    "completion": "Print the completion script of a shell.",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; its exit code. The version is answered before anything is imported."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments == ["--version"]:
+        from ccm_agent.version import VERSION
+
+        print(f"ccmctl {VERSION}")  # noqa: T201 -- the terminal takes three times as long to import
+        return 0
+    from ccm_ctl.app import main as run
+
+    return run(arguments, VERBS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

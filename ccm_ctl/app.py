@@ -1,0 +1,267 @@
+"""
+Contexts, connection and wiring: the one place where the controller's parts are put together.
+
+A command is given an `Application`: what was said on the command line about the broker, the terminal, and `run`, which connects,
+does the command's work and gives its exit code. Nothing is connected, and nothing expensive imported, before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import CcmError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.settings import BusSettings
+    from ccm_ctl.fleet.ports import Fleet
+
+CONTEXT_VARIABLES = ("CCM_CONTEXT", "NATS_CONTEXT")
+SERVER_VARIABLES = ("CCM_SERVER", "NATS_URL")
+CREDS_VARIABLES = ("CCM_CREDS", "NATS_CREDS")
+
+
+class Reach(Struct, frozen=True, kw_only=True):
+    """
+    How to reach the broker, as far as the command line says; the environment and the selected context say the rest.
+
+    Attributes:
+        context: Name of a context of the `nats` program.
+        server: URLs, separated by commas.
+        creds, nkey: Files with credentials.
+        user, password: Or a name with a password.
+        ca, cert, key: Files for TLS.
+        operator: In whose name requests go out.
+        insecure: A broker that asks for no credentials is taken even when it is not on loopback.
+    """
+
+    context: str = ""
+    server: str = ""
+    creds: str = ""
+    nkey: str = ""
+    user: str = ""
+    password: str = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    operator: str = ""
+    insecure: bool = False
+
+
+class Broker(Struct, frozen=True):
+    """A connection with what is above it; `connection` is None in tests of commands, which have no broker."""
+
+    fleet: Fleet
+    connection: Connection | None = None
+
+
+class Application:
+    """
+    What a command works with.
+
+    Attributes:
+        terminal: Where its words go.
+        reach: How to reach the broker.
+        debug: Errors show where in the code they came from.
+        farewell: What to say when somebody interrupts; set while there is something to know.
+    """
+
+    def __init__(
+        self,
+        terminal: Terminal,
+        environ: Mapping[str, str],
+        connect: Callable[[BusSettings], AbstractAsyncContextManager[Broker]] | None = None,
+    ) -> None:
+        self.terminal = terminal
+        self.environ = environ
+        self.reach = Reach()
+        self.debug = False
+        self.farewell = ""
+        self._connect = connect or connected
+
+    def settings(self) -> BusSettings:
+        """
+        Where to connect and as whom: what the command line says, then the environment, then the selected context.
+
+        Raises:
+            CcmError: A context that is named is not there or not usable, or an address is none.
+        """
+        return bus_settings(self.reach, self.environ)
+
+    def run(self, work: Callable[[Fleet], Coroutine[Any, Any, Exit]]) -> Exit:
+        """Connect, do the work, and give its exit code; errors are raised, an interruption is told and gives 1."""
+
+        async def with_fleet(broker: Broker) -> Exit:
+            return await work(broker.fleet)
+
+        return self.run_on_broker(with_fleet)
+
+    def run_on_broker(self, work: Callable[[Broker], Coroutine[Any, Any, Exit]]) -> Exit:
+        """The same for work on the broker itself."""
+        settings = self.settings()
+        _log(debug=self.debug)
+
+        async def main() -> Exit:
+            with _interruptible():
+                async with self._connect(settings) as broker:
+                    return await work(broker)
+
+        try:
+            return asyncio.run(main())
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            self.terminal.live("")
+            self.terminal.note(self.farewell or "interrupted")
+            return Exit.COULD_NOT_RUN
+
+
+def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
+    """See `Application.settings`."""
+    from ccm_agent.bus.settings import DEFAULT_SERVER, replaced, settings_for, settings_from_context
+    from ccm_agent.model.errors import NotFoundError
+    from ccm_agent.model.secret import Secret
+
+    operator = reach.operator or environ.get("CCM_OPERATOR") or _login(environ)
+    given: dict[str, Any] = {
+        name: value for name in ("nkey", "user", "ca", "cert", "key") if (value := getattr(reach, name))
+    }
+    if reach.password or reach.user:
+        given["password"] = Secret(reach.password or environ.get("NATS_PASSWORD", ""))
+    creds = reach.creds or _first(environ, CREDS_VARIABLES)
+    if creds:
+        given["creds"] = creds
+    given |= {"identity": operator, "program": "ccmctl"}
+    server = reach.server or ("" if reach.context else _first(environ, SERVER_VARIABLES))
+    context = reach.context or ("" if server else _first(environ, CONTEXT_VARIABLES))
+    if server:
+        settings = settings_for(server, **given)
+    elif context:
+        settings = settings_from_context(context, **given)
+    else:
+        try:
+            settings = settings_from_context("", **given)
+        except NotFoundError:
+            settings = settings_for(DEFAULT_SERVER, **given)
+    return replaced(settings, insecure=True) if reach.insecure else settings
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
+    """A connection to a broker and the fleet over it; BusError when there is none."""
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.events import NatsEvents
+    from ccm_agent.bus.kv import NatsKeyValue
+    from ccm_agent.bus.objects import NatsObjects
+    from ccm_agent.bus.requests import NatsRequests
+    from ccm_ctl.fleet.ports import Fleet, SystemClock
+
+    async with Connection(settings) as connection:
+        await connection.connect_now()
+        fleet = Fleet(
+            operator=settings.identity,
+            link=connection,
+            requests=NatsRequests(connection),
+            events=NatsEvents(connection),
+            nodes=NatsKeyValue(connection, "CCM_NODES"),
+            facts=NatsKeyValue(connection, "CCM_FACTS"),
+            data=NatsKeyValue(connection, "CCM_DATA"),
+            runs=NatsKeyValue(connection, "CCM_RUNS"),
+            manifests=NatsObjects(connection, "CCM_MANIFESTS"),
+            clock=SystemClock(),
+        )
+        yield Broker(fleet, connection)
+
+
+def main(
+    argv: Sequence[str],
+    verbs: Mapping[str, str],
+    *,
+    terminal: Terminal | None = None,
+    environ: Mapping[str, str] | None = None,
+    connect: Callable[[BusSettings], AbstractAsyncContextManager[Broker]] | None = None,
+) -> int:
+    """
+    Run a command line; its exit code.
+
+    Args:
+        argv: The arguments, without the program's name.
+        verbs: Names of commands, each with its line of help.
+        terminal, environ, connect: Instead of the real ones.
+    """
+    from ccm_ctl.commands.tree import run_command_line
+
+    environ = os.environ if environ is None else environ
+    application = Application(terminal or Terminal(), environ, connect)
+    try:
+        return run_command_line(argv, verbs, application)
+    except CcmError as err:
+        if application.debug:
+            raise
+        application.terminal.fail(err)
+        return Exit.COULD_NOT_RUN
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) has seen enough; the interpreter would complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.COULD_NOT_RUN
+    except Exception as err:
+        if application.debug:
+            raise
+        text = f"{type(err).__name__}: {err}; this is a fault of the program, `--debug` shows where"
+        application.terminal.fail(CcmError(text))
+        return Exit.COULD_NOT_RUN
+
+
+@contextlib.contextmanager
+def _interruptible() -> Any:
+    """The first Ctrl-C ends the work in an orderly way, a second one the process at once."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def interrupt() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        assert task is not None
+        task.cancel()
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+    except (
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ):  # not in the main thread: nobody presses Ctrl-C there
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _log(*, debug: bool) -> None:
+    """What the bus logs is told by errors and notes as far as people need it; `--debug` shows all of it."""
+    import logging
+
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.CRITICAL,
+        format="%(relativeCreated)6d ms %(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
+
+
+def _first(environ: Mapping[str, str], names: Sequence[str]) -> str:
+    return next((environ[name] for name in names if environ.get(name)), "")
+
+
+def _login(environ: Mapping[str, str]) -> str:
+    return _first(environ, ("SUDO_USER", "LOGNAME", "USER")) or f"uid-{os.getuid()}"

@@ -1,0 +1,115 @@
+"""`ccmctl apply`: a manifest to many nodes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import DocumentError, UsageError
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest
+from ccm_ctl.commands.targets import NOT_AGREED, agreed, run_options, wish_of
+from ccm_ctl.commands.tree import verb
+
+if TYPE_CHECKING:
+    from ccm_agent.model.exits import Exit
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.ports import Fleet
+
+_ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
+
+
+@verb(
+    "apply",
+    examples=[
+        "ccmctl apply site/ --targets role=web --noop      # what would change?",
+        "ccmctl apply site/ --targets role=web             # asks, then applies",
+        "ccmctl apply motd.yaml -t node=web1 -t role=db --yes",
+        "ccmctl apply site/ --where 'Facts.memory.virtual.total > 8e9' --limit 3",
+    ],
+    options=[
+        click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
+        *run_options(),
+        click.Option(["--noop"], is_flag=True, help="Change nothing; say what would change."),
+        click.Option(["--monitor-only"], is_flag=True, help="Run the health checks only."),
+        click.Option(["--manifest"], default="", metavar="PATH", help="The manifest within the directory. [manifest.yaml]"),
+        click.Option(["--name"], default="", metavar="NAME", help="What the manifest is called. [the path's name]"),
+        click.Option(["--data", "-d"], multiple=True, metavar="URL", help="Hiera data over the manifest's own: kv://CCM_DATA/common."),
+        click.Option(["--events"], type=click.Choice(["changes", "all"]), default="changes", help="`all`: stable ones too."),
+    ],
+)  # fmt: skip
+def apply(application: Application, path: str, **options: Any) -> Exit:
+    """
+    Apply a manifest to nodes, and show how each of them came out.
+
+    FILE is a manifest. DIR holds one, manifest.yaml, with the files that it needs; it is packed (but what .ccmignore lists)
+    and pinned by its digest.
+
+    Exit code: 0 all well, 1 could not run, 2 a node failed or refused, 3 a node was offline, unreachable, lost or expired.
+    """
+    from ccm_ctl.fleet.content import read_content
+
+    if options["noop"] and options["monitor_only"]:
+        raise UsageError("--noop and --monitor-only are two different questions; ask one of them")
+    action = "plan" if options["noop"] else "check" if options["monitor_only"] else "apply"
+    content = read_content(Path(path), options["manifest"], options["name"])
+
+    async def work(fleet: Fleet) -> Exit:
+        return await apply_content(application, fleet, content, action, options)
+
+    return application.run(work)
+
+
+async def apply_content(
+    application: Application, fleet: Fleet, content: Content, action: str, options: dict[str, Any]
+) -> Exit:
+    """Send a manifest to the nodes that the options mean, and watch the run."""
+    from ccm_ctl.commands.watching import start_and_watch
+    from ccm_ctl.fleet.discovery import resolve
+    from ccm_ctl.fleet.launch import prepare
+
+    _, resolved = await resolve(fleet, wish_of(options))
+    if action == "apply" and not await agreed(
+        application, f"apply {content.name} to", resolved, yes=options["yes"]
+    ):
+        return NOT_AGREED
+    if content.bundle is not None:
+        await fleet.manifests.put(content.digest, content.packed)
+    request = ManifestRequest(
+        protocol=_ACTIONS[action],
+        name=content.name,
+        manifest=content.text,
+        bundle=content.bundle,
+        digest=content.digest,
+        events=options["events"],
+        data=list(options["data"]),
+        deadline=deadline_of(options["deadline"], fleet.clock.now()),
+    )
+    launch = prepare(fleet, request, resolved, action, content.name)
+    return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")
+
+
+def deadline_of(text: str, now: datetime) -> datetime:
+    """
+    The moment that a duration from now, or a time, means.
+
+    Raises:
+        UsageError: It is neither, or has passed.
+    """
+    try:
+        moment = now + timedelta(seconds=parse_duration(text))
+    except (DocumentError, OverflowError):
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as err:
+            raise UsageError(
+                f"--deadline {text}: write a duration such as 30m, or a time such as 2026-12-01T02:00Z"
+            ) from err
+        moment = moment if moment.tzinfo else moment.astimezone()
+    if moment <= now:
+        raise UsageError(f"--deadline {text}: has passed already; nobody would begin")
+    return moment.astimezone(UTC)

@@ -1,0 +1,33 @@
+"""`ccmctl completion`: the script that makes a shell complete our commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.tree import PROGRAM, verb
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+
+
+@verb(
+    "completion",
+    examples=[
+        "ccmctl completion bash > ~/.local/share/bash-completion/completions/ccmctl",
+        "ccmctl completion zsh > ~/.zfunc/_ccmctl",
+        "ccmctl completion fish > ~/.config/fish/completions/ccmctl.fish",
+    ],
+    options=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]))],
+)
+def completion(application: Application, shell: str) -> Exit:
+    """Print the completion script of a shell."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = click.get_current_context().find_root().command
+    application.terminal.raw(kind(root, {}, PROGRAM, "_CCMCTL_COMPLETE").source() + "\n")
+    return Exit.OK

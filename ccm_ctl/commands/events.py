@@ -1,0 +1,135 @@
+"""`ccmctl events`: what agents say, as they say it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.errors import ProtocolError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.tree import verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.messages import Heard
+    from ccm_ctl.fleet.ports import Fleet
+
+TYPES = ("resource", "start", "summary", "answer", "progress", "agent")
+REMEMBERED = 100_000
+"""So many events are known again when they come a second time."""
+
+
+@verb(
+    "events",
+    examples=[
+        "ccmctl events",
+        "ccmctl events --node web1 --type resource",
+        "ccmctl events --run last --no-follow --json",
+    ],
+    options=[
+        click.Option(["--node", "-n"], metavar="NODE", default="", help="Of this node."),
+        click.Option(["--run", "-r"], metavar="RUN", default="", help="Of this run: first what is stored, then what comes."),
+        click.Option(["--type", "kinds"], multiple=True, type=click.Choice(TYPES), help="Of this kind; may be given again."),
+        click.Option(["--follow/--no-follow"], default=True, help="Go on until Ctrl-C, or end with what is stored."),
+    ],
+)  # fmt: skip
+def events(application: Application, node: str, run: str, kinds: tuple[str, ...], follow: bool) -> Exit:
+    """Follow what agents say: what changed, failed or was skipped, where runs are, who came and went."""
+    if not follow and not (run or node):
+        raise UsageError("--no-follow needs --run or --node: everything that is stored would be too much")
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.bus.subjects import check_node
+        from ccm_ctl.fleet.history import History
+
+        wanted_run = await History(fleet.runs).find(run) if run else ""
+        shown = _Shown(application, check_node(node) if node else "", wanted_run, kinds)
+        stops: list[Callable[[], Awaitable[None]]] = []
+        try:
+            if follow:
+                application.farewell = ""
+                for pattern in _patterns(wanted_run):
+                    stops.append(await fleet.events.follow(pattern, shown.show))
+            if wanted_run or not follow:
+                for pattern in _stored(wanted_run, node):
+                    for message in await fleet.events.read(pattern):
+                        shown.show(message)
+            if follow:
+                await asyncio.Event().wait()
+        finally:
+            for stop in stops:
+                await stop()
+        return Exit.OK
+
+    return application.run(work)
+
+
+class _Shown:
+    """Shows what is wanted, each event once."""
+
+    def __init__(self, application: Application, node: str, run: str, kinds: tuple[str, ...]) -> None:
+        self._terminal = application.terminal
+        self._node = node
+        self._run = run
+        self._kinds = kinds
+        self._seen: dict[object, None] = {}
+
+    def show(self, message: StoredEvent) -> None:
+        """Show a message, if it is wanted and new."""
+        from ccm_ctl.fleet.messages import hear
+        from ccm_ctl.render.event import event_line
+
+        try:
+            heard = hear(message)
+        except ProtocolError:
+            return  # what breaks the protocol is nobody's word
+        if (self._node and heard.node != self._node) or (self._run and heard.run != self._run):
+            return
+        if (self._kinds and _kind(heard) not in self._kinds) or not self._is_new(heard):
+            return
+        self._terminal.record(records.EVENT, node=heard.node, run=heard.run or None, event=heard.said)
+        self._terminal.show(event_line(heard.node, heard.said, self._terminal.style))
+
+    def _is_new(self, heard: Heard) -> bool:
+        number = getattr(heard.said, "number", 0)
+        event_id = getattr(heard.said, "event_id", "")
+        if not number and not event_id:
+            return True  # answers and progress are not stored, so they come once
+        key = (heard.run, heard.node, number) if number else event_id
+        if key in self._seen:
+            return False
+        self._seen[key] = None
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return True
+
+
+def _kind(heard: Heard) -> str:
+    family, word = heard.protocol.split(".")[-2:]
+    return {"transaction": "resource", "agent": "agent"}.get(family, word)
+
+
+def _patterns(run: str) -> list[str]:
+    from ccm_agent.bus.subjects import run_pattern, stored_patterns
+    from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS
+
+    if run:
+        return [run_pattern(run)]
+    return [*stored_patterns(), f"{SESSION_ANSWER}.*.>", f"{SESSION_PROGRESS}.*.>"]
+
+
+def _stored(run: str, node: str) -> list[str]:
+    from ccm_agent.bus.subjects import run_pattern
+    from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
+    from ccm_agent.model.wire import PROTOCOL
+
+    if run:
+        return [run_pattern(run, node or ">")]
+    kinds = (SESSION_START, TRANSACTION_EVENT, SESSION_SUMMARY)
+    return [*(f"{kind}.*.{node}" for kind in kinds), f"{PROTOCOL}.agent.*.{node}"]

@@ -1,0 +1,65 @@
+"""`ccmctl node`: one node, whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@group("node", no_args_is_help=True, examples=["ccmctl node show web1"])
+def node(application: Application) -> None:
+    """Show everything about one node."""
+
+
+@verb(
+    "show",
+    examples=["ccmctl node show web1", "ccmctl node show web1 --json"],
+    options=[click.Argument(["name"], metavar="NODE")],
+)
+def _show(application: Application, name: str) -> Exit:
+    """Show what is known of a node: presence, versions, assigned and routed facts, its last run."""
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.nodes import node_fields, note_of, state_of
+        from ccm_ctl.fleet.discovery import read_inventory
+        from ccm_ctl.render.text import ago, clock
+        from ccm_ctl.render.tree import tree
+
+        found = (await read_inventory(fleet)).need(name)
+        now = fleet.clock.now()
+        record, presence = found.record, found.presence
+        application.terminal.record(records.NODE, **node_fields(found), assigned=found.assigned)
+        seen = f", last seen {ago(presence.time, now)}" if presence and presence.time else ""
+        told: dict[str, object] = {
+            "node": found.name,
+            "state": f"{state_of(found)}{seen}",
+            "note": note_of(found),
+            "assigned facts": found.assigned,
+            "routed facts": found.routed,
+        }
+        if record:
+            told |= {
+                "machine": record.machine,
+                "agent": f"{record.version}, started {clock(record.started)}"
+                if record.started
+                else record.version,
+                "last run": f"{record.last_run} {record.last_state} {ago(record.last_time, now)}".strip(),
+            }
+        application.terminal.show(
+            tree({key: value for key, value in told.items() if value}, application.terminal.style)
+        )
+        return Exit.OK
+
+    return application.run(work)
+
+
+node.add_command(_show)

@@ -1,0 +1,150 @@
+"""`ccmctl nodes`: which nodes there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.targets import target_options, wish_of
+from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.discovery import Node
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.render.table import Cell
+
+
+@group(
+    "nodes",
+    invoke_without_command=True,
+    examples=["ccmctl nodes", "ccmctl nodes --targets 'role in (web,db)'", "ccmctl nodes rm web9"],
+    options=target_options(everybody=False),
+)
+def nodes(application: Application, **options: Any) -> Exit:
+    """List nodes: those that are present and those that are expected; without --targets all of them."""
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.discovery import resolve
+        from ccm_ctl.render.table import Column, table
+        from ccm_ctl.render.text import plural
+
+        terminal = application.terminal
+        inventory, resolved = await resolve(fleet, wish_of(options, otherwise_all=True))
+        now = fleet.clock.now()
+        found = [inventory.nodes[name] for name in resolved.nodes]
+        for node in found:
+            terminal.record(records.NODE, **node_fields(node))
+        columns = [Column("NODE"), Column("STATE"), Column("FACTS", fold=True), Column("LAST RUN")]
+        columns += [Column("VERSION"), Column("NOTE", fold=True)]
+        terminal.show(table(columns, [_row(node, now) for node in found], terminal.style))
+        offline = f", {len(resolved.offline)} offline" if resolved.offline else ""
+        terminal.show(f"{plural(len(found), 'node')}{offline}\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "rm",
+    examples=["ccmctl nodes rm web9", "ccmctl nodes rm web1 --force   # of two agents with one identity"],
+    options=[
+        click.Argument(["names"], metavar="NODE...", nargs=-1, required=True),
+        click.Option(["--force"], is_flag=True, help="Even one that is present."),
+    ],
+)
+def _rm(application: Application, names: tuple[str, ...], force: bool) -> Exit:
+    """
+    Remove nodes that are gone for good: what is known of them, and the facts that were assigned to them.
+
+    One that is present is removed with --force only; its agent comes back with its next sign of life.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.discovery import read_inventory
+
+        inventory = await read_inventory(fleet)
+        found = [inventory.need(name) for name in names]
+        for node in found:
+            if node.is_present and not force:
+                raise UsageError(
+                    f"{node.name}: is present and would come back; stop its agent first, or say --force"
+                )
+        for node in found:
+            for kind in ("node", "facts", "presence"):
+                await fleet.nodes.delete(f"{kind}.{node.name}")
+            if node.assigned:
+                await fleet.facts.delete(node.name)
+            application.terminal.record(records.NODE, node=node.name, state="removed")
+            application.terminal.show(f"{node.name}: removed\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+nodes.add_command(_rm)
+
+
+def node_fields(node: Node) -> dict[str, Any]:
+    """A node for programs."""
+    record = node.record
+    return {
+        "node": node.name,
+        "state": state_of(node),
+        "facts": node.routed | node.assigned,
+        "version": record.version if record else None,
+        "machine": record.machine if record else None,
+        "started": record.started if record else None,
+        "last_run": (record.last_run or None) if record else None,
+        "last_state": (record.last_state or None) if record else None,
+        "last_time": record.last_time if record else None,
+        "disabled": (record.disabled or None) if record else None,
+        "conflict": (record.conflict or None) if record else None,
+        "run": (node.presence.run or None) if node.presence else None,
+    }
+
+
+def state_of(node: Node) -> str:
+    """`present`, `offline`, or `expected`: facts were assigned to it before it ever came."""
+    if node.is_present:
+        return "present"
+    return "offline" if node.record else "expected"
+
+
+def note_of(node: Node) -> str:
+    """What an operator should know of a node."""
+    notes = []
+    if node.record and node.record.conflict:
+        notes.append(node.record.conflict)
+    if node.record and node.record.disabled:
+        why = node.record.disabled.get("why") or "no reason given"
+        notes.append(f"disabled: {why}")
+    if node.presence and node.presence.run:
+        notes.append(f"in run {node.presence.run}")
+    return "; ".join(notes)
+
+
+def _row(node: Node, now: datetime) -> list[str | Cell]:
+    from ccm_ctl.render.outcome import MEANINGS
+    from ccm_ctl.render.table import Cell
+    from ccm_ctl.render.text import ago
+
+    state = state_of(node)
+    facts = ", ".join(f"{key}={value}" for key, value in sorted((node.routed | node.assigned).items()))
+    record = node.record
+    last = f"{record.last_state} {ago(record.last_time, now)}".strip() if record else ""
+    meaning = next((mean for word, mean in MEANINGS.items() if record and word == record.last_state), "")
+    return [
+        node.name,
+        Cell(state, "good" if state == "present" else "quiet"),
+        facts,
+        Cell(last, meaning),
+        record.version if record else "",
+        Cell(note_of(node), "bad" if record and record.conflict else ""),
+    ]

@@ -1,0 +1,203 @@
+"""`ccmctl run`: what was started, here or elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_agent.model.wire import RunState
+    from ccm_ctl.app import Application
+    from ccm_ctl.commands.watching import Watch
+    from ccm_ctl.fleet.follow import Follower
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
+
+_RUN = click.Argument(["run"], metavar="RUN")
+
+
+@group("run", no_args_is_help=True, examples=["ccmctl run list", "ccmctl run watch last"])
+def run(application: Application) -> None:
+    """
+    List, show, watch and stop runs, whoever started them.
+
+    RUN is a run's id, the beginning of one, or `last`.
+    """
+
+
+@verb(
+    "list",
+    examples=["ccmctl run list", "ccmctl run list --limit 100 --json"],
+    options=[click.Option(["--limit"], type=click.IntRange(1), default=20, show_default=True, metavar="N")],
+)
+def _list(application: Application, limit: int) -> Exit:
+    """List the newest runs."""
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.watching import run_fields
+        from ccm_ctl.fleet.history import History
+        from ccm_ctl.render.table import Column, table
+        from ccm_ctl.render.text import ago, plural
+
+        terminal = application.terminal
+        rows = []
+        for record, state in await History(fleet.runs).newest(limit):
+            terminal.record(records.RUN, **run_fields(record), state=state.state, counts=state.counts)
+            rows.append(
+                [
+                    record.run,
+                    ago(record.time, fleet.clock.now()),
+                    record.requester,
+                    f"{record.action} {record.name}",
+                    plural(record.nodes + len(state.joined), "node"),
+                    _outcome_words(record.action, state),
+                ]
+            )
+        columns = [Column("RUN"), Column("WHEN"), Column("BY"), Column("WHAT", fold=True)]
+        columns += [Column("NODES", right=True), Column("OUTCOME", fold=True)]
+        terminal.show(table(columns, rows, terminal.style) or "no run yet\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "show",
+    examples=["ccmctl run show last", "ccmctl run show 2zFX --events", "ccmctl run show last --json | jq ."],
+    options=[_RUN, click.Option(["--events"], is_flag=True, help="Each event, too.")],
+)
+def _show(application: Application, run: str, events: bool) -> Exit:
+    """Show how a run stands now, without following it."""
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.watching import result_fields, run_fields
+        from ccm_ctl.render.event import event_line
+
+        recorded, state, watch, follower = await _picked_up(application, fleet, run, offline_ok=True)
+        await _look(follower, state, recorded)
+        terminal = application.terminal
+        terminal.record(records.RUN, **run_fields(recorded.record), state=recorded.state.state)
+        for _, node in sorted(state.nodes.items()):
+            for event in (node.events[number] for number in sorted(node.events)):
+                terminal.record(records.EVENT, event=event)
+                if events:
+                    terminal.show(event_line(node.node, event, terminal.style))
+            terminal.record(records.RESULT, **result_fields(state.run, node))
+        if events:
+            terminal.show("\n")
+        watch.show()
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "watch",
+    examples=["ccmctl run watch last", "ccmctl run watch 2zFX --json"],
+    options=[
+        _RUN,
+        click.Option(["--offline"], type=click.Choice(["fail", "ok"]), default="fail", help="As in apply."),
+    ],
+)
+def _watch(application: Application, run: str, offline: str) -> Exit:
+    """
+    Follow a run to its end, from wherever it is; what happened before is read from the stream.
+
+    Exit code: as of the command that started it.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        recorded, state, watch, follower = await _picked_up(
+            application, fleet, run, offline_ok=offline == "ok"
+        )
+        watch.begin()
+        await _look(follower, state, recorded)
+        await follower.follow()
+        return await watch.finish()
+
+    return application.run(work)
+
+
+@verb(
+    "stop",
+    examples=["ccmctl run stop last"],
+    options=[_RUN],
+)
+def _stop(application: Application, run: str) -> Exit:
+    """
+    Stop a run: nodes finish the resource in hand and skip the rest.
+
+    It returns when the nodes were told; `ccmctl run watch` shows how they come to their end.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.model.errors import RunError
+        from ccm_ctl.fleet.history import History
+        from ccm_ctl.fleet.launch import send_stop
+
+        history = History(fleet.runs)
+        recorded = await history.load(await history.find(run))
+        if recorded.state.state == "done":
+            raise RunError(f"{recorded.record.run}: has ended already; `ccmctl run show` shows how")
+
+        def stopping(state: RunState) -> None:
+            state.state, state.stopped_by = "stopping", fleet.operator
+
+        await history.change(recorded.record.run, stopping)
+        await send_stop(fleet, recorded.record)
+        application.terminal.record(records.RUN, run=recorded.record.run, state="stopping")
+        application.terminal.show(
+            f"the nodes of run {recorded.record.run} are told to stop\n"
+            f"  watch:  ccmctl run watch {recorded.record.run}\n"
+        )
+        return Exit.OK
+
+    return application.run(work)
+
+
+for _command in (_list, _show, _watch, _stop):
+    run.add_command(_command)
+
+
+async def _picked_up(
+    application: Application, fleet: Fleet, word: str, *, offline_ok: bool
+) -> tuple[Recorded, Run, Watch, Follower]:
+    """A run that was started before, ready to be looked at or followed."""
+    from ccm_ctl.commands.watching import Watch
+    from ccm_ctl.fleet.follow import Follower
+    from ccm_ctl.fleet.history import History
+    from ccm_ctl.fleet.run import Run
+
+    history = History(fleet.runs)
+    recorded = await history.load(await history.find(word))
+    now = asyncio.get_running_loop().time()
+    state = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False)
+    watch = Watch(application, fleet, recorded.record, state, offline_ok=offline_ok)
+    return recorded, state, watch, Follower(fleet, state, ask=None, on_turn=watch.on_turn)
+
+
+async def _look(follower: Follower, state: Run, recorded: Recorded) -> None:
+    """Take in what the stream holds, then what only the record knows: the stream counts more."""
+    from ccm_ctl.fleet.history import restore_ends
+
+    await follower.look()
+    restore_ends(state, recorded, asyncio.get_running_loop().time())
+
+
+def _outcome_words(action: str, state: RunState) -> str:
+    from ccm_agent.model.wire import NodeState
+    from ccm_ctl.render.outcome import count_words
+
+    if state.state != "done":
+        return state.state if state.state == "stopping" else "open"
+    counts: dict[Any, int] = {
+        NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)
+    }
+    return count_words(counts, plan=action == "plan") or "nothing was done"

@@ -1,0 +1,200 @@
+"""
+The tree of commands: loaded one by one when they are asked for, with the options that all of them share.
+
+A command is a function decorated with `verb`; it is given the `Application` and its own options, and returns an exit code. Words
+about the broker and the output may stand before the command or after it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+import msgspec
+
+from ccm_agent.model.codec import did_you_mean
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application, Reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+PROGRAM = "ccmctl"
+
+_SHARED = ("json", "debug", *Reach.__struct_fields__)
+
+
+def shared_options(*, hidden: bool) -> list[click.Option]:
+    """The options that every command takes; a command's own help shows the first two only."""
+    return [
+        click.Option(["--json"], is_flag=True, help="Print one JSON object in a line for each result."),
+        click.Option(["--debug"], is_flag=True, hidden=hidden, help="Show where in the code an error came from."),
+        click.Option(["--context"], metavar="NAME", hidden=hidden, help="Context of `nats`. [CCM_CONTEXT, NATS_CONTEXT]"),
+        click.Option(["--server", "-s"], metavar="URL", hidden=hidden, help="Broker: nats://host:4222. [CCM_SERVER, NATS_URL]"),
+        click.Option(["--creds"], metavar="FILE", hidden=hidden, help="Credentials file. [CCM_CREDS, NATS_CREDS]"),
+        click.Option(["--nkey"], metavar="FILE", hidden=hidden, help="File with an nkey's seed."),
+        click.Option(["--user"], metavar="NAME", hidden=hidden, help="User name; its password is read from NATS_PASSWORD."),
+        click.Option(["--ca"], metavar="FILE", hidden=hidden, help="Certificates that the broker's must be signed by."),
+        click.Option(["--cert"], metavar="FILE", hidden=hidden, help="Our own certificate for TLS."),
+        click.Option(["--key"], metavar="FILE", hidden=hidden, help="Its private key."),
+        click.Option(["--as", "operator"], metavar="NAME", hidden=hidden, help="In whose name requests go out. [CCM_OPERATOR]"),
+        click.Option(["--insecure"], is_flag=True, hidden=hidden, help="Take a broker elsewhere that asks for no credentials."),
+    ]  # fmt: skip
+
+
+class _Shared(click.Command):
+    """A command that takes the shared options and shows its examples as they are written."""
+
+    examples: Sequence[str] = ()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own options, then the shared ones, then --help."""
+        own = super().get_params(ctx)
+        return [*own[:-1], *shared_options(hidden=ctx.parent is not None), *own[-1:]]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and take the shared options to the application."""
+        rest = super().parse_args(ctx, args)
+        application = cast("Application", ctx.find_object(Application))
+        given = {name: ctx.params.pop(name, None) for name in _SHARED}
+        application.debug = application.debug or bool(given.pop("debug"))
+        application.terminal.json = application.terminal.json or bool(given.pop("json"))
+        reach = {name: value for name, value in given.items() if value}
+        application.reach = msgspec.structs.replace(application.reach, **reach)
+        return rest
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples, unwrapped; then where the other options are told of."""
+        if self.examples:
+            formatter.write("\nExamples:\n" + "".join(f"  {line}\n" for line in self.examples))
+        if ctx.parent is not None:
+            formatter.write(f"\nOptions about the broker: {PROGRAM} --help\n")
+
+
+class Verb(_Shared):
+    """A command."""
+
+
+class VerbGroup(_Shared, click.Group):
+    """A command with commands below it; called without one it does its own work, or shows its help."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest name for one that is unknown."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = did_you_mean(args[0], self.list_commands(ctx))
+            ctx.fail(f"there is no command `{args[0]}`{near}")
+        return super().resolve_command(ctx, args)
+
+
+class Root(VerbGroup):
+    """`ccmctl` itself: knows the names and help lines of all verbs, and imports the one that is called."""
+
+    def __init__(self, verbs: Mapping[str, str]) -> None:
+        super().__init__(
+            name=PROGRAM,
+            help="Drive a fleet of agents over NATS: facts, data, runs and what came of them.",
+            params=[click.Option(["--version"], is_flag=True, help="Print the version.")],
+            no_args_is_help=True,
+        )
+        self._verbs = verbs
+        self.examples = (
+            f"{PROGRAM} init",
+            f"{PROGRAM} facts set web1 role=web",
+            f"{PROGRAM} apply site/ --targets role=web --noop",
+            f"{PROGRAM} run watch last",
+        )
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the list."""
+        return list(self._verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, from the module of that name."""
+        if cmd_name not in self._verbs:
+            return None
+        module = importlib.import_module(f"ccm_ctl.commands.{cmd_name}")
+        return cast("click.Command", getattr(module, cmd_name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names and help lines, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._verbs.items()))
+
+
+def verb(
+    name: str, *, examples: Sequence[str] = (), options: Sequence[click.Parameter] = (), **settings: Any
+) -> Callable[[Callable[..., Exit]], Verb]:
+    """
+    Make a command of a function that takes the application and its own options; its docstring is the help.
+
+    Args:
+        name: As it is called.
+        examples: Command lines, as people type them.
+        options: Its options and arguments, in the order of the help.
+        settings: Anything else that click takes.
+    """
+
+    def made(function: Callable[..., Exit]) -> Verb:
+        command = Verb(
+            name, params=list(options), help=function.__doc__, callback=_called(function), **settings
+        )
+        command.examples = examples
+        return command
+
+    return made
+
+
+def group(
+    name: str,
+    *,
+    examples: Sequence[str] = (),
+    options: Sequence[click.Parameter] = (),
+    **settings: Any,
+) -> Callable[[Callable[..., Exit | None]], VerbGroup]:
+    """The same for a command with commands below it; the function is called when none of them is named."""
+
+    def made(function: Callable[..., Exit | None]) -> VerbGroup:
+        command = VerbGroup(
+            name, params=list(options), help=function.__doc__, callback=_called(function), **settings
+        )
+        command.examples = examples
+        return command
+
+    return made
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    @click.pass_context
+    def call(ctx: click.Context, /, **params: Any) -> Any:
+        if ctx.invoked_subcommand is not None:
+            return None
+        return function(ctx.find_object(Application), **params)
+
+    return call
+
+
+def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application: Application) -> int:
+    """Parse a command line and do what it says; its exit code. CcmError for whatever is wrong."""
+    application.terminal.json = "--json" in argv
+    try:
+        done = Root(verbs).main(
+            list(argv), prog_name=PROGRAM, standalone_mode=False, obj=application, windows_expand_args=False
+        )
+    except click.exceptions.NoArgsIsHelpError as err:
+        application.terminal.raw(err.format_message() + "\n")
+        return Exit.COULD_NOT_RUN
+    except click.UsageError as err:
+        where = err.ctx.command_path if err.ctx else PROGRAM
+        message = err.format_message().rstrip(".")
+        raise UsageError(
+            f"{message[:1].lower()}{message[1:]}; `{where} --help` shows how it is written"
+        ) from err
+    except click.ClickException as err:
+        raise UsageError(err.format_message()) from err
+    except click.Abort:
+        return Exit.COULD_NOT_RUN
+    return int(done) if isinstance(done, int) else Exit.OK

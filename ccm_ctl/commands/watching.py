@@ -1,0 +1,293 @@
+"""Showing a run while it goes and at its end; `apply`, `ensure` and `run watch` do it alike."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import BusDeniedError, BusError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.outcome import Outcome
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.fleet.follow import Follower
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.launch import put_on_record, send, send_again
+from ccm_ctl.fleet.run import EventNews, Run
+from ccm_ctl.render import records
+from ccm_ctl.render.outcome import (
+    At,
+    Failure,
+    NodeResult,
+    ResourceResult,
+    end_line,
+    live_line,
+    run_report,
+)
+from ccm_ctl.render.text import plural
+
+if TYPE_CHECKING:
+    from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.model.wire import RunRecord
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.launch import Launch
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import News, NodeRun
+
+KEEP_EACH_S = 1.0
+"""Ends that no stream holds are written down at most so often while a run goes."""
+
+SLOWEST_SHOWN = 2
+
+
+class Watch:
+    """
+    One run before somebody's eyes.
+
+    Args:
+        application: Where to show it.
+        fleet: Where its record is.
+        record: What was asked.
+        run: Its state.
+        offline_ok: Nodes that are offline are forgiven.
+    """
+
+    def __init__(
+        self, application: Application, fleet: Fleet, record: RunRecord, run: Run, *, offline_ok: bool
+    ) -> None:
+        self.record = record
+        self._terminal = application.terminal
+        self._application = application
+        self._fleet = fleet
+        self._run = run
+        self._history = History(fleet.runs)
+        self._offline_ok = offline_ok
+        self._untold: dict[str, None] = {}
+        self._is_kept = True
+        self._kept_at = 0.0
+        self._told_away = False
+
+    @property
+    def is_plan(self) -> bool:
+        """Nothing is changed by it."""
+        return self.record.action == "plan"
+
+    @property
+    def title(self) -> str:
+        """What is being done, in a word or two."""
+        return f"{self.record.action} {self.record.name}"
+
+    def begin(self) -> None:
+        """Say what begins, and how to come back to it."""
+        record, run = self.record, self.record.run
+        offline = f" ({record.offline} offline)" if record.offline else ""
+        self._terminal.record(records.RUN, **run_fields(record))
+        self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")
+        self._application.farewell = (
+            f"\nstopped watching; the nodes go on\n"
+            f"  watch:  ccmctl run watch {run}\n  stop:   ccmctl run stop {run}"
+        )
+
+    async def on_turn(self, news: list[News]) -> None:
+        """Show what is new, and write down what no stream will tell."""
+        for one in news:
+            if isinstance(one, EventNews):
+                self._terminal.record(records.EVENT, event=one.event)
+            elif one.state.is_final:
+                self._untold[one.node] = None
+                self._is_kept = False
+        self._tell_ends()
+        self._tell_away()
+        if self._terminal.is_live:
+            self._terminal.live(self._line())
+        await self._keep()
+
+    async def finish(self) -> Exit:
+        """Show the end and close the record; the exit code."""
+        self._tell_ends(everything=True)
+        self._terminal.live("")
+        try:
+            await self._history.finish(self._run)
+        except BusError as err:
+            self._terminal.note(f"the run's record could not be closed: {err}")
+        self._application.farewell = ""
+        code = exit_of(self._run, offline_ok=self._offline_ok)
+        self.show()
+        self._terminal.record(
+            records.END,
+            run=self.record.run,
+            counts={str(state): count for state, count in self._run.counts().items()},
+            exit=int(code),
+        )
+        return code
+
+    def show(self) -> None:
+        """The table, the failures and the last line."""
+        results = [result_of(node) for node in self._run.nodes.values()]
+        seconds = _took_s(self.record, self._run, self._fleet.clock.now())
+        style = self._terminal.style
+        last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
+        report = run_report(results, style, plan=self.is_plan)
+        self._terminal.show(f"{report}\n{last}" if report else last)
+
+    def _tell_ends(self, *, everything: bool = False) -> None:
+        """Tell programs of nodes that ended, each after all of its events."""
+        for name in list(self._untold):
+            node = self._run.nodes[name]
+            if everything or not node.has_gap:
+                del self._untold[name]
+                self._terminal.record(records.RESULT, **result_fields(self.record.run, node))
+
+    def _tell_away(self) -> None:
+        is_away = self._run.away_since is not None
+        if is_away != self._told_away:
+            self._told_away = is_away
+            self._terminal.note(
+                "the broker is away; the nodes go on, and so does this when it is back"
+                if is_away
+                else "the broker is back; reading what was said meanwhile"
+            )
+
+    async def _keep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._is_kept or now - self._kept_at < KEEP_EACH_S or self._run.is_done:
+            return
+        self._kept_at = now
+        try:
+            await self._history.keep_ends(self._run)
+            self._is_kept = True
+        except BusError:
+            return  # tried again with the next turn
+
+    def _line(self) -> str:
+        now = asyncio.get_running_loop().time()
+        busy = [
+            At(
+                node=node.node,
+                resource=node.progress.resource,
+                seconds=node.progress.resource_s + now - node.heard_at,
+                position=node.progress.position,
+                total=node.progress.total,
+            )
+            for node in self._run.nodes.values()
+            if node.state is NodeState.RUNNING and node.progress and node.progress.resource
+        ]
+        slowest = sorted(busy, key=lambda at: -at.seconds)[:SLOWEST_SHOWN]
+        note = "waiting for the broker" if self._run.away_since is not None else ""
+        return live_line(
+            self.title, self._run.counts(), slowest, note, self._terminal.live_style, plan=self.is_plan
+        )
+
+
+async def start_and_watch(
+    application: Application, fleet: Fleet, launch: Launch, *, offline_ok: bool
+) -> Exit:
+    """Send a request and follow its run to the end."""
+    now = asyncio.get_running_loop().time()
+    run = Run(launch.record.run, launch.resolved.nodes, launch.resolved.offline, now, asked=True)
+    watch = Watch(application, fleet, launch.record, run, offline_ok=offline_ok)
+
+    async def begin() -> None:
+        await put_on_record(fleet, launch)
+        try:
+            await send(fleet, launch)
+        except BusDeniedError:
+            await History(fleet.runs).finish(run)
+            raise
+        watch.begin()
+
+    follower = Follower(fleet, run, ask=lambda named: send_again(fleet, launch, named), on_turn=watch.on_turn)
+    await follower.follow(begin)
+    return await watch.finish()
+
+
+def exit_of(run: Run, *, offline_ok: bool) -> Exit:
+    """The exit code that a run's end means."""
+    states = set(run.counts())
+    if states & {NodeState.FAILED, NodeState.REFUSED}:
+        return Exit.FAILED
+    forgiven = {NodeState.STABLE, NodeState.CHANGED} | ({NodeState.OFFLINE} if offline_ok else set())
+    return Exit.MISSING if states - forgiven else Exit.OK
+
+
+def result_of(node: NodeRun) -> NodeResult:
+    """What there is to show of a node."""
+    events = [node.events[number] for number in sorted(node.events)]
+    summary = node.summary
+    told = [event for event in events if event.outcome is not Outcome.STABLE or event.noop_message]
+    return NodeResult(
+        node=node.node,
+        state=node.state,
+        reason=_reason(node),
+        joined=node.joined,
+        seconds=summary.total_duration / 1e9 if summary else 0,
+        resources=tuple(_resource(event) for event in told),
+        stable=summary.stable_resources if summary else 0,
+        failures=_failures(node, events),
+        missing=len(node.missing),
+    )
+
+
+def _reason(node: NodeRun) -> str:
+    if node.reason or node.state.is_final:
+        return node.reason
+    if node.state is NodeState.QUEUED and node.position:
+        return f"number {node.position} in its queue"
+    if node.progress and node.progress.resource:
+        return f"at {node.progress.resource}"
+    return ""
+
+
+def _resource(event: TransactionEvent) -> ResourceResult:
+    note = event.noop_message if event.noop else ""
+    return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
+
+
+def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, ...]:
+    if node.summary and node.summary.failed:
+        return tuple(
+            Failure(failed.resource, "\n".join(failed.error), failed.output) for failed in node.summary.failed
+        )
+    return tuple(
+        Failure(f"{event.type}#{event.name}", "\n".join(event.error), event.output)
+        for event in events
+        if event.failed
+    )
+
+
+def run_fields(record: RunRecord) -> dict[str, Any]:
+    """The record of a run for programs."""
+    return {
+        "run": record.run,
+        "action": record.action,
+        "name": record.name,
+        "requester": record.requester,
+        "time": record.time,
+        "targets": record.targets,
+        "where": record.where or None,
+        "nodes": record.nodes,
+        "offline": record.offline,
+    }
+
+
+def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
+    """The result of a node for programs."""
+    return {
+        "run": run,
+        "node": node.node,
+        "state": str(node.state),
+        "reason": node.reason or None,
+        "code": node.code or None,
+        "joined": node.joined or None,
+        "missing": sorted(node.missing) or None,
+        "summary": node.summary,
+    }
+
+
+def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
+    """How long a run took, to its last summary; until now when there is none, or somebody is still without one."""
+    began = record.time or now
+    ends = [node.summary.end_time for node in run.nodes.values() if node.summary and node.summary.end_time]
+    end = max(ends).astimezone(UTC) if run.is_done and ends else now
+    # The nodes' clocks said when they ended; what cannot be is not shown.
+    return max(0.0, min((end - began).total_seconds(), (now - began).total_seconds()))

@@ -1,0 +1,140 @@
+"""Assigned facts: changed by path, and waited for until the nodes that are there have taken them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.bus.subjects import fact_text
+from ccm_agent.model.errors import InputError
+from ccm_agent.model.wire import NodeRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ccm_ctl.fleet.ports import Fleet
+
+TAKEN_WITHIN_S = 5.0
+"""A node that is there is told at once; one that is busy or far away takes its facts a moment later anyway."""
+
+LOOK_AGAIN_S = 1.0
+"""A poke may be missed, so it is looked without one too."""
+
+
+def with_facts(facts: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Facts with others set in them, each by its dotted path.
+
+    Raises:
+        InputError: A path is none, or leads through a fact that is no mapping.
+    """
+    changed = _copied(facts or {})
+    for path, value in changes.items():
+        here = changed
+        *outer, last = _parts(path)
+        for part in outer:
+            inner = here.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise InputError(f"{path}: the fact {part} is {inner!r}, not a mapping; unset it first")
+            here = inner
+        here[last] = value
+    return changed
+
+
+def without_facts(facts: Mapping[str, Any] | None, paths: Iterable[str]) -> dict[str, Any]:
+    """
+    Facts without some of them, each by its dotted path; mappings that become empty go too.
+
+    Raises:
+        InputError: One of them is not there.
+    """
+    changed = _copied(facts or {})
+    for path in paths:
+        if not _remove(changed, _parts(path)):
+            raise InputError(f"{path}: is not assigned; `ccmctl facts show NODE --assigned` shows what is")
+    return changed
+
+
+async def wait_taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """
+    Wait until nodes route the facts that were assigned to them; the nodes that did not in time.
+
+    Args:
+        fleet: The bus.
+        wanted: By node the facts that were assigned, all of them.
+    """
+    open_nodes = {node: dict(_flat(facts, "")) for node, facts in wanted.items()}
+    woken = asyncio.Event()
+    stop = await fleet.nodes.pokes("node.>", lambda _key, _revision: woken.set())
+    try:
+        async with asyncio.timeout(TAKEN_WITHIN_S):
+            while open_nodes:
+                woken.clear()
+                for node in list(open_nodes):
+                    if await _has_taken(fleet, node, open_nodes[node]):
+                        del open_nodes[node]
+                if open_nodes:
+                    await _woken_or_time(woken)
+    except TimeoutError:
+        return sorted(open_nodes)
+    finally:
+        await stop()
+    return []
+
+
+async def _woken_or_time(woken: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(LOOK_AGAIN_S):
+            await woken.wait()
+    except TimeoutError:
+        return
+
+
+async def _has_taken(fleet: Fleet, node: str, wanted: Mapping[str, Any]) -> bool:
+    entry = await fleet.nodes.get(f"node.{node}")
+    if entry is None:
+        return False
+    try:
+        has = msgspec.json.decode(entry.value, type=NodeRecord).facts
+    except msgspec.MsgspecError:
+        return False
+    return all(has.get(path) == value for path, value in wanted.items())
+
+
+def _flat(facts: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    """What of assigned facts is routed, by path: text, integers and booleans."""
+    found: list[tuple[str, Any]] = []
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{prefix}{key}.")
+        elif fact_text(value) is not None:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.split(".")
+    if not all(parts):
+        raise InputError(f"{path!r}: no name of a fact; write it like role or site.rack")
+    return parts
+
+
+def _copied(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, dict) else value for key, value in facts.items()}
+
+
+def _remove(facts: dict[str, Any], parts: list[str]) -> bool:
+    first, *rest = parts
+    if first not in facts:
+        return False
+    if not rest:
+        del facts[first]
+        return True
+    inner = facts[first]
+    if not isinstance(inner, dict) or not _remove(inner, rest):
+        return False
+    if not inner:
+        del facts[first]
+    return True

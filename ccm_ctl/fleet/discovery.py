@@ -1,0 +1,346 @@
+"""
+Which nodes there are, and which of them a selector means.
+
+Nodes write what they are into CCM_NODES themselves; one whose sign of life has expired is offline, and stays expected until it is
+removed. Facts that an operator assigned count at once, whether the node has taken them or not: they are what it is to be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import ALL, fact_scope, fact_text, is_node, node_scope
+from ccm_agent.model.codec import nearest
+from ccm_agent.model.errors import NoTargetError, UsageError
+from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
+from ccm_ctl.fleet.documents import decode_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ccm_agent.templates.selector import Selector
+
+    from ccm_agent.model.ports import Entry
+    from ccm_ctl.fleet.ports import Fleet
+
+
+FACTS_AT_ONCE = 200
+"""So many keys in one question; what comes back is large."""
+
+
+class Node(Struct, kw_only=True):
+    """
+    A node as the fleet knows it.
+
+    Attributes:
+        name: Its identity.
+        record: What it wrote about itself; None when it never came, or was made ready before it came.
+        presence: Its sign of life; None when it is offline.
+        assigned: Facts that an operator assigned.
+        gathered: All its facts, when they were asked for.
+    """
+
+    name: str
+    record: NodeRecord | None = None
+    presence: Presence | None = None
+    assigned: dict[str, Any] = {}
+    gathered: dict[str, Any] = {}
+
+    @property
+    def is_present(self) -> bool:
+        """Its sign of life is there."""
+        return self.presence is not None
+
+    @property
+    def routed(self) -> dict[str, Any]:
+        """Facts that a request can be addressed to, by dotted path, as the node itself routes them now."""
+        return dict(self.record.facts) if self.record else {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a selector sees of it: all that is known, assigned facts over all."""
+        return _over(_over(self.gathered, _nested(self.routed)), self.assigned)
+
+
+class Inventory(Struct, frozen=True):
+    """The nodes by name, sorted."""
+
+    nodes: dict[str, Node]
+
+    def need(self, name: str) -> Node:
+        """
+        A node of that name.
+
+        Raises:
+            NoTargetError: There is none; the error names the nearest.
+        """
+        node = self.nodes.get(name)
+        if node is None:
+            raise NoTargetError(f"{name}: there is no such node{_did_you_mean(name, self.nodes)}")
+        return node
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """
+    Which nodes somebody wants, as written.
+
+    Attributes:
+        targets: Selectors, any of which is enough.
+        where: An expression that must be true as well.
+        everybody: All nodes, said explicitly.
+        limit: So many at most; 0: no limit.
+    """
+
+    targets: tuple[str, ...] = ()
+    where: str = ""
+    everybody: bool = False
+    limit: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was said."""
+        return not (self.targets or self.where or self.everybody)
+
+
+class Resolved(Struct, frozen=True, kw_only=True):
+    """
+    The nodes that are meant, frozen, and how a request reaches them.
+
+    Attributes:
+        nodes: All of them, sorted.
+        offline: Those that are not present.
+        scopes: Where the request goes, each as text.
+        targets, where: What it says, for agents to check on their own facts.
+    """
+
+    nodes: list[str]
+    offline: list[str]
+    scopes: list[str]
+    targets: list[str]
+    where: str = ""
+
+
+async def read_inventory(fleet: Fleet) -> Inventory:
+    """Every node that came once or has facts assigned to it, without what it gathered about itself."""
+    nodes: dict[str, Node] = {}
+    for entry in await fleet.nodes.matching(["node.>", "presence.>"]):
+        _take_in(nodes, entry)
+    for entry in await fleet.facts.matching([">"]):
+        document = decode_document(entry)
+        if is_node(entry.key) and isinstance(document.body, dict) and document.body:
+            nodes.setdefault(entry.key, Node(name=entry.key)).assigned = document.body
+    return Inventory(dict(sorted(nodes.items())))
+
+
+async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -> None:
+    """Fill in `gathered` of these nodes; facts are large, so they are read for who is asked about only."""
+    wanted = [f"facts.{name}" for name in names]
+    for begin in range(0, len(wanted), FACTS_AT_ONCE):
+        for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
+            _take_in(inventory.nodes, entry)
+
+
+async def resolve(fleet: Fleet, wish: Wish) -> tuple[Inventory, Resolved]:
+    """
+    The nodes that are meant, and the inventory that they were found in.
+
+    Raises:
+        UsageError: Nothing was said; all nodes are meant only when that is said.
+        SelectorError: A selector does not parse.
+        NoTargetError: A target matches no node; the error names the term and what is near.
+    """
+    from ccm_agent.templates.selector import parse_selector
+
+    if wish.is_empty:
+        raise UsageError("no nodes named: say which with --targets or --where, or --all for all of them")
+    selectors = [parse_selector(text) for text in wish.targets]
+    inventory = await read_inventory(fleet)
+    await read_facts(fleet, inventory, _unclear(inventory, selectors, wish.where))
+    if not inventory.nodes:
+        raise NoTargetError(
+            "no node has ever come to this broker: is an agent running, and does it use this broker?"
+        )
+    return inventory, select(inventory, wish, selectors)
+
+
+def select(inventory: Inventory, wish: Wish, selectors: Sequence[Selector]) -> Resolved:
+    """See `resolve`; pure."""
+    meant: dict[str, Node] = {} if selectors else dict(inventory.nodes)
+    for text, selector in zip(wish.targets, selectors, strict=True):
+        found = [node for node in inventory.nodes.values() if selector.matches(node.name, node.facts)]
+        if not found:
+            raise NoTargetError(_why_none(text, selector, inventory))
+        meant |= {node.name: node for node in found}
+    if wish.where:
+        meant = _where(wish.where, meant)
+    nodes = sorted(meant.values(), key=lambda node: node.name)
+    targets = list(wish.targets)
+    scopes = _scopes(selectors, nodes) if selectors else [ALL]
+    if wish.limit and len(nodes) > wish.limit:
+        # the present ones first: who asks for three nodes wants to see three nodes do it
+        nodes = sorted(nodes, key=lambda node: (not node.is_present, node.name))[: wish.limit]
+        nodes.sort(key=lambda node: node.name)
+        names = f"node in ({','.join(node.name for node in nodes)})"
+        targets = [f"{text},{names}" for text in targets] or [names]
+    return Resolved(
+        nodes=[node.name for node in nodes],
+        offline=[node.name for node in nodes if not node.is_present],
+        scopes=scopes,
+        targets=targets,
+        where=wish.where,
+    )
+
+
+def _scopes(selectors: Sequence[Selector], nodes: Sequence[Node]) -> list[str]:
+    """
+    Where the request goes: for each selector to the nodes it names, or to its first equality on a routed fact, else to all.
+
+    A fact counts as routed where every node that the selector means routes it itself: one that has the fact from elsewhere
+    does not listen there.
+    """
+    scopes: dict[str, None] = {}
+    for selector in selectors:
+        mine = [node for node in nodes if selector.matches(node.name, node.facts)]
+        for scope in _scopes_of(selector, mine):
+            scopes[scope] = None
+    return [ALL] if ALL in scopes else list(scopes)
+
+
+def _scopes_of(selector: Selector, nodes: Sequence[Node]) -> list[str]:
+    if selector.nodes:
+        return [node_scope(name) for name in selector.nodes]
+    for key, value in selector.equalities:
+        if all(fact_text(_assigned_or_routed(node, key)) == value for node in nodes):
+            return [fact_scope(key, value)]
+    return [ALL]
+
+
+def _assigned_or_routed(node: Node, key: str) -> object:
+    """An assigned fact is routed as soon as the node has taken it, which a node that is there does at once."""
+    found = fact_at(node.assigned, key)
+    return node.routed.get(key) if found is None else found
+
+
+def _where(text: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
+    from ccm_agent.templates.selector import parse_where
+
+    where = parse_where(text)
+    found = {name: node for name, node in nodes.items() if where.matches(node.name, node.facts)}
+    if not found:
+        raise NoTargetError(f"--where {text}: is true on none of the {len(nodes)} nodes it was tried on")
+    return found
+
+
+def _unclear(inventory: Inventory, selectors: Sequence[Selector], where: str) -> list[str]:
+    """Nodes of which some fact that is asked about does not stand in what they say of themselves in short."""
+    keys = {key for selector in selectors for key in selector.keys}
+    return [
+        node.name
+        for node in inventory.nodes.values()
+        if where or any(_assigned_or_routed(node, key) is None for key in keys)
+    ]
+
+
+def _why_none(text: str, selector: Selector, inventory: Inventory) -> str:
+    """Which term matched nothing, and what is near."""
+    everybody = list(inventory.nodes.values())
+    for term in selector.terms:
+        if not any(term.matches(node.name, node.facts) for node in everybody):
+            named = f"{text}: " if str(term) != text else ""
+            return f"{named}no node matches {term}{_near_term(term, inventory)}"
+    parts = []
+    for term in selector.terms:
+        count = sum(term.matches(node.name, node.facts) for node in everybody)
+        parts.append(f"{term} matches {count}")
+    return f"{text}: no node matches all of it ({', '.join(parts)})"
+
+
+def _near_term(term: Any, inventory: Inventory) -> str:
+    key, values = term.key, list(term.values)
+    if key == "node":
+        return _did_you_mean(values[0], inventory.nodes, "node=") if values else ""
+    known = _known_keys(inventory)
+    if key not in known:
+        if key in inventory.nodes:
+            return f"; there is a node of that name: node={key}"
+        near = nearest(key, known)
+        return f": no node has a fact {key}" + (f", did you mean {near}?" if near else "")
+    found = {
+        text for node in inventory.nodes.values() if (text := fact_text(fact_at(node.facts, key))) is not None
+    }
+    near = nearest(values[0], found) if values else None
+    if near:
+        return f", did you mean {key}={near}?"
+    shown = sorted(found)[:8]
+    return f"; {key} is {', '.join(shown)}{' …' if len(found) > len(shown) else ''}" if shown else ""
+
+
+def _known_keys(inventory: Inventory) -> set[str]:
+    """Facts that some node has: by their path down to the second level, deeper ones would drown the near ones."""
+    keys: set[str] = set()
+    for node in inventory.nodes.values():
+        keys |= set(node.routed)
+        for key, value in node.facts.items():
+            keys.add(key)
+            if isinstance(value, dict):
+                keys |= {f"{key}.{inner}" for inner in value}
+    return keys
+
+
+def _did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    near = nearest(word, known)
+    return f", did you mean {prefix}{near}?" if near else "; `ccmctl nodes` shows which there are"
+
+
+def _take_in(nodes: dict[str, Node], entry: Entry) -> None:
+    """A record that cannot be read is passed over: one broken node must not hide the others."""
+    kind, _, name = entry.key.partition(".")
+    if not is_node(name):
+        return
+    node = nodes.setdefault(name, Node(name=name))
+    try:
+        if kind == "node":
+            node.record = msgspec.json.decode(entry.value, type=NodeRecord)
+        elif kind == "presence":
+            node.presence = msgspec.json.decode(entry.value, type=Presence)
+        elif kind == "facts":
+            node.gathered = msgspec.json.decode(entry.value, type=FactsRecord).facts
+    except msgspec.MsgspecError:
+        return
+
+
+def _nested(routed: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"site.dc": "a"}` as `{"site": {"dc": "a"}}`."""
+    nested: dict[str, Any] = {}
+    for path, value in routed.items():
+        here = nested
+        *outer, last = path.split(".")
+        for part in outer:
+            inner = here.setdefault(part, {})
+            if not isinstance(inner, dict):
+                inner = here[part] = {}
+            here = inner
+        here[last] = value
+    return nested
+
+
+def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(low)
+    for key, value in high.items():
+        mine = merged.get(key)
+        merged[key] = _over(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def fact_at(facts: Any, path: str) -> Any:
+    """A fact by its dotted path, or None; a key that holds the dots itself comes first."""
+    if isinstance(facts, dict) and path in facts:
+        return facts[path]
+    for part in path.split("."):
+        if not isinstance(facts, dict) or part not in facts:
+            return None
+        facts = facts[part]
+    return facts

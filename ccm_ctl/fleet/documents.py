@@ -1,0 +1,153 @@
+"""
+Documents that agents obey: assigned facts and hiera data, each naming its own key and a number that only grows.
+
+An agent refuses a document of another key or a lower number, so an old revision that somebody plays back does nothing. A plain
+document, as Choria's users put it with the `nats` program, is read as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import NotFoundError, RevisionError
+from ccm_agent.model.wire import Stamped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ccm_agent.model.ports import Entry
+    from ccm_ctl.fleet.ports import Bucket, Fleet
+
+_TRIES = 10
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """
+    A document as it is stored.
+
+    Attributes:
+        key: Where it is.
+        body: What it says; None when there is none.
+        number: Its number; 0 of a plain one, and where there is none.
+        revision: The bucket's revision; 0 when there is none.
+        written_by, time: Who and when, as the document says, else the broker's time.
+        is_plain: It was put there without a stamp.
+    """
+
+    key: str
+    body: Any = None
+    number: int = 0
+    revision: int = 0
+    written_by: str = ""
+    time: datetime | None = None
+    is_plain: bool = False
+
+
+class Documents:
+    """The documents of one bucket, written in the operator's name."""
+
+    def __init__(self, fleet: Fleet, bucket: Bucket, name: str) -> None:
+        self._fleet = fleet
+        self._bucket = bucket
+        self._name = name
+
+    async def read(self, key: str) -> Document:
+        """The document of a key; one without a body when there is none."""
+        entry = await self._bucket.get(key)
+        return decode_document(entry) if entry else Document(key=key)
+
+    async def read_all(self, prefix: str = "") -> list[Document]:
+        """All documents whose key begins so, sorted by key."""
+        return [decode_document(entry) for entry in await self._bucket.entries(prefix)]
+
+    async def change(
+        self, key: str, change: Callable[[Any], Any], *, revision: int | None = None
+    ) -> tuple[Document, Document]:
+        """
+        Write a document that follows from the one that is there; nothing is written when they are the same.
+
+        Args:
+            key: Which.
+            change: From the old body (None when there is none) to the new one; may be called again.
+            revision: Write only if this revision is the newest; None: whatever is there, but never over what was not seen.
+
+        Returns:
+            The old document and the new one; the same twice when nothing changed.
+
+        Raises:
+            RevisionError: The revision is not the newest, or others write it all the time.
+        """
+        for _ in range(_TRIES):
+            old = await self.read(key)
+            if revision is not None and old.revision != revision:
+                raise RevisionError(
+                    f"{key}: revision {old.revision} is the newest, not {revision}; look at it first"
+                )
+            body = change(old.body)
+            if body == old.body:
+                return old, old
+            number = (old.number or await self._last_number(key)) + 1
+            now = self._fleet.clock.now()
+            stamped = Stamped(
+                bucket=self._name,
+                key=key,
+                number=number,
+                body=body,
+                written_by=self._fleet.operator,
+                time=now,
+            )
+            try:
+                written = await self._bucket.update(key, msgspec.json.encode(stamped), old.revision)
+            except RevisionError:
+                continue
+            return old, Document(
+                key=key, body=body, number=number, revision=written, written_by=self._fleet.operator, time=now
+            )
+        raise RevisionError(f"{key}: somebody else writes it all the time; try again")
+
+    async def remove(self, key: str) -> None:
+        """Make a document absent; its number goes on should it come again."""
+        await self._bucket.delete(key)
+
+    async def _last_number(self, key: str) -> int:
+        """The highest number that a key had, for agents remember it when the document is gone."""
+        known = [decode_document(entry).number for entry in await self._bucket.history(key) if entry.value]
+        return max(known, default=0)
+
+
+def decode_document(entry: Entry) -> Document:
+    """What an entry holds: a stamped document, or a plain one."""
+    try:
+        stamped = msgspec.json.decode(entry.value, type=Stamped)
+    except msgspec.MsgspecError:
+        return Document(
+            key=entry.key,
+            body=entry.value.decode("utf-8", "replace"),
+            revision=entry.revision,
+            time=entry.created,
+            is_plain=True,
+        )
+    return Document(
+        key=entry.key,
+        body=stamped.body,
+        number=stamped.number,
+        revision=entry.revision,
+        written_by=stamped.written_by,
+        time=stamped.time or entry.created,
+    )
+
+
+def must_exist(document: Document, what: str, listing: str) -> Document:
+    """
+    The document, which is there.
+
+    Raises:
+        NotFoundError: It is not; `listing` is the command that shows which are.
+    """
+    if document.body is None:
+        raise NotFoundError(f"{document.key}: there is no such {what}; `{listing}` shows which there are")
+    return document

@@ -1,0 +1,118 @@
+"""Asking nodes a question that they answer at once: ping, facts, status."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import request_subject, run_pattern
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.wire import Answer, Request
+from ccm_ctl.fleet.launch import NAMED_AT_ONCE
+from ccm_ctl.fleet.messages import hear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.discovery import Resolved
+    from ccm_ctl.fleet.ports import Fleet
+
+ASK_AGAIN_S = 1.0
+ROUNDS = 3
+"""The question goes out so often, with this pause; who is silent after the last pause has not answered."""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """
+    What a node answered.
+
+    Attributes:
+        node: Who.
+        answer: What.
+        after_s: How long after the question.
+    """
+
+    node: str
+    answer: Answer
+    after_s: float
+
+
+async def gather(
+    fleet: Fleet, protocol: str, resolved: Resolved, on_reply: Callable[[Reply], None] | None = None
+) -> tuple[dict[str, Reply], list[str]]:
+    """
+    Ask the nodes that are meant.
+
+    Args:
+        fleet: The bus.
+        protocol: What is asked: an id of `model.wire` that ends in `.request`.
+        resolved: Who is asked; those that are offline are not waited for.
+        on_reply: Called with each answer as it comes.
+
+    Returns:
+        The answers by node, and the nodes that were waited for in vain.
+    """
+    now = fleet.clock.now()
+    request = Request(
+        protocol=protocol,
+        run=new_id(now),
+        time=now,
+        targets=resolved.targets,
+        where=resolved.where,
+        requester=fleet.operator,
+    )
+    waited_for = sorted(set(resolved.nodes) - set(resolved.offline))
+    asking = _Asking(set(waited_for), on_reply)
+    stop = await fleet.events.follow(run_pattern(request.run), asking.hear)
+    try:
+        for number in range(ROUNDS if waited_for else 1):
+            silent = sorted(asking.silent)
+            named = silent[:NAMED_AT_ONCE] if number else []
+            body = msgspec.json.encode(msgspec.structs.replace(request, named=named))
+            for scope in resolved.scopes:
+                await fleet.requests.publish(request_subject(protocol, scope), body)
+            if await asking.complete_within(ASK_AGAIN_S):
+                break
+    finally:
+        await stop()
+    return asking.replies, sorted(asking.silent)
+
+
+class _Asking:
+    """One question and what came back."""
+
+    def __init__(self, waited_for: set[str], on_reply: Callable[[Reply], None] | None) -> None:
+        self.silent = waited_for
+        self.replies: dict[str, Reply] = {}
+        self._on_reply = on_reply
+        self._complete = asyncio.Event()
+        self._began = asyncio.get_running_loop().time()
+
+    def hear(self, message: StoredEvent) -> None:
+        after_s = asyncio.get_running_loop().time() - self._began
+        try:
+            heard = hear(message)
+        except ProtocolError:
+            return  # what breaks the protocol is nobody's word
+        if not isinstance(heard.said, Answer) or heard.node in self.replies:
+            return
+        reply = Reply(node=heard.node, answer=heard.said, after_s=after_s)
+        self.replies[heard.node] = reply
+        self.silent.discard(heard.node)
+        if self._on_reply is not None:
+            self._on_reply(reply)
+        if not self.silent:
+            self._complete.set()
+
+    async def complete_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._complete.wait()
+        except TimeoutError:
+            return False
+        return True

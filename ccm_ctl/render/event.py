@@ -1,0 +1,73 @@
+"""What agents say, each in a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.wire import AgentEvent, Answer, Progress
+from ccm_ctl.render.table import Style, paint
+from ccm_ctl.render.text import one_line, plural, span
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+MEANINGS = {
+    Outcome.CHANGED: "change",
+    Outcome.REFRESHED: "change",
+    Outcome.FAILED: "bad",
+    Outcome.UNMET: "bad",
+    Outcome.STABLE: "good",
+}
+
+
+def event_line(node: str, said: object, style: Style) -> str:
+    """One line that ends with a newline: when, who, what."""
+    moment, text, meaning = _words(said)
+    when = moment.strftime("%H:%M:%S") if moment else "        "
+    return f"{paint(when, 'quiet', style)} {one_line(node)}  {paint(one_line(text), meaning, style)}\n"
+
+
+def _words(said: object) -> tuple[datetime | None, str, str]:
+    match said:
+        case TransactionEvent():
+            return said.timestamp, _resource_words(said), MEANINGS.get(said.outcome, "")
+        case SessionStart():
+            kind = "plans" if said.noop else "checks" if said.health_check_only else "applies"
+            cause = f" ({said.cause})" if said.cause and said.cause != "request" else ""
+            return said.timestamp, f"{kind} {said.manifest}: {plural(said.resources, 'resource')}{cause}", ""
+        case SessionSummary():
+            meaning = {"failed": "bad", "changed": "change", "stable": "good"}.get(said.state, "")
+            return said.timestamp, _summary_words(said), meaning
+        case Answer():
+            reason = f": {said.reason}" if said.reason else ""
+            place = f" (number {said.position})" if said.position else ""
+            return said.time, f"{said.state}{place}{reason}", "bad" if said.state == "refused" else ""
+        case Progress():
+            place = f" ({said.position} of {said.total})" if said.total else ""
+            return None, f"{said.state} at {said.resource}{place} for {span(said.resource_s)}", "quiet"
+        case AgentEvent():
+            word = said.protocol.rpartition(".")[2].replace("_", " ")
+            return said.timestamp, f"agent {word}: {said.message}", ""
+    return None, str(type(said).__name__), ""
+
+
+def _resource_words(event: TransactionEvent) -> str:
+    words = f"{event.type}#{event.name} {event.outcome}"
+    if event.noop and event.noop_message:
+        words += f": {event.noop_message}"
+    if event.error:
+        words += f": {'; '.join(event.error)}"
+    return f"{words} ({span(event.duration / 1e9)})"
+
+
+def _summary_words(summary: SessionSummary) -> str:
+    counts = {
+        "changed": summary.changed_resources,
+        "failed": summary.failed_resources,
+        "skipped": summary.skipped_resources,
+        "stable": summary.stable_resources,
+    }
+    numbers = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no resources"
+    reason = f" ({summary.reason})" if summary.reason else ""
+    return f"ended {summary.state}{reason}: {numbers} in {span(summary.total_duration / 1e9)}"
