@@ -145,7 +145,7 @@ class ManifestContext:
         return self.state.expressions.environ
 
     def port(self, name: str) -> Any:
-        return self.state.world.ports[name]
+        return self.state.world.port(name)
 
     def say(self, message: str, **fields: object) -> None:
         self.state.note("info", self.state.masker.text(message), **fields)

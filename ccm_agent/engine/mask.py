@@ -31,8 +31,7 @@ def learn(masker: Masker, kind: AnyType, wanted: CommonProperties) -> None:
 
 def masked(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:
     """The event without secrets: in its properties, its state, its errors and the output that it quotes."""
-    if kind.secret or kind.urls:
-        event.properties = _masked_properties(kind, event.properties)
+    event.properties = masked_properties(kind, event.properties)
     if not any(True for _ in masker):
         return event
     event.error = [masker.text(text) for text in event.error]
@@ -61,7 +60,10 @@ def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
     return msgspec.structs.replace(event, properties=values)
 
 
-def _masked_properties(kind: AnyType, wanted: Any) -> Any:
+def masked_properties(kind: AnyType, wanted: Any) -> Any:
+    """A type's properties with its secret fields masked, and credentials out of its URLs."""
+    if not kind.secret and not kind.urls:
+        return wanted
     changes: dict[str, Any] = {field: _masked_value(getattr(wanted, field)) for field in kind.secret}
     for field in kind.urls:
         value = getattr(wanted, field)

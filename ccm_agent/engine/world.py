@@ -29,7 +29,7 @@ class World(Struct, frozen=True, kw_only=True):
         gather_facts: This host's facts with a layer over them, each gathered when it is first read. Reading blocks.
         sources: Fetches hiera documents; relative paths begin in the directory given.
         directory: Where relative paths of manifests and hiera documents begin: the working directory; absolute.
-        ports: Further ports, by the name that `ResourceContext.port` knows them by.
+        port: A further port, by the name that `ResourceContext.port` knows it by; KeyError for one that there is not.
         register: Publishes a service entry; None where there is no broker.
         probe: What providers ask about the host; None asks the host itself.
         version: Of this program, for events.
@@ -43,7 +43,7 @@ class World(Struct, frozen=True, kw_only=True):
     gather_facts: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     sources: Callable[[str], Sources]
     directory: str
-    ports: Mapping[str, Any] = {}
+    port: Callable[[str], Any]
     register: Callable[[RegistrationEntry], Awaitable[None]] | None = None
     probe: Probe | None = None
     version: str = ""

@@ -1,0 +1,23 @@
+"""`ccm`: the program of a managed host."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, and end the process with its status."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        # before click is imported, which takes four times as long as all of this
+        from ccm_agent.version import VERSION
+
+        sys.stdout.write(f"{VERSION}\n")
+        return
+    from ccm_agent.cli.main import run
+
+    sys.exit(run(arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""`ccm apply`: apply a manifest to this host."""
+
+from __future__ import annotations
+
+import os
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.cli import lines, options
+from ccm_agent.cli.terminal import Terminal, complain
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+
+if TYPE_CHECKING:
+    from ccm_agent.app import App, ApplyOptions
+
+
+@click.command("apply")
+@click.argument("manifest", metavar="MANIFEST")
+@click.option("--fact", multiple=True, metavar="K=V", help="A fact over those of this host; may be repeated.")
+@click.option("--facts", metavar="FILE", help="A file of facts over those of this host; --fact wins over it.")
+@click.option("--hiera", envvar="CCM_HIERA_DATA", metavar="URL", help="Hiera data over the manifest's own.")
+@click.option("--noop", is_flag=True, help="Change nothing, say what would be changed.")
+@click.option("--monitor-only", is_flag=True, help="Run the health checks and nothing else.")
+@click.option("--render", is_flag=True, help="Print the resolved manifest, apply nothing.")
+@click.option("--report/--no-report", default=True, help="Print a summary at the end.")
+@click.option(
+    "--events", metavar="FILE", help="Write each event as a JSON line as it happens; - is standard output."
+)
+@options.env_flag
+@options.context_flag
+@options.registration_flag
+@options.log_flags
+def command(**given: Any) -> int:
+    """
+    Apply a manifest.
+
+    MANIFEST is a file, http(s)://HOST/FILE.tar.gz or obj://BUCKET/KEY: a packed directory with a manifest.yaml in it.
+    """
+    import asyncio
+
+    return asyncio.run(_apply(given))
+
+
+async def _apply(given: dict[str, Any]) -> int:
+    from ccm_agent.app import App, ApplyOptions
+
+    app = App(os.environ, context=given["context"])
+    terminal = Terminal(data_on_stdout=given["events"] == "-")
+    sink = _open_sink(given["events"], terminal)
+
+    def on_start(event: SessionStart) -> None:
+        if sink is not None:
+            _write(sink, event)
+
+    def on_event(event: TransactionEvent) -> None:
+        if not event.health_check_only or event.health_check or event.failed:
+            terminal.event(event)
+        if sink is not None:
+            _write(sink, event)
+
+    asked = ApplyOptions(
+        noop=given["noop"],
+        health_check_only=given["monitor_only"],
+        hiera=(given["hiera"],) if given["hiera"] else (),
+        more_facts=options.more_facts(given["fact"], given["facts"]),
+        environ=options.environment(given["read_env"]),
+        on_start=on_start,
+        on_event=on_event,
+        on_note=lambda level, message, fields: terminal.note(level, message, dict(fields)),
+    )
+    try:
+        summary = await _run(app, given, asked, terminal)
+        if summary is not None and sink is not None:
+            _write(sink, summary)
+    finally:
+        await app.close()
+        if sink is not None and sink is not terminal.out:
+            sink.close()
+    return Exit.OK if summary is None else _finish(summary, terminal, given["report"])
+
+
+async def _run(
+    app: App, given: dict[str, Any], asked: ApplyOptions, terminal: Terminal
+) -> SessionSummary | None:
+    """The summary of the run; None when the manifest was rendered only."""
+    async with app.source(given["manifest"]) as source:
+        engine = app.engine()
+        plan = await engine.load(source, asked)
+        if given["render"]:
+            terminal.data(app.rendered(plan))
+            return None
+        if plan.loaded.pre_message:
+            terminal.text(f"\n{plan.loaded.pre_message}\n")
+        summary = await engine.execute(plan)
+        if plan.loaded.post_message and not summary.total_errors and not summary.reason:
+            terminal.text(f"{plan.loaded.post_message}\n")
+        return summary
+
+
+def _finish(summary: SessionSummary, terminal: Terminal, report: bool) -> int:
+    if summary.reason:
+        terminal.flush()
+        complain(summary.reason)
+        return Exit.COULD_NOT_RUN
+    if report:
+        terminal.text("\n" + lines.summary_text(summary))
+    terminal.flush()
+    return Exit.FAILED if summary.state == "failed" else Exit.OK
+
+
+def _open_sink(path: str | None, terminal: Terminal) -> IO[str] | None:
+    if not path:
+        return None
+    if path == "-":
+        return terminal.out
+    try:
+        # for its owner's eyes: events hold the content of files
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except OSError as err:
+        raise UsageError(f"--events {path}: {err.strerror}") from err
+    return os.fdopen(handle, "w", encoding="utf-8")
+
+
+def _write(sink: IO[str], event: Any) -> None:
+    from ccm_agent.model.codec import encode_json
+
+    sink.write(encode_json(event).decode() + "\n")
+    sink.flush()

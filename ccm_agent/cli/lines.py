@@ -1,0 +1,141 @@
+"""What people read: a line for each outcome, as Choria CCM writes it, and the summary. Data in, text out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
+
+LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
+
+_LEVEL_OF = {
+    Outcome.STABLE: "info",
+    Outcome.CHANGED: "warning",
+    Outcome.REFRESHED: "warning",
+    Outcome.SKIPPED: "warning",
+    Outcome.FAILED: "error",
+    Outcome.UNMET: "error",
+}
+_COLORS = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "debug": "\x1b[36m"}
+_RESET = "\x1b[0m"
+
+_NS_PER_S = 1_000_000_000
+
+
+def event_line(event: TransactionEvent, *, color: bool = False) -> str:
+    """`WARN  file#/etc/motd changed ensure=present runtime=3ms provider=posix`."""
+    outcome = event.outcome
+    name = f"{event.alias} (alias)" if event.alias else event.name
+    fields: list[tuple[str, object]] = [
+        ("ensure", event.requested_ensure),
+        ("runtime", duration_text(event.duration // 1_000_000 * 1_000_000)),
+        ("provider", event.provider),
+    ]
+    if event.noop:
+        fields.append(("noop", event.noop_message or "true"))
+    if outcome is Outcome.FAILED:
+        fields.append(("errors", ", ".join(event.error)))
+    fields += [("unmet", one) for one in event.unmet_requirements if outcome is Outcome.UNMET]
+    return _line(_LEVEL_OF[outcome], f"{event.type}#{_plain(name)} {outcome.value}", fields, color)
+
+
+def note_line(level: str, message: str, fields: Mapping[str, object], *, color: bool = False) -> str:
+    """`INFO  Executing manifest manifest=m.yaml resources=3`."""
+    return _line(level, _plain(message), list(fields.items()), color)
+
+
+def summary_text(summary: SessionSummary) -> str:
+    """The summary of a manifest, as Choria CCM lays it out."""
+    checks = f"{summary.health_checked_count}"
+    counts = (
+        ("ok", summary.health_check_ok_count),
+        ("critical", summary.health_check_critical_count),
+        ("warning", summary.health_check_warning_count),
+    )
+    unknown = summary.health_check_unknown_count
+    if unknown or any(number for _, number in counts):
+        listed = ", ".join(f"{word}: {number}" for word, number in counts)
+        checks += f" ({listed} unknown: {unknown})"
+    rows: list[tuple[str, object]] = [
+        ("Run Time", duration_text(_rounded(summary.total_duration))),
+        *_resource_rows(summary),
+        ("Refreshed Resources", summary.refreshed_count),
+        ("Unmet Requirements", summary.requirements_unmet_count),
+        ("Checked Resources", checks),
+        ("Total Errors", summary.total_errors),
+    ]
+    return _table("Manifest Run Summary", rows)
+
+
+def report_text(summary: SessionSummary) -> str:
+    """The summary of a session of single resources."""
+    rows: list[tuple[str, object]] = []
+    if summary.total_duration > 0:
+        rows.append(("Run Time", duration_text(_rounded(summary.total_duration))))
+    resources = _resource_rows(summary)
+    rows += [resources[0], ("Unique Resources", summary.unique_resources), *resources[1:]]
+    rows += [("Refreshed Resources", summary.refreshed_count), ("Total Errors", summary.total_errors)]
+    return _table("Session Summary", rows)
+
+
+def duration_text(nanoseconds: int) -> str:
+    """A duration as Go prints it: `0s`, `3ms`, `1.5s`, `1m2.5s`, `2h0m0s`."""
+    if nanoseconds == 0:
+        return "0s"
+    if nanoseconds < _NS_PER_S:
+        for unit, size in (("ms", 1_000_000), ("µs", 1000), ("ns", 1)):
+            if nanoseconds >= size:
+                return f"{_decimal(nanoseconds, size)}{unit}"
+    minutes, rest = divmod(nanoseconds, 60 * _NS_PER_S)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{_decimal(rest, _NS_PER_S)}s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
+
+
+def _decimal(number: int, unit: int) -> str:
+    whole, rest = divmod(number, unit)
+    digits = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)
+
+
+def _rounded(nanoseconds: int) -> int:
+    return round(nanoseconds / 1_000_000) * 1_000_000
+
+
+def _resource_rows(summary: SessionSummary) -> list[tuple[str, object]]:
+    return [
+        ("Total Resources", summary.total_resources),
+        ("Stable Resources", summary.stable_resources),
+        ("Changed Resources", summary.changed_resources),
+        ("Failed Resources", summary.failed_resources),
+        ("Skipped Resources", summary.skipped_resources),
+    ]
+
+
+def _table(title: str, rows: list[tuple[str, object]]) -> str:
+    return f"{title}\n\n" + "".join(f"{label:>21}: {value}\n" for label, value in rows)
+
+
+def _line(level: str, message: str, fields: list[tuple[str, object]], color: bool) -> str:
+    word = f"{LEVELS[level]:<5}"
+    if color:
+        word = f"{_COLORS[level]}{word}{_RESET}"
+    return " ".join([word, message, *(f"{key}={_value(value)}" for key, value in fields)])
+
+
+def _value(value: object) -> str:
+    """A field's value; in quotes where it would not read back as one word."""
+    text = value if isinstance(value, str) else str(value)
+    if text and text.isprintable() and not any(char in text for char in ' "='):
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _plain(text: str) -> str:
+    """A name without control characters: a line stays a line, and a terminal takes no orders from it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
