@@ -68,7 +68,9 @@ ONE_IMPORTER: dict[str, set[str]] = {
     },
 }
 SIZE_LIMIT = 500
-LARGER_ON_PURPOSE: dict[str, str] = {}
+LARGER_ON_PURPOSE: dict[str, str] = {
+    "ccm_agent/model/ports.py": "one page holds all that the core asks of the world; it is documentation more than code",
+}
 """Modules over the limit, each with the reason."""
 
 

@@ -16,7 +16,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, TRANSACTION_EVENT
 from ccm_agent.model.wire import AGENT_STARTUP, MANIFEST_APPLY, NODE_PING, SESSION_ANSWER
 
-RUN = new_id()
+RUN = "2MNZkZJ2rVTqmM4x2UaUVAWsT8M"
 
 texts = st.text(max_size=120) | st.text(alphabet="a.*> =é_-Z0", max_size=40)
 nodes = st.from_regex(r"[a-z0-9_-]{1,20}(\.[a-z0-9_-]{1,20}){0,3}", fullmatch=True).filter(subjects.is_node)
