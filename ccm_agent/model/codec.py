@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from ccm_agent.model.errors import DocumentError, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from ccm_agent.model.yaml_comments import KeyComment
 
@@ -24,13 +24,6 @@ T = TypeVar("T")
 
 Path = list[str | int] | tuple[str | int, ...]
 """Keys and indexes from a document's root to a value in it."""
-
-_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", re.DOTALL)
-_OTHER_MISFIT = re.compile(r"(.*?)(?: - at `(?:key in )?(.*)`)?$", re.DOTALL)
-_WORD = re.compile(r"[\w-]+")
-_STEP = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
-_LONG_NUMBER = re.compile(r"\d{19}")
-_JSON_BYTE = re.compile(r" \(byte (\d+)\)$")
 
 
 def decode_document(data: bytes | str, source: str = "") -> object:
@@ -71,10 +64,12 @@ def decode_json(data: bytes | str, source: str = "") -> object:
     try:
         value: object = msgspec.json.decode(text)
     except msgspec.DecodeError as err:
-        raise _json_error(text, source, err) from err
+        from ccm_agent.model.misfit import json_error
+
+        raise json_error(text, source, err) from err
     except RecursionError as err:
         raise DocumentError("nested too deeply", place=Place(source)) from err
-    return _fit_numbers(value) if _LONG_NUMBER.search(text) else value
+    return _fit_numbers(value) if re.search(r"\d{19}", text) else value
 
 
 def _fit_numbers(value: object) -> object:
@@ -115,7 +110,9 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as err:
-        message, path = _misfit(str(err), value, kind)
+        from ccm_agent.model.misfit import misfit
+
+        message, path = misfit(str(err), value, kind)
         whole = [*at, *path]
         place = locate(text, whole, source) if text is not None else Place(source, path=path_text(whole))
         raise DocumentError(message, place=place) from err
@@ -188,7 +185,7 @@ def path_text(path: Path) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{part}" if _WORD.fullmatch(part) else f'["{part}"]'
+            text += f".{part}" if re.fullmatch(r"[\w-]+", part) else f'["{part}"]'
     return text
 
 
@@ -222,118 +219,3 @@ def as_text(data: bytes | str, source: str = "") -> str:
         line = data.count(b"\n", 0, err.start) + 1
         message = f"byte 0x{data[err.start]:02x} is not UTF-8: save the file with that encoding"
         raise DocumentError(message, place=Place(source, line)) from err
-
-
-def _json_error(text: str, source: str, err: Exception) -> DocumentError:
-    message = str(err).removeprefix("JSON is malformed: ")
-    place = Place(source)
-    if found := _JSON_BYTE.search(message):
-        before = text.encode()[: int(found[1])].decode(errors="ignore")
-        place = Place(source, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        message = message[: found.start()]
-    elif "truncated" in message:
-        place = Place(source, text.count("\n") + 1, len(text) - text.rfind("\n"))
-        message = "it ends too early: a bracket, brace or quote is not closed"
-    return DocumentError(f"not JSON: {message}", place=place)
-
-
-def _misfit(message: str, value: object, kind: Any) -> tuple[str, list[str | int]]:
-    """What msgspec says about a value that does not fit, in our words, and where in the value it is."""
-    if found := _UNKNOWN_FIELD.match(message):
-        key, written = found[1], found[2] or "$"
-        path = _follow(value, _STEP.findall(written), lambda one: isinstance(one, dict) and key in one)
-        return f"unknown key `{key}`{did_you_mean(key, _fields_at(kind, written))}", [*(path or []), key]
-    found = _OTHER_MISFIT.match(message)
-    said, written = (found[1], found[2] or "$") if found else (message, "$")
-    fits: Callable[[object], bool] = _anything
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", said):
-        said = f"`{missing[1]}` is missing"
-        fits = lambda one: isinstance(one, dict) and missing[1] not in one  # noqa: E731
-    elif wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", said):
-        said = f"expected {_plain_type(wrong[1])}, got {_plain_type(wrong[2])}"
-        fits = lambda one: _TYPE_NAMES.get(type(one)) == wrong[2]  # noqa: E731
-    return said, _follow(value, _STEP.findall(written), fits) or []
-
-
-def _anything(_value: object) -> bool:
-    return True
-
-
-def _follow(value: object, steps: list[str], fits: Callable[[object], bool]) -> list[str | int] | None:
-    """
-    The way along msgspec's steps to a value that `fits`; None when there is none.
-
-    msgspec writes `[...]` for the key of a mapping whose keys are free, so every key is tried.
-    """
-    if not steps:
-        return [] if fits(value) else None
-    step, rest = steps[0], steps[1:]
-    ways: Iterable[tuple[str | int, object]] = ()
-    if step == "[...]" and isinstance(value, dict):
-        ways = value.items()
-    elif (
-        step.startswith("[")
-        and step[1:-1].isdecimal()
-        and isinstance(value, list)
-        and int(step[1:-1]) < len(value)
-    ):
-        ways = [(int(step[1:-1]), value[int(step[1:-1])])]
-    elif isinstance(value, dict) and step[1:] in value:
-        ways = [(step[1:], value[step[1:]])]
-    for part, one in ways:
-        if (path := _follow(one, rest, fits)) is not None:
-            return [part, *path]
-    return None
-
-
-_TYPE_NAMES = {
-    str: "str",
-    int: "int",
-    float: "float",
-    bool: "bool",
-    dict: "object",
-    list: "array",
-    type(None): "null",
-}
-_TYPE_WORDS = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "object": "a mapping",
-    "array": "a list",
-    "null": "nothing",
-}
-
-
-def _plain_type(names: str) -> str:
-    return " or ".join(_TYPE_WORDS.get(name.strip(), name.strip()) for name in names.split("|"))
-
-
-def _fields_at(kind: Any, path: str) -> list[str]:
-    """The keys that the Struct at `path` knows; [] when there is no telling."""
-    here = [msgspec.inspect.type_info(kind)]
-    for step in _STEP.findall(path):
-        inner: list[msgspec.inspect.Type] = []
-        for one in _alternatives(here):
-            if isinstance(one, msgspec.inspect.StructType):
-                inner += [field.type for field in one.fields if field.encode_name == step[1:]]
-            elif isinstance(one, msgspec.inspect.DictType):
-                inner.append(one.value_type)
-            elif isinstance(one, (msgspec.inspect.ListType, msgspec.inspect.VarTupleType)):
-                inner.append(one.item_type)
-        here = inner
-    structs = [one for one in _alternatives(here) if isinstance(one, msgspec.inspect.StructType)]
-    return [field.encode_name for struct in structs for field in struct.fields]
-
-
-def _alternatives(kinds: list[msgspec.inspect.Type]) -> list[msgspec.inspect.Type]:
-    flat: list[msgspec.inspect.Type] = []
-    for kind in kinds:
-        if isinstance(kind, msgspec.inspect.UnionType):
-            flat += _alternatives(list(kind.types))
-        elif isinstance(kind, msgspec.inspect.Metadata):
-            flat += _alternatives([kind.type])
-        else:
-            flat.append(kind)
-    return flat

@@ -7,8 +7,6 @@ not fit 64 bits is text. Pure functions on text, so that they can be tried witho
 
 from __future__ import annotations
 
-import base64
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,14 +40,8 @@ _WORDS: dict[str, object] = {
 SPECIAL_FIRST = frozenset("~nNtTfF.+-0123456789")
 """Plain text that begins with another character is text and needs no closer look."""
 
-_FLOAT = re.compile(r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_EXPONENT = re.compile(r"[+-]?[0-9]+[eE][+-]?[0-9]+")
-_DIGITS = {
-    2: re.compile(r"[01]+"),
-    8: re.compile(r"[0-7]+"),
-    10: re.compile(r"[0-9]+"),
-    16: re.compile(r"[0-9a-fA-F]+"),
-}
+_FLOAT = "0123456789.eE+-"
+_DIGITS = {2: "01", 8: "01234567", 10: "0123456789", 16: "0123456789abcdefABCDEF"}
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
 _FALSE = frozenset(
     {"0", "f", "F", "false", "False", "FALSE", "n", "N", "no", "No", "NO", "off", "Off", "OFF"}
@@ -76,18 +68,26 @@ def parse_number(text: str) -> int | float | None:
     if digits[:2] in ("0x", "0o", "0b"):
         return _parse_int(digits[2:], {"x": 16, "o": 8, "b": 2}[digits[1]], negative)
     if dots:
-        if not _FLOAT.fullmatch(digits):
-            return None
-        value = float(digits)
-        if value == float("inf"):
-            return None
-        return -value if negative else value
+        return _parse_float(digits, negative)
     return _parse_int(digits, 8 if len(digits) > 1 and digits[0] == "0" else 10, negative)
+
+
+def _parse_float(digits: str, negative: bool) -> float | None:
+    # float() takes more than decimal numbers: words, white space, other scripts' digits, a second sign
+    if digits.strip(_FLOAT) or digits[:1] in ("+", "-", "e", "E"):
+        return None
+    try:
+        value = float(digits)
+    except ValueError:
+        return None
+    if value == float("inf"):
+        return None
+    return -value if negative else value
 
 
 def _parse_int(digits: str, base: int, negative: bool) -> int | None:
     # 64 bits are at most 64 digits, in any base; leading zeroes may be more, and int() has a limit of its own
-    if not _DIGITS[base].fullmatch(digits):
+    if not digits or digits.strip(_DIGITS[base]):
         return None
     digits = digits.lstrip("0") or "0"
     if len(digits) > 64:
@@ -169,6 +169,8 @@ def tagged_value(tag: str, text: str, is_plain: bool) -> object:
     if name == "timestamp":
         return _tagged_time(text)
     if name == "binary":
+        import base64
+
         return base64.b64decode("".join(text.split()), validate=True)
     return text
 
@@ -181,10 +183,12 @@ def _tagged_int(text: str) -> int:
 
 
 def _tagged_float(text: str) -> float:
+    import re
+
     value = plain_value(text)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    if not _EXPONENT.fullmatch(text):
+    if not re.fullmatch(r"[+-]?[0-9]+[eE][+-]?[0-9]+", text):
         raise ValueError(f"{text!r} is not a number")
     return float(text)
 

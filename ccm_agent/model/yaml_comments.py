@@ -12,7 +12,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccm_agent.model.scalars import written_key
-from ccm_agent.model.yaml_reader import Mender
+from ccm_agent.model.yaml_mender import Mender
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import gc
-import re
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ccm_agent.model.errors import DocumentError, Place
 from ccm_agent.model.scalars import CORE_TAG, SPECIAL_FIRST, key_text, plain_value, tagged_value
@@ -18,20 +17,13 @@ from ccm_agent.model.scalars import CORE_TAG, SPECIAL_FIRST, key_text, plain_val
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-T = TypeVar("T")
-
 MAX_DEPTH = 100
 """Levels of nesting; what walks a document later does so by recursion."""
 
 MAX_ALIASED = 1_000_000
 """Values that aliases may add to a document in all: a few lines of nested aliases can otherwise stand for billions."""
 
-MAX_MENDS = 1_000
-"""Places where libyaml stumbles over what is right; each costs another pass, so there is an end to it."""
-
 _OPEN = object()  # the value of an anchor whose own text is not over yet
-_BARE_DOCUMENT = re.compile(r"^\.\.\.[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)*\Z", re.MULTILINE)
-_SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
 def read_yaml(text: str, source: str) -> object:
@@ -43,9 +35,15 @@ def read_yaml(text: str, source: str) -> object:
     Raises:
         DocumentError: With its place, when the text is not YAML or breaks the rules above.
     """
+    import yaml
+
     resting = gc.isenabled()
     gc.disable()  # it would walk a growing heap of values again and again, and find nothing
     try:
+        return _Reader(text, source).read()
+    except yaml.YAMLError:
+        from ccm_agent.model.yaml_mender import Mender
+
         mender = Mender(text, source)
         return mender.restore(mender.read(lambda mended: _Reader(mended, source).read()))
     finally:
@@ -226,154 +224,3 @@ def _size(value: object) -> int:
         elif isinstance(one, list):
             waiting.extend(one)
     return count
-
-
-class Mender:
-    """
-    Rewrites what libyaml refuses although it is right, in the one place where it did.
-
-    A pair of `\\u` escapes for one character becomes one escape. A tab at the head of a block scalar's first line, after its
-    indentation, is content; a private character stands in for it until the values are there. A document may follow the end of
-    another without a mark of its own. Lines stay where they are.
-    """
-
-    def __init__(self, text: str, source: str) -> None:
-        self.text = text
-        self.source = source
-        self.tab = ""
-        self.complaint: DocumentError | None = None
-
-    def read(self, reader: Callable[[str], T]) -> T:
-        """
-        What `reader` makes of the text, mended as often as it takes.
-
-        Raises:
-            DocumentError: The text is wrong indeed.
-        """
-        import yaml
-
-        for _ in range(MAX_MENDS):
-            try:
-                return reader(self.text)
-            except yaml.YAMLError as err:
-                self._mend(err)
-        message = f"more than {MAX_MENDS:,} escaped surrogate pairs: write the characters themselves"
-        raise DocumentError(message, place=Place(self.source))
-
-    def _mend(self, err: Any) -> None:
-        mark = getattr(err, "problem_mark", None)
-        problem = str(getattr(err, "problem", ""))
-        if mark is not None and "Unicode character escape" in problem:
-            if found := _SURROGATES.search(self.text, max(0, mark.index - 2), mark.index + 12):
-                char = 0x10000 + ((int(found[1], 16) - 0xD800) << 10) + (int(found[2], 16) - 0xDC00)
-                self.text = f"{self.text[: found.start()]}\\U{char:08x}{self.text[found.end() :]}"
-                return
-        elif mark is not None and mark.column > 0 and "tab character where an indentation" in problem:
-            self.tab = self.tab or next(
-                char for char in map(chr, range(0xE000, 0xF8FF)) if char not in self.text
-            )
-            self.complaint = _syntax_error(self.text, self.source, err)
-            self.text = self.text[: mark.index] + self.tab + self.text[mark.index + 1 :]
-            return
-        elif mark is not None and "<document start>" in problem and (end := self._end_before(mark)) >= 0:
-            self.text = f"{self.text[:end]}---{self.text[end + 3 :]}"
-            return
-        raise self.complaint or _syntax_error(self.text, self.source, err) from err
-
-    def _end_before(self, mark: Any) -> int:
-        """Where the `...` stands that ended a document just before a mark; -1 when none did."""
-        found = _BARE_DOCUMENT.search(self.text[: mark.index])
-        return found.start() if found else -1
-
-    def restore(self, value: object) -> object:
-        """The values with every tab back in its place."""
-        return _replace(value, self.tab, "\t") if self.tab else value
-
-
-def _replace(value: object, old: str, new: str) -> object:
-    if isinstance(value, str):
-        return value.replace(old, new)
-    if isinstance(value, list):
-        return [_replace(one, old, new) for one in value]
-    if isinstance(value, dict):
-        return {key: _replace(one, old, new) for key, one in value.items()}
-    return value
-
-
-_SENTENCES = (
-    ("unexpected end of stream", "the quotes that open here are not closed"),
-    (
-        "mapping values are not allowed",
-        "`: ` cannot stand here: put the value in quotes, or mend the indentation",
-    ),
-    ("expected ',' or ']'", "the list that opens with `[` is not closed, or a comma is missing"),
-    ("expected ',' or '}'", "the mapping that opens with `{` is not closed, or a comma is missing"),
-    (
-        "did not find expected '-' indicator",
-        "this does not belong to the list around it: mend the indentation or add `- `",
-    ),
-    (
-        "did not find expected key",
-        "a key was expected here: mend the indentation, or put the value before it in quotes",
-    ),
-    (
-        "could not find expected ':'",
-        "this line is no `key: value`: mend the indentation, or put the text in quotes",
-    ),
-    (
-        "did not find expected <document start>",
-        "the document has ended here, and this does not belong to it: mend the indentation",
-    ),
-    (
-        "block sequence entries are not allowed",
-        "a list item cannot stand here: put it on a line of its own, with the right indentation",
-    ),
-    (
-        "unknown escape character",
-        "no such escape in double quotes; write \\\\ for a backslash, or use single quotes",
-    ),
-    (
-        "did not find expected hexdecimal number",
-        "an escape with \\x, \\u or \\U needs 2, 4 or 8 hexadecimal digits",
-    ),
-    ("invalid Unicode character escape", "this escape is no character"),
-    ("indentation indicator equal to 0", "the digit after `|` or `>` is the indentation, from 1 to 9"),
-    ("expected node content", "a value was expected here"),
-    (
-        "control characters are not allowed",
-        "a control character stands in the text; write it as an escape in double quotes",
-    ),
-)
-
-
-def _syntax_error(text: str, source: str, err: Any) -> DocumentError:
-    problem = str(getattr(err, "problem", None) or getattr(err, "reason", None) or err)
-    mark = getattr(err, "problem_mark", None)
-    opened = getattr(err, "context_mark", None)
-    if opened is not None and ("unexpected end of stream" in problem or "expected ','" in problem):
-        mark = opened  # what was never closed is mended where it opens
-    if mark is None:
-        return DocumentError(_sentence(problem, "", ""), place=_reader_place(text, source, err))
-    lines = text.split("\n")
-    line = lines[mark.line] if mark.line < len(lines) else ""
-    message = _sentence(problem, line, line[mark.column : mark.column + 1])
-    return DocumentError(message, place=Place(source, mark.line + 1, mark.column + 1))
-
-
-def _sentence(problem: str, line: str, char: str) -> str:
-    indentation = line[: len(line) - len(line.lstrip())]
-    if "\t" in indentation:
-        return "a tab cannot be used for indentation: use spaces"
-    if "cannot start any token" in problem:
-        what = "a tab" if char == "\t" else "a backtick" if char == "`" else f"`{char}`"
-        return f"{what} cannot begin plain text: put the value in quotes"
-    message = next((sentence for words, sentence in _SENTENCES if words in problem), problem)
-    if "{{" in line or "${" in line:
-        message += "; a value with an expression in it is safest in quotes"
-    return message
-
-
-def _reader_place(text: str, source: str, err: Any) -> Place:
-    # libyaml's reader counts bytes
-    before = text.encode()[: max(0, getattr(err, "position", 0) or 0)].decode(errors="ignore")
-    return Place(source, before.count("\n") + 1, len(before) - before.rfind("\n"))
