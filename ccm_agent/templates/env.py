@@ -128,7 +128,7 @@ class Environment:
         """
         full = path if Path(path).is_absolute() or not self.working_dir else str(Path(self.working_dir, path))
         try:
-            with open(os.path.normpath(full), "rb", opener=_open_regular) as file:  # noqa: PTH123 Path.open has no opener
+            with open(os.path.normpath(full), "rb", opener=_open_regular) as file:
                 content = file.read(READ_LIMIT + 1)
         except (OSError, ValueError) as err:
             reason = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
@@ -237,7 +237,7 @@ class Environment:
 
     def _find(self, path: str) -> Any:
         """What is at a path, or _NOTHING. Plain keys are walked; what is left of the path is GJSON's."""
-        value: Any = {"facts": self.facts, "data": self.data, "environ": self.environ}
+        value: Any = _Root(facts=self.facts, data=self.data, environ=self.environ)
         rest = path
         while True:
             key, dot, following = rest.partition(".")
@@ -264,11 +264,18 @@ class Environment:
         from ccm_agent.templates.gojson import JSONError, write
 
         try:
-            text = write(value)
+            if isinstance(value, _Root):  # not sorted, as Go writes the fields of a struct
+                text = "{" + ",".join(f'"{key}":{write(item)}' for key, item in value.items()) + "}"
+            else:
+                text = write(value)
         except JSONError as err:
             raise ExpressionError(f"lookup of {path!r} failed: the data has no JSON: {err}") from None
         found = get(text, path)
         return found.looked_up() if found.exists else _NOTHING
+
+
+class _Root(dict[str, Any]):
+    """What a lookup begins at."""
 
 
 class _Nested:

@@ -147,7 +147,7 @@ _SCRIPT_NAMES = (
     "Hebrew Hiragana Kannada Katakana Khmer Lao Latin Malayalam Mongolian Myanmar Oriya Sinhala Syriac Tamil Telugu "
     "Thaana Thai Tibetan"
 )
-_SCRIPTS = {name: (name.upper() + " ",) for name in _SCRIPT_NAMES.split()}
+_SCRIPTS: dict[str, tuple[str, ...]] = {name: (name.upper() + " ",) for name in _SCRIPT_NAMES.split()}
 _SCRIPTS["Han"] = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "CJK RADICAL", "KANGXI RADICAL")
 _GROUP = re.compile(r"\(\?(?:P?<([A-Za-z0-9_]+)>|([imsU]*(?:-[imsU]+)?)([:)]))")
 _REPEAT = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
@@ -213,7 +213,7 @@ class _Parser:
         char = self.peek()
         if char and char in "*+?":
             self.at += 1
-            found: tuple[int, int | None] = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]  # type: ignore[assignment]
+            found: tuple[int, int | None] = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
         elif char == "{" and (match := _REPEAT.match(self.text, self.at)) is not None:
             least = _bounded(match.group(1))
             most = least

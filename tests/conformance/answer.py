@@ -109,7 +109,10 @@ def answer_gjson(question: Question) -> Any:
     from ccm_agent.templates.gjson import get
 
     found = get(question["json"], question["input"])
-    return {"exists": True, "value": found.looked_up()} if found.exists else {"exists": False}
+    if not found.exists:
+        return {"exists": False}
+    is_whole = found.raw.removeprefix("-").isdecimal()
+    return {"exists": True, "value": int(found.raw) if is_whole else found.value()}
 
 
 def answer_yaml(question: Question) -> Any:

@@ -1,0 +1,399 @@
+"""
+GJSON paths: `friends.#(last=="Murphy")#.first`.
+
+A path works on the text of a JSON document, as in the library that gave it its name; so a modifier sees the document's white
+space, and the first of equal keys is found. Source: github.com/tidwall/gjson, SYNTAX.md.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from ccm_agent.model.errors import ExpressionError
+from ccm_agent.templates.gjson_modifiers import MODIFIERS, NAMES, first_value, string_of
+from ccm_agent.templates.gjson_paths import (
+    ArrayComponent,
+    Query,
+    array_component,
+    last_name,
+    object_component,
+    selectors,
+    split_pipe,
+    wild_match,
+)
+from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed, squash, unescape, value_end
+from ccm_agent.templates.gojson import quote
+from ccm_agent.templates.values import INT_MAX, INT_MIN, wrap_int
+
+PATH_LIMIT = 16 * 1024
+# Characters that a path may look at and make, all in all.
+WORK_LIMIT = 256 * 1024 * 1024
+
+_SAFE_INT = 2**53 - 1
+_DIGITS = re.compile(r"-?[0-9]+\Z")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
+
+
+class Result:
+    """
+    What is at a path.
+
+    Attributes:
+        raw: Its JSON; "" when there is nothing.
+    """
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: str) -> None:
+        self.raw = raw
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything; a null is something."""
+        return self.raw != ""
+
+    def value(self) -> Any:
+        """The value: numbers are floats; None where there is nothing."""
+        raw = self.raw
+        if not raw or raw[0] == "n":
+            return None
+        if raw[0] in "[{":
+            return parsed(raw)
+        if raw[0] == '"':
+            return string_of(raw)
+        return raw[0] == "t" if raw[0] in "tf" else number_of(raw)
+
+    def looked_up(self) -> Any:
+        """The value as `lookup()` gives it: a number is an int unless it has a point."""
+        return scalar_number(self.raw) if _is_number(self.raw) else self.value()
+
+
+def _is_number(raw: str) -> bool:
+    return raw[:1] != "" and raw[0] not in '[{"tfn'
+
+
+def number_of(raw: str) -> float:
+    """The number that a text says, 0 where it says none."""
+    return float(raw) if _NUMBER.match(raw) else 0.0
+
+
+def scalar_number(raw: str) -> int | float:
+    """A number as `lookup()` gives it: a float when its text has a point, else an int of 64 bits."""
+    number = number_of(raw)
+    if "." in raw:
+        return number
+    if -_SAFE_INT <= number <= _SAFE_INT:
+        return int(number)
+    if _DIGITS.match(raw) and len(raw) < 1000:
+        return wrap_int(int(raw))
+    return int(number) if INT_MIN <= number <= INT_MAX else INT_MIN
+
+
+def get(json: str, path: str) -> Result:
+    """
+    What is at a path.
+
+    Args:
+        json: A JSON document. It is not validated; of a wrong one something may be found.
+        path: The path.
+
+    Raises:
+        ExpressionError: The path is too long, nested too deeply, or makes too much.
+    """
+    if len(path) > PATH_LIMIT:
+        raise ExpressionError(f"a path may not be longer than {PATH_LIMIT} characters", expression=path[:80])
+    try:
+        return Result(_Search().get(json, path))
+    except RecursionError:
+        raise ExpressionError("the path or the data is nested too deeply", expression=path) from None
+
+
+class _Found:
+    """What a walk through the document has found so far, and the pipe that goes on from it."""
+
+    __slots__ = ("pipe", "raw")
+
+    def __init__(self) -> None:
+        self.raw = ""
+        self.pipe: str | None = None
+
+
+class _Plain(NamedTuple):
+    """What is left to look for where a path only looked like something special."""
+
+    rest: str
+
+
+class _Search:
+    """One path's search; counts how much text it looks at and makes."""
+
+    def __init__(self) -> None:
+        self.work = WORK_LIMIT
+
+    def spend(self, characters: int) -> None:
+        self.work -= characters + 32
+        if self.work < 0:
+            raise ExpressionError("the path looks at too much: make it simpler")
+
+    def get(self, json: str, path: str) -> str:
+        """The JSON of what is at a path, "" when there is nothing."""
+        self.spend(len(json))
+        if len(path) > 1 and path[0] in "@![{":
+            found = self.special(json, path)
+            if isinstance(found, str):
+                return found
+            path = found.rest
+        search = _Found()
+        if path.startswith(".."):
+            self.in_array(search, elements(json, 0), path[2:])
+        else:
+            self.in_document(search, json, path)
+        return search.raw if search.pipe is None else self.get(search.raw, search.pipe)
+
+    def special(self, json: str, path: str) -> str | _Plain:
+        """A path that begins with a modifier, a literal or several paths, unless it only looks like one."""
+        if path[0] in "[{":
+            parts = selectors(path)
+            if parts is None:
+                return _Plain("")
+            if parts[1] and parts[1][0] not in "|.":
+                return _Plain(parts[1])
+            made: str | None = self.several(json, path[0], parts[0])
+            rest = parts[1]
+        else:
+            made, rest = self.modified(json, path) if path[0] == "@" else _literal(path)
+        if made is None:
+            return _Plain(path)
+        self.spend(len(made))
+        if rest[:1] in ("|", ".") and rest:
+            return self.get(made, rest[1:])
+        return made if path[0] in "[{" else first_value(made)
+
+    def several(self, json: str, opening: str, paths: list[Any]) -> str:
+        """`[a,b]` and `{"x":a}`: a new document of what is at the paths."""
+        parts = []
+        for name, path in paths:
+            raw = self.get(json, path)
+            if not raw:
+                continue
+            if opening == "{":
+                if not name:
+                    name = quote(last_name(path))
+                elif name[0] != '"' or not is_valid(name):
+                    name = quote(name)
+                raw = f"{name}:{raw}"
+            parts.append(raw)
+        return opening + ",".join(parts) + ("]" if opening == "[" else "}")
+
+    def modified(self, json: str, path: str) -> tuple[str | None, str]:
+        """`@name:argument`: what the modifier makes, and the path behind it."""
+        end = next((at for at in range(1, len(path)) if path[at] in ":|."), len(path))
+        name = path[1:end]
+        if name not in NAMES:
+            return None, ""
+        rest = path[end:]
+        argument = ""
+        if rest[:1] == ":":
+            rest = rest[1:]
+            if rest:
+                end = _argument_end(rest)
+                argument, rest = rest[:end], rest[end:]
+        if name == "dig":
+            return self.dig(json, argument), rest
+        return MODIFIERS[name](json, argument), rest
+
+    def dig(self, json: str, path: str) -> str:
+        """`@dig:path`: what is at the path anywhere in the document."""
+        found: list[str] = []
+
+        def look(raw: str) -> None:
+            here = self.get(raw, path)
+            if here:
+                found.append(here)
+            if raw[:1] == "[":
+                for item in elements(raw):
+                    look(item)
+            elif raw[:1] == "{":
+                for _, value in members(raw):
+                    look(value)
+
+        look(first_value(json))
+        return "[" + ",".join(found) + "]"
+
+    # Walking
+
+    def in_document(self, search: _Found, json: str, path: str) -> None:
+        start = next((at for at, char in enumerate(json) if char in "[{"), -1)
+        if start >= 0:
+            self.inside(search, json[start:], path)
+
+    def inside(self, search: _Found, raw: str, path: str) -> bool:
+        """Go on in an object or array; whether the walk is over."""
+        if raw[0] == "{":
+            return self.in_object(search, raw, path)
+        return raw[0] == "[" and self.in_array(search, elements(raw), path)
+
+    def in_object(self, search: _Found, raw: str, path: str) -> bool:
+        component = object_component(path, NAMES)
+        if component.rest is None and component.pipe is not None:
+            search.pipe = component.pipe
+        for key, value in members(raw):
+            name = unescape(key[1:-1])
+            if not (wild_match(name, component.part) if component.is_wild else name == component.part):
+                continue
+            if component.rest is None:
+                search.raw = value
+                return True
+            if self.inside(search, value, component.rest):
+                return True
+        return False
+
+    def in_array(self, search: _Found, items: Any, path: str) -> bool:
+        component = array_component(path, NAMES)
+        if component.rest is None and component.pipe is not None:
+            search.pipe = component.pipe
+        if component.query is not None:
+            return self.queried(search, items, component, component.query)
+        if component.is_hash:
+            return self.counted(search, list(items), component)
+        index = int(component.part) if component.part.isdecimal() and component.part.isascii() else -1
+        for at, item in enumerate(items):
+            if at == index:
+                if component.rest is None:
+                    search.raw = item
+                    return True
+                return self.inside(search, item, component.rest)
+        return False
+
+    def counted(self, search: _Found, items: list[str], component: ArrayComponent) -> bool:
+        """`#` and `#.path`."""
+        if component.part != "#":
+            return False
+        if component.each is None:
+            search.raw = str(len(items))
+            return True
+        each = component.each
+        parts = split_pipe(each)
+        if parts is not None:
+            each, search.pipe = parts
+        found = [raw for raw in (self.get(item, each) for item in items) if raw]
+        search.raw = "[" + ",".join(found) + "]"
+        return True
+
+    def queried(self, search: _Found, items: Any, component: ArrayComponent, query: Query) -> bool:
+        """`#(…)` and `#(…)#`."""
+        rest = component.rest
+        found: list[str] = []
+        is_split = False
+        for item in items:
+            if item[0] in "[{":
+                asked = self.get(item, query.path)
+            elif query.path:
+                continue
+            else:
+                asked = item
+            if not _answers(query, asked):
+                continue
+            if rest is not None and not is_split:
+                is_split = True
+                parts = split_pipe(rest)
+                if parts is not None:
+                    rest, search.pipe = parts
+            raw = item if rest is None else self.get(item, rest)
+            if not query.takes_all:
+                search.raw = raw
+                return True
+            if raw:
+                found.append(raw)
+        if query.takes_all and not search.raw:
+            search.raw = "[" + ",".join(found) + "]"
+        return False
+
+
+def _argument_end(text: str) -> int:
+    """Where a modifier's argument ends: behind its JSON, or at the next pipe."""
+    if text[0] in "[{":
+        return squash(text)
+    if text[0] == '"':
+        return value_end(text, 0)
+    at = 0
+    while at < len(text) and text[at] != "|":
+        if text[at] in '{["(':
+            at = (squash(text, at) if text[at] != '"' else value_end(text, at)) - 1
+        at += 1
+    return min(at, len(text))
+
+
+def _literal(path: str) -> tuple[str | None, str]:
+    """`!value`: the literal, and the path behind it."""
+    body = path[1:]
+    if body[0] in '{["+-0123456789':
+        end = squash(body)
+        return body[:end], body[end:]
+    end = next((at for at, char in enumerate(body) if char in "|."), len(body))
+    if body[:end].lower() in ("true", "false", "null", "nan", "inf"):
+        return body[:end], body[end:]
+    return None, ""
+
+
+def _answers(query: Query, raw: str) -> bool:
+    """Whether a value is what a query asks for."""
+    value = query.value
+    if value[:1] == "~":
+        ish = _ish(value[1:], raw)
+        raw, value = ("" if ish is None else "true" if ish else "false"), "true"
+        if ish is None:
+            return False
+    if not raw:
+        return False
+    if not query.operator:
+        return True
+    if raw[0] == '"':
+        return _text_answers(query.operator, string_of(raw), value)
+    if raw[0] == "t":
+        return {"=": value == "true", "!=": value != "true", ">": value == "false", ">=": True}.get(
+            query.operator, False
+        )
+    if raw[0] == "f":
+        return {"=": value == "false", "!=": value != "false", "<": value == "true", "<=": True}.get(
+            query.operator, False
+        )
+    return _is_number(raw) and _compares(query.operator, number_of(raw), number_of(value))
+
+
+def _text_answers(operator: str, text: str, value: str) -> bool:
+    if operator in ("%", "!%"):
+        return wild_match(text, value) == (operator == "%")
+    return _compares(operator, text, value)
+
+
+def _compares(operator: str, left: Any, right: Any) -> bool:
+    answers = {
+        "=": left == right,
+        "!=": left != right,
+        "<": left < right,
+        "<=": left <= right,
+        ">": left > right,
+        ">=": left >= right,
+    }
+    return bool(answers.get(operator, False))
+
+
+_TRUE = ("1", "t", "true")
+_FALSE = ("0", "f", "false")
+
+
+def _ish(kind: str, raw: str) -> bool | None:
+    """Whether a value is true-ish, false-ish or null-ish; None for another kind."""
+    is_null = not raw or raw[0] == "n"
+    text = string_of(raw).lower() if raw[:1] == '"' else None
+    if kind == "*":
+        return raw != ""
+    if kind == "null":
+        return is_null
+    if kind == "true":
+        return raw[:1] == "t" or text in _TRUE or (_is_number(raw) and number_of(raw) != 0)
+    if kind == "false":
+        return is_null or raw[:1] == "f" or text in _FALSE or (_is_number(raw) and number_of(raw) == 0)
+    return None

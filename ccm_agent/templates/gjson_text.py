@@ -1,0 +1,243 @@
+"""
+JSON as text: walked, compacted and laid out without being parsed.
+
+GJSON works on the text of a document, so that white space, key order and equal keys survive a path.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ccm_agent.templates.values import clean_text
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRUCTURE = re.compile(rf'{_STRING}|"|[\[{{(]|[\]}})]', re.DOTALL)
+_SCALAR = re.compile(rf'{_STRING}|"(?:[^"\\]|\\.)*|[^\s,\]}}:\x00-\x20]+', re.DOTALL)
+_BLANK = re.compile(r"[\x00-\x20]*")
+_BETWEEN = re.compile(r"[\x00-\x20,:]*")
+_NOT_IN_STRINGS = re.compile(rf"{_STRING}|[\x00-\x20]+", re.DOTALL)
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([0-9a-fA-F]{4}))?|(["\\/bfnrt]))')
+_SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def squash(text: str, start: int = 0) -> int:
+    """Where the bracket that stands at `start` is closed, one behind it; the end of the text where it is not."""
+    depth = 1
+    for token in _STRUCTURE.finditer(text, start + 1):
+        char = token.group()
+        if char in ("[", "{", "("):
+            depth += 1
+        elif char in ("]", "}", ")"):
+            depth -= 1
+            if depth == 0:
+                return token.end()
+        elif char == '"':  # never closed
+            break
+    return len(text)
+
+
+def value_end(text: str, start: int) -> int:
+    """Where the value that begins at `start` ends."""
+    if text[start] in "[{":
+        return squash(text, start)
+    match = _SCALAR.match(text, start)
+    return match.end() if match is not None else start + 1
+
+
+def blank_end(text: str, start: int = 0) -> int:
+    """Where white space that begins at `start` ends."""
+    match = _BLANK.match(text, start)
+    return match.end() if match is not None else start
+
+
+def elements(text: str, start: int = 1) -> Iterator[str]:
+    """The values of an array's text, in order; of a text of values with `start` 0."""
+    at = _skip(text, start)
+    while at < len(text) and text[at] not in "]}":
+        end = value_end(text, at)
+        yield text[at:end]
+        at = _skip(text, end)
+
+
+def members(text: str) -> Iterator[tuple[str, str]]:
+    """The members of an object's text, in order: key with its quotes, value."""
+    at = text.find('"', 1)
+    brace = blank_end(text, 1)
+    if brace < len(text) and text[brace] == "}":
+        return
+    while 0 <= at < len(text):
+        key_end = value_end(text, at)
+        start = _skip(text, key_end)
+        if start >= len(text) or text[start] in "]}":
+            return
+        end = value_end(text, start)
+        yield text[at:key_end], text[start:end]
+        at = _skip(text, end)
+        if at < len(text) and text[at] != '"':
+            return
+
+
+def _skip(text: str, start: int) -> int:
+    match = _BETWEEN.match(text, start)
+    return match.end() if match is not None else start
+
+
+def unescape(body: str) -> str:
+    """What a JSON string without its quotes says."""
+    return _ESCAPE.sub(_unescaped, body) if "\\" in body else body
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    first, second, simple = match.groups()
+    if simple is not None:
+        return _SIMPLE.get(simple, simple)
+    code = int(first, 16)
+    if 0xD800 <= code < 0xDC00 and second is not None and 0xDC00 <= int(second, 16) < 0xE000:
+        return chr(0x10000 + ((code - 0xD800) << 10) + int(second, 16) - 0xDC00)
+    char = "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
+    if second is None or 0xD800 <= code < 0xE000:  # two surrogates that are no pair are one wrong character
+        return char
+    return char + _unescaped_again(second)
+
+
+def _unescaped_again(second: str) -> str:
+    code = int(second, 16)
+    return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
+
+
+def is_valid(text: str) -> bool:
+    """Whether a text is JSON to the letter."""
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(_text: str) -> Any:
+    raise ValueError
+
+
+def parsed(text: str) -> Any:
+    """The value of an array's or object's text: numbers are floats, of equal keys the first one counts."""
+    try:
+        return json.loads(
+            text, parse_int=_float, parse_float=_float, parse_constant=_float, object_pairs_hook=_first_wins
+        )
+    except ValueError:
+        return _parsed_leniently(text)
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found.setdefault(clean_text(key), clean_text(value) if isinstance(value, str) else value)
+    return found
+
+
+def _parsed_leniently(text: str) -> Any:
+    if text[:1] == "{":
+        found: dict[str, Any] = {}
+        for key, value in members(text):
+            found.setdefault(unescape(key[1:-1]), _parsed_leniently(value))
+        return found
+    if text[:1] == "[":
+        return [_parsed_leniently(value) for value in elements(text)]
+    if text[:1] == '"':
+        return unescape(text[1:-1] if text.endswith('"') and len(text) > 1 else text[1:])
+    if text[:1] in "tfn":
+        return {"t": True, "f": False}.get(text[:1])
+    return _float(text)
+
+
+def ugly(text: str) -> str:
+    """The text without white space between its tokens."""
+    return _NOT_IN_STRINGS.sub(lambda match: match.group() if match.group()[0] == '"' else "", text)
+
+
+class Layout:
+    """
+    How `@pretty` lays a text out.
+
+    Attributes:
+        width: An array stays on one line when it fits into so many columns; 0 for never.
+        indent: What a level is indented by.
+        prefix: What each line begins with.
+        sort_keys: Members of objects are sorted.
+    """
+
+    def __init__(
+        self, width: int = 80, indent: str = "  ", prefix: str = "", sort_keys: bool = False
+    ) -> None:
+        self.width = width
+        self.indent = indent
+        self.prefix = prefix
+        self.sort_keys = sort_keys
+
+    def pretty(self, text: str) -> str:
+        """The text on lines of its own for each element."""
+        start = blank_end(text)
+        if start >= len(text):
+            return self.prefix
+        return self.prefix + self._value(text[start : value_end(text, start)], 0, len(self.prefix)) + "\n"
+
+    def _value(self, text: str, level: int, column: int) -> str:
+        if text[0] == "{":
+            return self._object(text, level)
+        if text[0] == "[":
+            return self._array(text, level, column)
+        return {"t": "true", "f": "false"}.get(text[0], text) if text[0] in "tf" else text
+
+    def _line(self, level: int) -> str:
+        return self.prefix + self.indent * level
+
+    def _object(self, text: str, level: int) -> str:
+        pairs = list(members(text))
+        if not pairs:
+            return "{}"
+        if self.sort_keys:
+            pairs.sort(key=lambda pair: unescape(pair[0][1:-1]))
+        line = self._line(level + 1)
+        lines = []
+        for key, value in pairs:
+            head = f"{line}{key}: "
+            lines.append(head + self._value(value, level + 1, len(head) + 1))
+        return "{\n" + ",\n".join(lines) + "\n" + self._line(level) + "}"
+
+    def _array(self, text: str, level: int, column: int) -> str:
+        room = self.width - column
+        if self.width > 0 and room > 3:
+            single = self._single_line(text)
+            if single is not None and len(single) <= room:
+                return single
+        items = list(elements(text))
+        if not items:
+            return "[]"
+        line = self._line(level + 1)
+        lines = [
+            line + self._value(item, level + 1, len(line) + (1 if index == 0 else 0))
+            for index, item in enumerate(items)
+        ]
+        return "[\n" + ",\n".join(lines) + "\n" + self._line(level) + "]"
+
+    def _single_line(self, text: str) -> str | None:
+        """An array on one line, or None where it holds an object."""
+        parts = []
+        for item in elements(text):
+            if item[0] == "{":
+                return None
+            part = self._single_line(item) if item[0] == "[" else item
+            if part is None:
+                return None
+            parts.append(part)
+        return "[" + ", ".join(parts) + "]"
