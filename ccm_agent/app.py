@@ -281,7 +281,9 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
     from ccm_agent.daemon.identity import settle_identity
 
     node = await asyncio.to_thread(settle_identity, settings.identity, Path(settings.state_dir))
-    broker = await asyncio.to_thread(bus_settings, settings.broker, node)
+    broker = await asyncio.to_thread(
+        bus_settings, settings.broker, node, first_spread_s=settings.connect_spread_s
+    )
     connection = Connection(broker or BusSettings(identity=node))
     async with AsyncExitStack() as stack:
         # without a broker the connection is never begun, and the agent works as if the broker were away

@@ -10,13 +10,8 @@ from ccm_agent.bus.settings import BusSettings, settings_for, settings_from_cont
 from ccm_agent.daemon.config import BrokerSettings, read_secret
 from ccm_agent.model.errors import NotFoundError
 
-FIRST_SPREAD_S = 5.0
-"""After a power cut in a data centre all agents start at once."""
 
-
-def bus_settings(
-    broker: BrokerSettings, node: str, *, first_spread_s: float = FIRST_SPREAD_S
-) -> BusSettings | None:
+def bus_settings(broker: BrokerSettings, node: str, *, first_spread_s: float) -> BusSettings | None:
     """
     How to reach the broker; None when nobody configured one. Blocking: it reads small files.
 

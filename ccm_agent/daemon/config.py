@@ -89,6 +89,12 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     ] = []
     facts_file: Annotated[str, Meta(description="A file of further facts, JSON or YAML.")] = ""
     heartbeat: Annotated[str, Meta(description="Time between signs of life, at least 5s.")] = "60s"
+    connect_spread: Annotated[
+        str,
+        Meta(
+            description="The first attempt to connect waits up to so long, at random: a fleet may start at once."
+        ),
+    ] = "2s"
     read_interval: Annotated[
         str, Meta(description="How often assigned facts and data are read again without a poke.")
     ] = "5m"
@@ -151,6 +157,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     facts_file: str = ""
     heartbeat_s: float = 60
     presence_ttl_s: int = 180
+    connect_spread_s: float = 2
     read_interval_s: float = 300
     facts_interval_s: float = 120
     stamped_data: bool = False
@@ -228,6 +235,7 @@ def parse_config(text: str, source: str = "") -> Settings:
         facts_file=absolute("facts_file"),
         heartbeat_s=heartbeat_s,
         presence_ttl_s=int(heartbeat_s * MISSED_HEARTBEATS),
+        connect_spread_s=seconds("connect_spread", 0),
         read_interval_s=seconds("read_interval", 1),
         facts_interval_s=seconds("facts_interval", 1),
         stamped_data=config.stamped_data,
