@@ -20,7 +20,7 @@ from ccm_agent.engine.properties import Path
 from ccm_agent.hiera import rules as hiera_rules
 from ccm_agent.hiera.resolve import resolve_values
 from ccm_agent.model import codec, merge
-from ccm_agent.model.data import Resolved
+from ccm_agent.model.data import Hierarchy, Merge, Resolved
 from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
 from ccm_agent.model.manifest import CcmSection, Manifest
 from ccm_agent.resources.catalog import Catalog
@@ -174,7 +174,30 @@ def _read(document: Document) -> tuple[Manifest, Mapping[str, Any]]:
         raise ManifestError(
             f"the manifest has no `ccm` section with `resources`{hint}", place=Place(document.name)
         )
-    return codec.convert_as(root, Manifest, document.name, document.text), root
+    manifest = codec.convert_as(root, Manifest, document.name, document.text)
+    _check_hierarchy(manifest, document)
+    return manifest, root
+
+
+def _check_hierarchy(manifest: Manifest, document: Document) -> None:
+    """What hiera alone would pass over where no override matches."""
+    if isinstance(manifest.hierarchy, dict):
+        for key in manifest.hierarchy:
+            if key not in Hierarchy.__struct_fields__:
+                place = codec.locate(document.text, ("hierarchy", key), document.name)
+                hint = codec.did_you_mean(key, Hierarchy.__struct_fields__)
+                raise DocumentError(f"unknown key `{key}`{hint}", place=place)
+        word = manifest.hierarchy.get("merge")
+        if isinstance(word, str) and word.lower() not in ("", *Merge):
+            place = codec.locate(document.text, ("hierarchy", "merge"), document.name)
+            raise DocumentError(f"there is no merge `{word}`: write `first` or `deep`", place=place)
+    if isinstance(manifest.overrides, dict):
+        for name, layer in manifest.overrides.items():
+            if not isinstance(layer, dict):
+                place = codec.locate(document.text, ("overrides", name), document.name)
+                raise DocumentError(
+                    f"the override `{name}` must be a mapping; fill it or remove it", place=place
+                )
 
 
 def _data(

@@ -33,7 +33,7 @@ class HealthCheck(Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     format: Annotated[str, Meta(description="`nagios` (default) or `goss`.")] = ""
 
 
-class HealthResult(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"output": "Output"}):
+class HealthResult(Struct, frozen=True, kw_only=True, rename={"output": "Output"}):
     """
     What a check said.
 

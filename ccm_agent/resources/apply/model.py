@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from ccm_agent.model.resource import CommonProperties, CommonState
 
@@ -18,7 +18,10 @@ class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
     health_check_only: Annotated[
         bool, Meta(description="Run the child's health checks and nothing else; likewise.")
     ] = False
-    allow_apply: Annotated[bool, Meta(description="Whether the child may hold apply resources.")] = True
+    # a factory, so that events show it, as the reference's do
+    allow_apply: Annotated[bool, Meta(description="Whether the child may hold apply resources.")] = field(
+        default_factory=lambda: True
+    )
     data: Annotated[
         dict[str, Any] | None,
         Meta(description="Data over the child's own; without it the child sees this manifest's data."),

@@ -57,7 +57,7 @@ def _check_variable(entry: str, field: str) -> None:
         _refuse(f"invalid environment variable `{name}`: it has no `=`, write NAME=value", field)
     if not name:
         _refuse("invalid environment variable: it has no name, write NAME=value", field)
-    if not VARIABLE.fullmatch(name):
+    if not VARIABLE.fullmatch(name) and not name.startswith(("{{", "${")):
         _refuse(
             f"invalid environment variable `{name}`: its name must begin with a letter or an underscore",
             field,
