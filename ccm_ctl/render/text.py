@@ -45,7 +45,7 @@ def fold_names(names: Iterable[str], most: int = 8) -> str:
     What differs only in its last number is folded; numbers written with leading zeros keep them. Above `most` groups the rest
     is counted.
     """
-    groups: dict[tuple[str, str, int], list[int]] = {}
+    numbered: dict[tuple[str, str], list[str]] = {}
     plain: list[str] = []
     for name in sorted(set(names), key=natural):
         host, dot, domain = name.partition(".")
@@ -53,10 +53,13 @@ def fold_names(names: Iterable[str], most: int = 8) -> str:
         if found is None:
             plain.append(name)
             continue
-        number = found["number"]
-        width = len(number) if number.startswith("0") else 0
-        key = (found["before"], found["after"] + dot + domain, width)
-        groups.setdefault(key, []).append(int(number))
+        numbered.setdefault((found["before"], found["after"] + dot + domain), []).append(found["number"])
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for (before, after), numbers in numbered.items():
+        padded = {len(number) for number in numbers if number.startswith("0")}
+        for number in numbers:
+            width = len(number) if len(number) in padded else 0
+            groups.setdefault((before, after, width), []).append(int(number))
     folded = plain + [
         f"{before}{_ranges(numbers, width)}{after}" for (before, after, width), numbers in groups.items()
     ]

@@ -1,0 +1,46 @@
+"""Tables: columns that fit, and texts that a terminal does not obey."""
+
+from __future__ import annotations
+
+from ccm_ctl.render.table import Cell, Column, Style, paint, table
+
+COLUMNS = [Column("NODE"), Column("STATE"), Column("NOTE", fold=True), Column("AGE", right=True)]
+ROWS = [
+    ["web1", Cell("present", "good"), "", "5 s"],
+    ["db\x1b[1m", "offline", "a note that is long", "12 min"],
+]
+
+
+def test_a_table_has_the_columns_that_say_something() -> None:
+    assert table(COLUMNS, ROWS, Style()) == (
+        "NODE       STATE    NOTE                    AGE\n"
+        "web1       present                          5 s\n"
+        "db\\x1b[1m  offline  a note that is long  12 min\n"
+    )
+    assert table(COLUMNS, [["web1", "present", "", ""]], Style()) == "NODE  STATE\nweb1  present\n"
+
+
+def test_what_may_be_folded_is() -> None:
+    assert table(COLUMNS, ROWS, Style(width=40)) == (
+        "NODE       STATE    NOTE             AGE\n"
+        "web1       present                   5 s\n"
+        "db\\x1b[1m  offline  a note that   12 min\n"
+        "                    is long\n"
+    )
+
+
+def test_no_rows_are_no_table() -> None:
+    assert table(COLUMNS, [], Style()) == ""
+
+
+def test_wide_characters_take_their_room() -> None:
+    assert (
+        table([Column("A"), Column("B")], [["漢字", "x"], ["é", "y"]], Style())
+        == "A     B\n漢字  x\né     y\n"
+    )
+
+
+def test_colour_is_for_terminals_and_for_each_line() -> None:
+    assert paint("a\nb", "bad", Style(colour=True)) == "\x1b[31ma\x1b[0m\n\x1b[31mb\x1b[0m"
+    assert paint("a", "bad", Style()) == "a"
+    assert paint("a", "", Style(colour=True)) == "a"

@@ -1,0 +1,69 @@
+"""Small pieces of text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ccm_ctl.render.text import ago, clock, fold_names, one_line, plural, safe, size, span
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        pytest.param(["web1", "web2", "web3"], "web[1-3]", id="a run of numbers"),
+        pytest.param(["web1", "web3", "web10"], "web[1,3,10]", id="numbers apart"),
+        pytest.param(["db", "web2", "web1", "web2"], "db, web[1-2]", id="names without a number, and one twice"),
+        pytest.param(["web2.a.org", "web1.a.org", "web1.b.org"], "web1.b.org, web[1-2].a.org", id="the host's number"),
+        pytest.param(["web08", "web09", "web10", "web1"], "web1, web[08-10]", id="leading zeros are kept"),
+        pytest.param(["10-0-0-1", "10-0-0-2"], "10-0-0-[1-2]", id="the last number"),
+        pytest.param(["a", "b", "c"], "a, b and 1 more", id="many groups are counted"),
+        pytest.param([], "", id="nobody"),
+    ],
+)  # fmt: skip
+def test_names_are_folded(names: list[str], folded: str) -> None:
+    assert fold_names(names, 2 if names == ["a", "b", "c"] else 8) == folded
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("plain é ✓\ttab\nline", "plain é ✓\ttab\nline", id="text"),
+        pytest.param("\x1b[2J\x07", "\\x1b[2J\\x07", id="what a terminal would obey"),
+        pytest.param("a\rb", "a\\x0db", id="a line that would be written over"),
+        pytest.param("a\r\nb", "a\nb", id="line ends of another system"),
+        pytest.param("\x9b31m", "\\x9b31m", id="the other control characters"),
+        pytest.param("abc\u202edef", "abc\\u202edef", id="writing turned around"),
+        pytest.param("\udc80", "\\udc80", id="half a character"),
+    ],
+)
+def test_what_came_from_a_node_is_safe_to_print(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+def test_one_line_is_one_line() -> None:
+    assert one_line("a\n  b\tc\x1b") == "a b c\\x1b"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"), (0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (61, "1 min 1 s"),
+        (3599.6, "1 h"), (7500, "2 h 5 min"), (90000, "1 d 1 h"), (-3, "0.0 s"),
+    ],
+)  # fmt: skip
+def test_spans_are_short(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_times_are_told() -> None:
+    now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+    assert (ago(now - timedelta(minutes=5), now), ago(None, now)) == ("5 min ago", "")
+    assert (clock(now), clock(None)) == ("2026-11-21 12:00:00Z", "")
+
+
+def test_counts_and_sizes_are_told() -> None:
+    assert [plural(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+    assert [size(count) for count in (0, 1023, 1024, 1 << 30)] == ["0 B", "1023 B", "1.0 KiB", "1.0 GiB"]
