@@ -1,0 +1,493 @@
+"""What `Files` promises, on the fake and on this host."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+
+import pytest
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import CopyOf, FileLook
+from tests.contract.system.conftest import Place
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+async def look(place: Place, name: str, *, digest: bool = True, follow: bool = True) -> FileLook:
+    return (await place.files.look([f"{place.path}/{name}"], digest=digest, follow=follow))[0]
+
+
+async def read(place: Place, name: str) -> bytes:
+    return await place.files.read(f"{place.path}/{name}", 1 << 20)
+
+
+class TestLooking:
+    async def test_a_file_is_told_with_size_mode_and_digest(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"hello", mode=0o640)
+
+        seen = await look(place, "a")
+
+        assert (seen.kind, seen.mode, seen.size_bytes) == ("file", 0o640, 5)
+        assert seen.sha256 == hashlib.sha256(b"hello").hexdigest()
+        assert (seen.link, seen.error, seen.is_empty) == ("", "", False)
+        assert seen.mtime_ns > 0
+
+    async def test_answers_come_in_the_order_asked(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/b", b"", mode=0o644)
+        paths = [f"{place.path}/{name}" for name in ("c", "b", "a")]
+
+        seen = await place.files.look(paths)
+
+        assert [(one.path, one.kind) for one in seen] == [
+            (paths[0], "absent"),
+            (paths[1], "file"),
+            (paths[2], "absent"),
+        ]
+
+    async def test_what_is_absent_is_nothing_but_absent(self, place: Place) -> None:
+        assert await look(place, "a") == FileLook(path=f"{place.path}/a")
+
+    async def test_no_digest_is_made_unless_asked_for(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"hello", mode=0o640)
+
+        assert (await look(place, "a", digest=False)).sha256 == ""
+
+    async def test_a_directory_says_whether_it_is_empty(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+        empty = await look(place, "d")
+        await place.files.store(f"{place.path}/d/a", b"", mode=0o644)
+        full = await look(place, "d")
+
+        assert (empty.kind, empty.is_empty, full.is_empty) == ("directory", True, False)
+
+    async def test_a_symlink_is_followed_and_named(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"hello", mode=0o600)
+        place.symlink(f"{place.path}/l", "a")
+
+        seen = await look(place, "l")
+
+        assert (seen.kind, seen.mode, seen.link) == ("file", 0o600, "a")
+        assert seen.sha256 == hashlib.sha256(b"hello").hexdigest()
+
+    async def test_a_symlink_is_not_followed_unless_wanted(self, place: Place) -> None:
+        place.symlink(f"{place.path}/l", "a")
+
+        seen = await look(place, "l", follow=False)
+
+        assert (seen.kind, seen.link, seen.sha256) == ("symlink", "a", "")
+
+    async def test_a_symlink_to_nothing_is_absent_and_named(self, place: Place) -> None:
+        place.symlink(f"{place.path}/l", "no/where")
+
+        assert await look(place, "l") == FileLook(path=f"{place.path}/l", link="no/where")
+
+    async def test_a_loop_of_symlinks_is_unreadable(self, place: Place) -> None:
+        place.symlink(f"{place.path}/l", "l")
+
+        seen = await look(place, "l")
+
+        assert (seen.kind, seen.link, bool(seen.error)) == ("unreadable", "l", True)
+
+    async def test_a_path_below_a_file_is_unreadable(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"hello", mode=0o600)
+
+        seen = await look(place, "a/b")
+
+        assert (seen.kind, bool(seen.error)) == ("unreadable", True)
+
+    async def test_a_fifo_is_something_else_and_nobody_waits_for_it(self, place: Place) -> None:
+        place.fifo(f"{place.path}/f")
+
+        seen = await look(place, "f")
+
+        assert (seen.kind, seen.sha256) == ("other", "")
+
+
+class TestReading:
+    async def test_a_file_up_to_the_limit_is_read(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"12345", mode=0o600)
+
+        assert await place.files.read(f"{place.path}/a", 5) == b"12345"
+
+    async def test_more_than_the_limit_is_refused(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"12345", mode=0o600)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.read(f"{place.path}/a", 4)
+
+        assert caught.value.message == f"{place.path}/a: is larger than 4 bytes, which is the limit here"
+
+    async def test_what_is_not_there_is_said(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await read(place, "a")
+
+        assert (caught.value.message, caught.value.errno) == (
+            f"{place.path}/a: cannot be read: No such file or directory",
+            errno.ENOENT,
+        )
+
+    async def test_a_fifo_is_refused_at_once(self, place: Place) -> None:
+        place.fifo(f"{place.path}/f")
+
+        with pytest.raises(FileError) as caught:
+            await read(place, "f")
+
+        assert caught.value.message == f"{place.path}/f: this is a FIFO, not a file"
+
+    async def test_a_directory_is_refused(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+
+        with pytest.raises(FileError) as caught:
+            await read(place, "d")
+
+        assert caught.value.message == f"{place.path}/d: this is a directory, not a file"
+
+
+class TestStoring:
+    async def test_a_new_file_has_content_and_mode_whatever_the_umask(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"\x00\xff", mode=0o666)
+
+        assert (await look(place, "a")).mode == 0o666
+        assert await read(place, "a") == b"\x00\xff"
+        assert place.names(place.path) == ["a"]
+
+    async def test_a_file_is_replaced_with_another_mode(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"old and longer", mode=0o600)
+
+        await place.files.store(f"{place.path}/a", b"new", mode=0o755)
+
+        assert (await look(place, "a")).mode == 0o755
+        assert await read(place, "a") == b"new"
+        assert place.names(place.path) == ["a"]
+
+    async def test_a_copy_is_made_of_another_file(self, place: Place) -> None:
+        content = bytes(range(256)) * 20_000
+        await place.files.store(f"{place.path}/a", content, mode=0o600)
+
+        await place.files.store(f"{place.path}/b", CopyOf(f"{place.path}/a"), mode=0o644)
+
+        assert await place.files.read(f"{place.path}/b", len(content)) == content
+
+    async def test_a_copy_of_itself_leaves_the_content(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"text", mode=0o600)
+
+        await place.files.store(f"{place.path}/a", CopyOf(f"{place.path}/a"), mode=0o644)
+
+        assert await read(place, "a") == b"text"
+
+    async def test_a_copy_of_nothing_writes_nothing(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await place.files.store(f"{place.path}/b", CopyOf(f"{place.path}/a"), mode=0o644)
+
+        assert caught.value.message == f"{place.path}/a: cannot be read: No such file or directory"
+        assert place.names(place.path) == []
+
+    async def test_a_copy_of_a_fifo_is_refused(self, place: Place) -> None:
+        place.fifo(f"{place.path}/f")
+
+        with pytest.raises(FileError) as caught:
+            await place.files.store(f"{place.path}/b", CopyOf(f"{place.path}/f"), mode=0o644)
+
+        assert caught.value.message == f"{place.path}/f: this is a FIFO, not a file"
+        assert place.names(place.path) == ["f"]
+
+    async def test_a_symlink_gives_way_and_what_it_leads_to_stays(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/real", b"old", mode=0o600)
+        place.symlink(f"{place.path}/a", "real")
+
+        await place.files.store(f"{place.path}/a", b"new", mode=0o644)
+
+        assert (await look(place, "a")).link == ""
+        assert (await read(place, "a"), await read(place, "real")) == (b"new", b"old")
+
+    async def test_a_directory_above_it_may_be_a_symlink(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
+        place.symlink(f"{place.path}/d", "real")
+
+        await place.files.store(f"{place.path}/d/a", b"x", mode=0o644)
+
+        assert await read(place, "real/a") == b"x"
+
+    async def test_without_a_directory_it_fails(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await place.files.store(f"{place.path}/no/a", b"x", mode=0o644)
+
+        assert (caught.value.message, caught.value.errno) == (
+            f"{place.path}/no/a: there is no directory {place.path}/no",
+            errno.ENOENT,
+        )
+
+    async def test_below_a_file_it_fails(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/f", b"x", mode=0o644)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.store(f"{place.path}/f/a", b"x", mode=0o644)
+
+        assert (caught.value.message, caught.value.errno) == (
+            f"{place.path}/f/a: {place.path}/f is not a directory",
+            errno.ENOTDIR,
+        )
+
+    @pytest.mark.parametrize("kind", ["directory", "FIFO"])
+    async def test_what_is_no_file_is_not_replaced(self, place: Place, kind: str) -> None:
+        if kind == "FIFO":
+            place.fifo(f"{place.path}/a")
+        else:
+            await place.files.set_attributes(f"{place.path}/a", mode=0o755, directory=True)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.store(f"{place.path}/a", b"x", mode=0o644)
+
+        assert caught.value.message == f"{place.path}/a: this is a {kind}, not a file"
+        assert place.names(place.path) == ["a"]
+
+    async def test_an_unknown_user_is_told_before_anything_is_written(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await place.files.store(f"{place.path}/a", b"x", owner="no-such-user", mode=0o644)
+
+        assert caught.value.message == "there is no user 'no-such-user' on this machine"
+        assert place.names(place.path) == []
+
+    async def test_an_unknown_group_is_told_before_anything_is_written(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await place.files.store(f"{place.path}/a", b"x", group="no-such-group", mode=0o644)
+
+        assert caught.value.message == "there is no group 'no-such-group' on this machine"
+        assert place.names(place.path) == []
+
+    @needs_root
+    async def test_numbers_own_a_file_that_the_system_has_no_names_for(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"x", owner="54321", group="0054322", mode=0o644)
+
+        seen = await look(place, "a")
+
+        assert (seen.uid, seen.gid, seen.owner, seen.group) == (54321, 54322, "54321", "54322")
+
+    @needs_root
+    async def test_names_own_a_file(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"x", owner="daemon", group="root", mode=0o644)
+
+        seen = await look(place, "a")
+
+        assert (seen.owner, seen.group, seen.uid, seen.gid) == ("daemon", "root", 1, 0)
+
+
+class TestAdopting:
+    async def test_a_staged_file_takes_the_place_of_another(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"old", mode=0o600)
+        await place.files.store(f"{place.path}/.staged", b"new", mode=0o600)
+
+        await place.files.adopt(f"{place.path}/.staged", f"{place.path}/a", mode=0o644)
+
+        assert (await look(place, "a")).mode == 0o644
+        assert await read(place, "a") == b"new"
+        assert place.names(place.path) == ["a"]
+
+    async def test_a_file_from_elsewhere_is_refused(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+        await place.files.store(f"{place.path}/d/a", b"new", mode=0o600)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.adopt(f"{place.path}/d/a", f"{place.path}/a", mode=0o644)
+
+        assert caught.value.message == (
+            f"{place.path}/d/a: is not beside {place.path}/a, so it cannot take its place in one step"
+        )
+        assert place.names(place.path) == ["d"]
+
+
+class TestAttributes:
+    async def test_the_mode_of_a_file_changes_and_its_content_stays(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"kept", mode=0o600)
+
+        await place.files.set_attributes(f"{place.path}/a", mode=0o444)
+
+        assert (await look(place, "a")).mode == 0o444
+        assert await read(place, "a") == b"kept"
+
+    @needs_root
+    async def test_a_file_is_given_away(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"kept", mode=0o600)
+
+        await place.files.set_attributes(f"{place.path}/a", owner="daemon", group="54322", mode=0o600)
+
+        seen = await look(place, "a")
+        assert (seen.owner, seen.gid, seen.mode) == ("daemon", 54322, 0o600)
+
+    async def test_a_symlink_is_refused(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"kept", mode=0o600)
+        place.symlink(f"{place.path}/l", "a")
+
+        with pytest.raises(FileError) as caught:
+            await place.files.set_attributes(f"{place.path}/l", mode=0o444)
+
+        assert caught.value.message == f"{place.path}/l: is a symlink; owner and mode are not set through it"
+        assert (await look(place, "a")).mode == 0o600
+
+    async def test_what_is_not_there_is_said(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await place.files.set_attributes(f"{place.path}/a", mode=0o444)
+
+        assert (caught.value.message, caught.value.errno) == (f"{place.path}/a: is not there", errno.ENOENT)
+
+
+class TestDirectories:
+    async def test_those_above_are_made_with_the_same_mode(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d/e/f", mode=0o700, directory=True)
+
+        seen = await place.files.look([f"{place.path}/{name}" for name in ("d", "d/e", "d/e/f")])
+        assert [(one.kind, one.mode) for one in seen] == [("directory", 0o700)] * 3
+
+    async def test_one_that_is_there_keeps_what_is_in_it(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d", mode=0o700, directory=True)
+        await place.files.store(f"{place.path}/d/a", b"x", mode=0o644)
+
+        await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+
+        assert (await look(place, "d")).mode == 0o755
+        assert await read(place, "d/a") == b"x"
+
+    async def test_a_symlink_to_nothing_gives_way(self, place: Place) -> None:
+        place.symlink(f"{place.path}/d", "nowhere")
+
+        await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+
+        seen = await look(place, "d")
+        assert (seen.kind, seen.link) == ("directory", "")
+
+    async def test_a_symlink_to_a_file_gives_way_and_the_file_stays(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"x", mode=0o644)
+        place.symlink(f"{place.path}/d", "a")
+
+        await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+
+        assert (await look(place, "d")).kind == "directory"
+        assert await read(place, "a") == b"x"
+
+    async def test_a_symlink_to_a_directory_is_never_replaced(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
+        place.symlink(f"{place.path}/d", "real")
+
+        with pytest.raises(FileError) as caught:
+            await place.files.set_attributes(f"{place.path}/d", mode=0o700, directory=True)
+
+        assert caught.value.message == (
+            f"{place.path}/d: is a symlink to a directory, which is not changed through it"
+        )
+        assert (await look(place, "real")).mode == 0o755
+        assert (await look(place, "d")).link == "real"
+
+    async def test_a_file_in_its_place_is_an_error(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/d", b"x", mode=0o644)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+
+        assert (caught.value.message, caught.value.errno) == (
+            f"{place.path}/d: something else than a directory is there",
+            errno.ENOTDIR,
+        )
+
+    async def test_an_unknown_owner_finds_the_directories_made(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await place.files.set_attributes(
+                f"{place.path}/d/e", owner="no-such-user", mode=0o700, directory=True
+            )
+
+        assert caught.value.message == "there is no user 'no-such-user' on this machine"
+        assert (await look(place, "d/e")).kind == "directory"
+
+    @needs_root
+    async def test_those_above_stay_with_who_runs_this(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d/e", owner="daemon", mode=0o700, directory=True)
+
+        assert ((await look(place, "d")).owner, (await look(place, "d/e")).owner) == ("root", "daemon")
+
+
+class TestRemoving:
+    async def test_a_file_goes(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/a", b"x", mode=0o644)
+
+        await place.files.remove(f"{place.path}/a")
+
+        assert place.names(place.path) == []
+
+    @pytest.mark.parametrize("name", ["a", "no/a"])
+    async def test_what_is_not_there_is_fine(self, place: Place, name: str) -> None:
+        await place.files.remove(f"{place.path}/{name}")
+
+        assert place.names(place.path) == []
+
+    @pytest.mark.parametrize("recursive", [False, True])
+    async def test_a_symlink_goes_and_the_directory_it_leads_to_stays(
+        self, place: Place, recursive: bool
+    ) -> None:
+        await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
+        await place.files.store(f"{place.path}/real/a", b"x", mode=0o644)
+        place.symlink(f"{place.path}/d", "real")
+
+        await place.files.remove(f"{place.path}/d", recursive=recursive)
+
+        assert place.names(place.path) == ["real"]
+        assert await read(place, "real/a") == b"x"
+
+    async def test_an_empty_directory_goes(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+
+        await place.files.remove(f"{place.path}/d")
+
+        assert place.names(place.path) == []
+
+    async def test_a_full_directory_stays(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
+        await place.files.store(f"{place.path}/d/a", b"x", mode=0o644)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.remove(f"{place.path}/d")
+
+        assert (caught.value.message, caught.value.errno) == (
+            f"{place.path}/d: cannot be removed: Directory not empty",
+            errno.ENOTEMPTY,
+        )
+        assert await read(place, "d/a") == b"x"
+
+    async def test_a_tree_goes_and_what_its_links_lead_to_stays(self, place: Place) -> None:
+        await place.files.set_attributes(f"{place.path}/d/e", mode=0o755, directory=True)
+        await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
+        await place.files.store(f"{place.path}/real/a", b"x", mode=0o644)
+        place.symlink(f"{place.path}/d/e/l", "../../real")
+
+        await place.files.remove(f"{place.path}/d", recursive=True)
+
+        assert place.names(place.path) == ["real"]
+        assert await read(place, "real/a") == b"x"
+
+    async def test_below_a_file_it_fails(self, place: Place) -> None:
+        await place.files.store(f"{place.path}/f", b"x", mode=0o644)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.remove(f"{place.path}/f/a")
+
+        assert caught.value.errno == errno.ENOTDIR
+
+
+class TestIds:
+    @pytest.mark.parametrize(
+        ("owner", "group", "numbers"),
+        [
+            pytest.param("root", "root", (0, 0), id="names"),
+            pytest.param("54321", "0054322", (54321, 54322), id="digits are numbers, leading zeroes or not"),
+            pytest.param("", "", (-1, -1), id="nothing means as it is"),
+        ],
+    )
+    async def test_owner_and_group_become_numbers(
+        self, place: Place, owner: str, group: str, numbers: tuple[int, int]
+    ) -> None:
+        assert await place.files.ids(owner, group) == numbers
+
+    @pytest.mark.parametrize("owner", ["no-such-user", "-1", " root", "4294967295", "99999999999999999999"])
+    async def test_who_is_nobody_is_refused(self, place: Place, owner: str) -> None:
+        with pytest.raises(FileError):
+            await place.files.ids(owner, "")
