@@ -212,6 +212,11 @@ def as_text(data: bytes | str, source: str = "") -> str:
         DocumentError: Not UTF-8.
     """
     if isinstance(data, str):
+        try:
+            data.encode()
+        except UnicodeEncodeError as err:
+            place = Place(source, data.count("\n", 0, err.start) + 1)
+            raise DocumentError("half a surrogate pair stands in the text", place=place) from err
         return data.removeprefix("\ufeff")
     try:
         return data.decode("utf-8").removeprefix("\ufeff")

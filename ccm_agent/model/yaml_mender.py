@@ -1,7 +1,8 @@
 """
-What becomes of a text that libyaml refuses: mended where it is right all the same, else an error that says what to do.
+What becomes of a text that libyaml does not read as the reference does: mended where it is right, else an error that says
+what to do.
 
-Loaded only when a text was refused.
+Loaded only for such a text.
 """
 
 from __future__ import annotations
@@ -17,23 +18,45 @@ T = TypeVar("T")
 MAX_MENDS = 1_000
 """Places where libyaml stumbles over what is right; each costs another pass, so there is an end to it."""
 
+_LINE_BREAKS = "\x85\u2028\u2029"
+"""Line breaks to YAML 1.1, characters like any other to YAML 1.2."""
+
+_CONTROLS = "".join(
+    map(
+        chr,
+        (
+            *range(1, 9),
+            0xB,
+            0xC,
+            *range(0xE, 0x20),
+            *range(0x7F, 0x85),
+            *range(0x86, 0xA0),
+            0xFEFF,
+            0xFFFE,
+            0xFFFF,
+        ),
+    )
+)
+"""What libyaml refuses; not NUL, which only stands in a file that is no text at all."""
+
 _BARE_DOCUMENT = re.compile(r"^\.\.\.[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)*\Z", re.MULTILINE)
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
 class Mender:
     """
-    Rewrites what libyaml refuses although it is right, in the one place where it did.
+    Rewrites what libyaml would refuse or misread, and puts it back into the values.
 
     A pair of `\\u` escapes for one character becomes one escape. A tab at the head of a block scalar's first line, after its
-    indentation, is content; a private character stands in for it until the values are there. A document may follow the end of
-    another without a mark of its own. Lines stay where they are.
+    indentation, is content, and so are control characters; Unicode's own line breaks break no line. Private characters stand in
+    for those until the values are there. A document may follow the end of another without a mark of its own. Lines stay where
+    they are.
     """
 
     def __init__(self, text: str, source: str) -> None:
-        self.text = text
         self.source = source
-        self.tab = ""
+        self.private = next((base for base in (0xF0000, 0x100000) if not _holds(text, base)), 0)
+        self.text = self._hidden(text, _LINE_BREAKS)
         self.complaint: DocumentError | None = None
 
     def read(self, reader: Callable[[str], T]) -> T:
@@ -62,15 +85,18 @@ class Mender:
                 self.text = f"{self.text[: found.start()]}\\U{char:08x}{self.text[found.end() :]}"
                 return
         elif mark is not None and mark.column > 0 and "tab character where an indentation" in problem:
-            self.tab = self.tab or next(
-                char for char in map(chr, range(0xE000, 0xF8FF)) if char not in self.text
-            )
             self.complaint = _syntax_error(self.text, self.source, err)
-            self.text = self.text[: mark.index] + self.tab + self.text[mark.index + 1 :]
+            at = mark.index
+            self.text = self.text[:at] + self._hidden(self.text[at], "\t") + self.text[at + 1 :]
             return
         elif mark is not None and "<document start>" in problem and (end := self._end_before(mark)) >= 0:
             self.text = f"{self.text[:end]}---{self.text[end + 3 :]}"
             return
+        elif "control characters" in str(getattr(err, "reason", "")):
+            hidden = self._hidden(self.text, _CONTROLS)
+            if hidden != self.text:
+                self.text = hidden
+                return
         raise self.complaint or _syntax_error(self.text, self.source, err) from err
 
     def _end_before(self, mark: Any) -> int:
@@ -78,18 +104,32 @@ class Mender:
         found = _BARE_DOCUMENT.search(self.text[: mark.index])
         return found.start() if found else -1
 
+    def _hidden(self, text: str, chars: str) -> str:
+        """The text with private characters for these; as it is when it holds such itself."""
+        return (
+            text.translate({ord(char): self.private + ord(char) for char in chars}) if self.private else text
+        )
+
     def restore(self, value: object) -> object:
-        """The values with every tab back in its place."""
-        return _replace(value, self.tab, "\t") if self.tab else value
+        """The values with every character back in its place."""
+        if not self.private:
+            return value
+        return _translated(
+            value, {self.private + ord(char): char for char in _LINE_BREAKS + _CONTROLS + "\t"}
+        )
 
 
-def _replace(value: object, old: str, new: str) -> object:
+def _holds(text: str, base: int) -> bool:
+    return re.search(f"[{chr(base)}-{chr(base + 0xFFFF)}]", text) is not None
+
+
+def _translated(value: object, table: dict[int, str]) -> object:
     if isinstance(value, str):
-        return value.replace(old, new)
+        return value.translate(table)
     if isinstance(value, list):
-        return [_replace(one, old, new) for one in value]
+        return [_translated(one, table) for one in value]
     if isinstance(value, dict):
-        return {key: _replace(one, old, new) for key, one in value.items()}
+        return {key.translate(table): _translated(one, table) for key, one in value.items()}
     return value
 
 
@@ -134,7 +174,7 @@ _SENTENCES = (
     ("expected node content", "a value was expected here"),
     (
         "control characters are not allowed",
-        "a control character stands in the text; write it as an escape in double quotes",
+        "this is no text file: it holds a NUL character; is it UTF-16?",
     ),
 )
 

@@ -7,6 +7,7 @@ takes the parser's events and gives what `scalars` says. It aims at speed: a man
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -40,8 +41,9 @@ def read_yaml(text: str, source: str) -> object:
     resting = gc.isenabled()
     gc.disable()  # it would walk a growing heap of values again and again, and find nothing
     try:
-        return _Reader(text, source).read()
-    except yaml.YAMLError:
+        if not ("\x85" in text or "\u2028" in text or "\u2029" in text):
+            with contextlib.suppress(yaml.YAMLError):
+                return _Reader(text, source).read()
         from ccm_agent.model.yaml_mender import Mender
 
         mender = Mender(text, source)

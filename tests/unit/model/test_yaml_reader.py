@@ -31,6 +31,15 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
         pytest.param("&k a: 1\nb: *k\n", {"a": 1, "b": "a"}, id="an anchor on a key"),
         pytest.param("a: !python/object:os.system x\n", {"a": "x"}, id="unknown tags mean nothing"),
         pytest.param("\ufeffa: 1\n", {"a": 1}, id="a byte order mark is no part of the first key"),
+        pytest.param(
+            "a: |\n  \x1b[1mx\x07\n\x7f: y\n", {"a": "\x1b[1mx\x07\n", "\x7f": "y"}, id="control characters"
+        ),
+        pytest.param(
+            "a: x\u2028y\nb: 'x\x85 y'\n", {"a": "x\u2028y", "b": "x\x85 y"}, id="Unicode's line breaks"
+        ),
+        pytest.param(
+            "a: \x1b\U000f0000\u2029\n", {"a": "\x1b\U000f0000\u2029"}, id="beside private characters"
+        ),
         pytest.param("a: 'x\ty'\n", {"a": "x\ty"}, id="a tab within text"),
     ],
 )
@@ -116,13 +125,12 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
             id="tag that does not fit",
         ),
         pytest.param(
-            "a: \x07\n",
-            "f.yaml:1:4: a control character stands in the text; write it as an escape in double quotes",
-            id="control character",
+            "a: \x00\n", "f.yaml:1:4: this is no text file: it holds a NUL character; is it UTF-16?", id="NUL"
         ),
         pytest.param(
             "a: |\n\tx\n", "f.yaml:2:1: a tab cannot be used for indentation: use spaces", id="tab in block"
         ),
+        pytest.param("a: '\ud800'\n", "f.yaml:1: half a surrogate pair stands in the text", id="half a pair"),
     ],
 )
 def test_an_error_names_place_and_remedy(text: str, said: str) -> None:
