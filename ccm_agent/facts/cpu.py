@@ -115,7 +115,7 @@ def _take(processor: dict[str, Any], name: str, value: str) -> None:
     elif name in ("stepping", "revision", "CPU revision"):
         processor["stepping"] = _number(value.split(".")[0].split(" ")[0])
     elif name in ("cpu MHz", "clock", "cpu MHz dynamic"):
-        found = re.match(r"[\d.]+", value)
+        found = re.match(r"[0-9]+(?:\.[0-9]+)?", value)
         processor["mhz"] = float(found[0]) if found else 0.0
     elif name == "cache size":
         processor["cacheSize"] = _number(value.split(" ")[0])
