@@ -197,6 +197,11 @@ class Agent:
         self.close()
         log.info("the agent has stopped", extra={"node": self.node})
 
+    @property
+    def is_busy(self) -> bool:
+        """A run is in hand, or waits."""
+        return self._turns.current is not None or bool(self._turns.waiting)
+
     def reload(self, settings: Settings) -> None:
         """Go on with another configuration, as far as that is possible without a restart."""
         self.settings = settings

@@ -97,6 +97,8 @@ class Report:
 
     def start(self, engine: SessionStart | None = None) -> None:
         """Tell that the run begins; what the engine knows of it is taken over."""
+        if engine and not self.frame.digest:
+            self.frame = msgspec.structs.replace(self.frame, digest=engine.digest)
         frame = self.frame
         self._number += 1
         self.has_started = True
@@ -182,7 +184,7 @@ class Report:
             node=self.frame.node,
             run=self.frame.run,
             manifest=self.frame.manifest,
-            digest=self.frame.digest or base.digest,
+            digest=self.frame.digest,
             noop=self.frame.noop,
             health_check_only=self.frame.health_check_only,
             number=self._number,

@@ -4,6 +4,7 @@ Carries out what a job asks, and reports it: the one run at a time of this node.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from ccm_agent.daemon.report import INTERRUPTED, Report, RunFrame, Shorten
 from ccm_agent.daemon.spool import Spool
 from ccm_agent.daemon.turns import Job
 from ccm_agent.engine.request import ApplyOptions, Engine, ManifestSource, StopFlag
-from ccm_agent.model.errors import CcmError
+from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest
@@ -128,13 +129,18 @@ class Worker:
 
     async def _source(self, request: ManifestRequest) -> ManifestSource:
         if request.bundle is None:
-            return ManifestSource(text=request.manifest.encode(), name=request.name, digest=request.digest)
+            text = request.manifest.encode()
+            if request.digest and hashlib.sha256(text).hexdigest() != request.digest:
+                raise ProtocolError(f"{request.name}: the manifest is not what its digest says; send it again")
+            return ManifestSource(text=text, name=request.name, digest=request.digest)
+        if request.digest and request.digest != request.bundle.digest:
+            raise ProtocolError(f"{request.name}: the request names two digests for one bundle; send it again")
         folder = await self._shop.unpack(request.bundle)
         return ManifestSource(
             path=f"{folder}/{request.bundle.manifest}",
             directory=folder,
             name=request.name,
-            digest=request.digest or request.bundle.digest,
+            digest=request.bundle.digest,
         )
 
     async def _options(self, job: Job, report: Report) -> ApplyOptions:

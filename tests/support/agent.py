@@ -29,6 +29,7 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.ports import Events, KeyValue, Link, Objects, Requests, StoredEvent
 from ccm_agent.model.wire import SESSION_ANSWER, Answer, Request
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 
 WAIT_S = 10.0
 """How long a test waits for what must happen; only a failure takes so long."""
@@ -176,6 +177,19 @@ class Bus:
         self.objects = objects
 
 
+async def until(is_so: Callable[[], bool]) -> None:
+    """Return when something has become true that announces itself to nobody."""
+    async with asyncio.timeout(WAIT_S):
+        while not is_so():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.002)
+
+
+def memory_bus(broker: MemoryBroker, identity: str) -> Bus:
+    """The ports of one process on a broker in memory."""
+    one = MemoryBus(broker, identity)
+    return Bus(one.link, one.requests, one.events, one.bucket, one.objects)
+
+
 class Controller:
     """Sends requests and hears what comes of them."""
 
@@ -212,6 +226,16 @@ class Controller:
     async def said(self, subject: str) -> dict[str, Any]:
         """The first message on a subject, as soon as it came."""
         return await self._wait_for(subject, 1)
+
+    async def said_like(self, protocol: str) -> dict[str, Any]:
+        """The first message of a kind, as soon as it came."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                for subject, body in self.heard:
+                    if subject.startswith(f"{protocol}."):
+                        return body
+                self._more.clear()
+                await self._more.wait()
 
     async def stored(self, run: str, node: str = ">") -> list[dict[str, Any]]:
         """What the stream holds of a run."""

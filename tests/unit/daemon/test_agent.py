@@ -3,23 +3,18 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.wire import MANIFEST_APPLY, AnswerState, ManifestRequest
-from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (
-    Bus,
     Controller,
     FakeClock,
     FakeEngine,
     agent_ports,
     agent_settings,
+    memory_bus,
     running,
 )
 
 NODE = "web1.example.net"
-
-
-def bus_of(broker: MemoryBroker, identity: str) -> Bus:
-    one = MemoryBus(broker, identity)
-    return Bus(one.link, one.requests, one.events, one.bucket, one.objects)
 
 
 @pytest.fixture
@@ -29,7 +24,7 @@ def broker() -> MemoryBroker:
 
 @pytest.fixture
 async def controller(broker: MemoryBroker) -> Controller:
-    one = Controller(bus_of(broker, "op"))
+    one = Controller(memory_bus(broker, "op"))
     await one.listen()
     return one
 
@@ -38,7 +33,7 @@ async def test_a_run_is_answered_started_and_summed_up(
     tmp_path: Path, broker: MemoryBroker, controller: Controller
 ) -> None:
     engine = FakeEngine()
-    ports = agent_ports(bus_of(broker, NODE), engine, FakeClock())
+    ports = agent_ports(memory_bus(broker, NODE), engine, FakeClock())
     async with running(agent_settings(tmp_path, NODE), ports):
         request = ManifestRequest(
             protocol=MANIFEST_APPLY, name="site", manifest="stable /a\nchanged /b\nstable /c", requester="op"

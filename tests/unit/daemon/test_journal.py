@@ -103,7 +103,9 @@ def test_a_record_is_read_back_at_its_offset(path: Path) -> None:
     journal.close()
 
 
-def test_a_full_disk_is_an_error_and_leaves_no_half_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_half_record(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = Journal(path)
     journal.open()
     journal.append(b"before")
@@ -112,9 +114,10 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_record(path: Path, monkeypat
     def half(fd: int, data: bytes) -> int:
         return really(fd, data[:5])
 
-    with monkeypatch.context() as patched, pytest.raises(FileError) as caught:
-        patched.setattr(os, "write", half)
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(FileError) as caught:
         journal.append(b"too much")
+    monkeypatch.undo()
 
     assert str(caught.value) == f"{path}: cannot write: {os.strerror(errno.ENOSPC)}; is the disk full?"
     journal.append(b"after")
