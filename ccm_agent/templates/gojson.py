@@ -13,7 +13,8 @@ from ccm_agent.templates.values import GoValue, clean_text, float_digits, plain_
 TEXT_LIMIT = 16 * 1024 * 1024
 MAX_NESTING = 500
 
-_ESCAPED = re.compile(r'[\x00-\x1f"\\<>&\u2028\u2029]')
+_ESCAPED = re.compile(r'[\x00-\x1f"\\<>&\u2028\u2029\ud800-\udfff]')
+_MARKUP = "<>&"
 _SHORT = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 
 
@@ -23,12 +24,23 @@ class JSONError(ValueError):
 
 def quote(text: str) -> str:
     """A JSON string, with what HTML gives a meaning escaped as Go does."""
-    return f'"{_ESCAPED.sub(_escape, clean_text(text))}"'
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def _quote_raw(text: str) -> str:
+    """A JSON string in which `<`, `>` and `&` stand as they are."""
+    return f'"{_ESCAPED.sub(_escape_raw, text)}"'
 
 
 def _escape(match: re.Match[str]) -> str:
     char = match.group()
+    if "\ud800" <= char <= "\udfff":
+        return "\\ufffd"  # a byte that is not UTF-8
     return _SHORT.get(char) or f"\\u{ord(char):04x}"
+
+
+def _escape_raw(match: re.Match[str]) -> str:
+    return match.group() if match.group() in _MARKUP else _escape(match)
 
 
 def number_text(value: float) -> str:
@@ -50,25 +62,27 @@ def number_text(value: float) -> str:
     return f"{sign}{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent)}"
 
 
-def write(value: Any, indent: str = "") -> str:
+def write(value: Any, indent: str = "", *, escapes_markup: bool = True) -> str:
     """
     A value as JSON: keys sorted, bytes in base64, times in RFC 3339.
 
     Args:
         value: The value.
         indent: What a level is indented by; "" for everything on one line without blanks.
+        escapes_markup: `<`, `>` and `&` are written as `\\u003c` and so on, as Go does unless told otherwise.
 
     Raises:
         JSONError: It has no JSON, or too much of it.
     """
-    writer = _Writer(indent)
+    writer = _Writer(indent, quote if escapes_markup else _quote_raw)
     writer.value(value, "\n" if indent else "")
     return "".join(writer.out)
 
 
 class _Writer:
-    def __init__(self, indent: str) -> None:
+    def __init__(self, indent: str, quote: Callable[[str], str]) -> None:
         self.indent = indent
+        self.quote = quote
         self.out: list[str] = []
         self.room = TEXT_LIMIT
         self.depth = 0
@@ -81,7 +95,7 @@ class _Writer:
 
     def value(self, value: Any, line: str) -> None:
         if isinstance(value, str):
-            self.put(quote(value))
+            self.put(self.quote(value))
         elif value is None:
             self.put("null")
         elif isinstance(value, bool):
@@ -91,7 +105,7 @@ class _Writer:
         elif isinstance(value, float):
             self.put(number_text(value))
         elif isinstance(value, (list, tuple)):
-            if not value and type(value).__name__ == "NilList":
+            if not value and (type(value).__name__ == "NilList" or getattr(value, "is_nil", False)):
                 self.put("null")
             else:
                 self.items("[", value, lambda item, inner: self.value(item, inner), "]", line)
@@ -131,7 +145,7 @@ class _Writer:
         self.depth -= 1
 
     def pair(self, mapping: dict[str, Any], key: str, line: str) -> None:
-        self.put(quote(key) + (": " if self.indent else ":"))
+        self.put(self.quote(key) + (": " if self.indent else ":"))
         self.value(mapping[key], line)
 
 
