@@ -1,0 +1,162 @@
+"""Selectors: what they mean, what they can be addressed to, and what is wrong with those that are none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccm_agent.model.errors import SelectorError
+from ccm_agent.templates.selector import Selector, Term, parse_selector, parse_where
+
+FACTS = {
+    "role": "web",
+    "env": "prod",
+    "rack": 7,
+    "load": 2.0,
+    "virtual": False,
+    "empty": "",
+    "nothing": None,
+    "tags": ["a"],
+    "host": {"info": {"os": "linux"}},
+    "site.dc": "ams",
+    "motto": "a b, c",
+    "odd key": "*",
+    "word": "é>",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("role=web", True), ("role==web", True), ("role = web", True), ("role=db", False),
+        ("role!=db", True), ("role!=web", False), ("other!=x", True), ("other=x", False),
+        ("env in (prod, stage)", True), ("env in(prod)", True), ("env notin (prod,stage)", False), ("other notin (a)", True),
+        ("role", True), ("other", False), ("nothing", False), ("!other", True), ("!role", False), ("empty", True),
+        ("role=web,env=prod", True), ("role=web , env=dev", False),
+        ("rack=7", True), ("rack=07", False), ("load=2", True), ("virtual=false", True), ("virtual=False", False),
+        ("empty=", True), ("empty=''", True), ("role=", False), ("tags=a", False), ("tags", True), ("host.info=linux", False),
+        ("host.info.os=linux", True), ("host.info.os.x=linux", False), ("site.dc=ams", True),
+        ('motto="a b, c"', True), ("motto='a b, c'", True), ("motto=a b", False),
+        ('"odd key"=*', True), ("role=*", False), ("role=w*", False), ("word=é>", True),
+        ("node=web1", True), ("node=web*", True), ("node=web?", True), ("node=db*", False), ("node!=db*", True),
+        ("node in (web1,db1)", True), ("node notin (web1,db1)", False), ("node=WEB1", False),
+    ],
+)  # fmt: skip
+def test_a_selector_means_a_node_or_not(text: str, means: bool) -> None:
+    assert parse_selector(text).matches("web1", FACTS) is means
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("a=b", [Term(key="a", operator="=", values=("b",))]),
+        ("a==b c ", [Term(key="a", operator="=", values=("b c",))]),
+        ("a != b", [Term(key="a", operator="!=", values=("b",))]),
+        (
+            "a in (b, 'c,d'),!e",
+            [Term(key="a", operator="in", values=("b", "c,d")), Term(key="e", operator="missing")],
+        ),
+        ("a=b=c", [Term(key="a", operator="=", values=("b=c",))]),
+        ('a="\\"x\\\\"', [Term(key="a", operator="=", values=('"x\\',))]),
+        ("in in (in)", [Term(key="in", operator="in", values=("in",))]),
+        ("notin", [Term(key="notin", operator="exists")]),
+    ],
+)
+def test_a_selector_is_read_term_by_term(text: str, terms: list[Term]) -> None:
+    assert parse_selector(text) == Selector(tuple(terms))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "selector '': at its end there should be the name of a fact, or `node`"),
+        ("role=web,", "selector 'role=web,': at its end there should be the name of a fact, or `node`"),
+        ("=web", "selector '=web': at `=web` there should be the name of a fact, or `node`"),
+        ("a b", "selector 'a b': at `b` there should be a comma between two terms"),
+        ("a in (b", "selector 'a in (b': at its end there should be a closing bracket after the values"),
+        ("a=(b)", "selector 'a=(b)': at `(b)` there should be a comma between two terms"),
+        ('a="b', "selector 'a=\"b': at `\"b` there should be a text whose quotes are closed"),
+        ("node", "selector 'node': at its end there should be `=` and a name after `node`"),
+        ("!node", "selector '!node': at its end there should be `=` and a name after `node`"),
+    ],
+)
+def test_what_is_no_selector_says_where(text: str, said: str) -> None:
+    with pytest.raises(SelectorError) as caught:
+        parse_selector(text)
+
+    assert str(caught.value) == f"{said}; it is written like role=web,env!=dev or env in (a,b)"
+
+
+def test_a_selector_without_end_is_refused() -> None:
+    with pytest.raises(SelectorError, match="100000 is the limit"):
+        parse_selector("a=" + "x" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "nodes", "equalities"),
+    [
+        ("role=web,env!=dev,gpu", ("role", "env", "gpu"), (), (("role", "web"),)),
+        ("node=web1,role=web", ("role",), ("web1",), (("role", "web"),)),
+        ("node in (a,b)", (), ("a", "b"), ()),
+        ("node=web*", (), (), ()),
+        ("node in (a,b*)", (), (), ()),
+        ("node!=a", (), (), ()),
+        ("role in (web)", ("role",), (), ()),
+    ],
+)
+def test_what_a_request_can_be_addressed_to(
+    text: str, keys: tuple[str, ...], nodes: tuple[str, ...], equalities: tuple[tuple[str, str], ...]
+) -> None:
+    selector = parse_selector(text)
+
+    assert (selector.keys, selector.nodes, selector.equalities) == (keys, nodes, equalities)
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@given(
+    st.sampled_from(["=", "!=", "in", "notin"]),
+    ANY_TEXT.filter(bool),
+    st.lists(ANY_TEXT, min_size=1, max_size=3),
+)
+def test_what_is_written_is_read_again(operator: str, key: str, values: list[str]) -> None:
+    chosen = values if operator in ("in", "notin") else values[:1]
+    selector = Selector((Term(key=key, operator=operator, values=tuple(chosen)),))
+
+    assert parse_selector(str(selector)) == selector
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ('Facts.role == "web" && Facts.rack > 5', True),
+        ("Facts.rack > 7", False),
+        ('Node startsWith "web"', True),
+        ('lookup("facts.host.info.os") == "linux"', True),
+        ('lookup("facts.nope", "x") == "x"', True),
+        ("Facts.nope > 5", False),
+        ("Facts.nope", False),
+        ('"a" in Facts.tags', True),
+    ],
+)
+def test_an_expression_means_a_node_or_not(text: str, means: bool) -> None:
+    assert parse_where(text).matches("web1", FACTS) is means
+
+
+def test_an_expression_says_why_it_fails() -> None:
+    failure = parse_where('lookup("facts.nope") == "x"').failure("web1", FACTS)
+
+    assert failure is not None
+    assert "facts.nope" in str(failure)
+    assert parse_where("true").failure("web1", FACTS) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Facts.role ==", "1 + 1", "readFile('/etc/shadow') != ''", "Environ.HOME == '/root'", "Data.x == 1"],
+)
+def test_what_is_no_question_about_a_node_is_refused(text: str) -> None:
+    with pytest.raises(SelectorError):
+        parse_where(text)
