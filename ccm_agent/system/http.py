@@ -203,7 +203,7 @@ class SystemDownload:
                 return response
             response.release()
             try:
-                following = url.join(URL(location)).with_user(None).with_fragment(None)
+                following = url.join(URL(location))
             except ValueError:
                 raise DownloadError(f"{mask_url(transfer.url)}: redirects to what is no URL") from None
             _refuse_scheme(transfer, following)
@@ -211,7 +211,7 @@ class SystemDownload:
                 raise DownloadError(
                     f"{mask_url(transfer.url)}: redirects from https to http at {following.host}, which is not followed"
                 )
-            url = following
+            url = following.with_user(None).with_fragment(None)
         raise DownloadError(f"{mask_url(transfer.url)}: redirects more than {REDIRECTS} times")
 
     def _headers(self, transfer: Transfer, had: int, validator: str) -> dict[str, str]:

@@ -49,6 +49,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
     def names(path: str) -> list[str]:
         start = f"{path}/"
-        return sorted(one.removeprefix(start) for one in fake.nodes if one.startswith(start) and "/" not in one[len(start) :])
+        return sorted(
+            one.removeprefix(start)
+            for one in fake.nodes
+            if one.startswith(start) and "/" not in one[len(start) :]
+        )
 
     return Place(files=fake, path="/box", symlink=fake.put_symlink, fifo=fake.put_fifo, names=names)

@@ -1,0 +1,196 @@
+"""Locks that processes of this host share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.model.errors import LockError
+from ccm_agent.model.ports import Locks
+from ccm_agent.system.locks import SystemLocks, lock_directory
+from ccm_agent.testing.locks import FakeLocks
+
+TOP = Path(__file__).parents[3]
+WAIT_S = 10.0
+HOLD = """
+import asyncio, sys
+from ccm_agent.system.locks import SystemLocks
+
+async def main():
+    async with SystemLocks(sys.argv[1], program="ccm apply").hold("package"):
+        print("held", flush=True)
+        sys.stdin.read()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=["fake", "host"])
+def locks(request: pytest.FixtureRequest, tmp_path: Path) -> Locks:
+    return FakeLocks() if request.param == "fake" else SystemLocks(str(tmp_path))
+
+
+@pytest.fixture
+def somebody(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the package lock until its standard input is closed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        env={"PYTHONPATH": str(TOP)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+async def test_one_at_a_time_in_the_order_in_which_they_came(locks: Locks) -> None:
+    said: list[str] = []
+
+    async def work(name: str) -> None:
+        async with locks.hold("package"):
+            said.append(f"{name} begins")
+            await asyncio.sleep(0)
+            said.append(f"{name} ends")
+
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        for name in ("a", "b", "c"):
+            group.create_task(work(name))
+
+    assert said == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
+
+
+async def test_locks_of_two_names_know_nothing_of_each_other(locks: Locks) -> None:
+    async with asyncio.timeout(WAIT_S), locks.hold("package"), locks.hold("service"):
+        pass
+
+
+async def test_a_lock_is_free_again_after_a_failure(locks: Locks) -> None:
+    with pytest.raises(KeyError):
+        async with locks.hold("package"):
+            raise KeyError
+
+    async with asyncio.timeout(WAIT_S), locks.hold("package"):
+        pass
+
+
+async def test_who_is_cancelled_while_waiting_holds_nothing(locks: Locks) -> None:
+    async def wait() -> None:
+        async with locks.hold("package"):
+            raise AssertionError("it was never free")
+
+    async with locks.hold("package"):
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async with asyncio.timeout(WAIT_S), locks.hold("package"):
+        pass
+
+
+async def test_another_process_is_waited_for(tmp_path: Path, somebody: subprocess.Popen[str]) -> None:
+    locks = SystemLocks(str(tmp_path))
+    has_it = asyncio.Event()
+
+    async def wait() -> None:
+        async with locks.hold("package"):
+            has_it.set()
+
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        group.create_task(wait())
+        await asyncio.sleep(0)
+        assert not has_it.is_set()
+        somebody.communicate()
+        await has_it.wait()
+
+
+async def test_what_a_killed_process_held_is_free(tmp_path: Path, somebody: subprocess.Popen[str]) -> None:
+    somebody.kill()
+
+    async with asyncio.timeout(WAIT_S), SystemLocks(str(tmp_path)).hold("package"):
+        pass
+
+
+async def test_who_loses_patience_is_told_who_has_it(tmp_path: Path, somebody: subprocess.Popen[str]) -> None:
+    with pytest.raises(LockError) as caught:
+        async with SystemLocks(str(tmp_path), patience_s=0.05).hold("package"):
+            pass
+
+    message = caught.value.message
+    assert message.startswith(
+        f"the package lock of this host is still held by ccm apply (pid {somebody.pid}) since 2"
+    )
+    assert message.endswith("Z after 0.05 s; wait until that is done, or end it")
+
+
+async def test_who_loses_patience_with_his_own_process_is_told_so(tmp_path: Path) -> None:
+    locks = SystemLocks(str(tmp_path), program="ccm agent", patience_s=0.05)
+
+    async with locks.hold("package"):
+        with pytest.raises(LockError) as caught:
+            async with locks.hold("package"):
+                pass
+
+    assert caught.value.message == (
+        f"the package lock of this host is still held by ccm agent (pid {os.getpid()}) after 0.05 s; wait until that is "
+        "done, or end it"
+    )
+
+
+async def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(LockError) as caught:
+        async with SystemLocks(f"{tmp_path}/file/locks").hold("package"):
+            pass
+
+    assert caught.value.message == (
+        f"{tmp_path}/file/locks/package.lock: the lock cannot be made: Not a directory"
+    )
+
+
+async def test_a_symlink_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / "package.lock").symlink_to("victim")
+
+    with pytest.raises(LockError):
+        async with SystemLocks(str(tmp_path)).hold("package"):
+            pass
+
+    assert (tmp_path / "victim").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", "A"])
+async def test_a_name_that_would_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(LockError) as caught:
+        async with SystemLocks(str(tmp_path)).hold(name):
+            pass
+
+    assert caught.value.message == f"{name!r} cannot be the name of a lock"
+
+
+def test_root_locks_in_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+    assert lock_directory() == "/run/ccm"
+
+
+def test_others_lock_where_only_they_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    with_runtime = lock_directory()
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv("HOME", "/home/me")
+
+    assert (with_runtime, lock_directory()) == ("/run/user/1000/ccm", "/home/me/.local/state/ccm")

@@ -1,0 +1,354 @@
+"""Files of this host, where the fake has nothing to say: kills, full disks, attributes, and people with bad intentions."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import CopyOf
+from ccm_agent.system import store as store_module
+from ccm_agent.system.change import set_attributes
+from ccm_agent.system.files import SystemFiles
+
+TOP = Path(__file__).parents[3]
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
+
+
+@pytest.fixture
+def files() -> SystemFiles:
+    return SystemFiles()
+
+
+class TestKills:
+    def test_a_kill_at_any_step_leaves_the_old_file_or_the_new_one(self, tmp_path: Path) -> None:
+        script = Path(__file__).with_name("stores_until_killed.py")
+
+        done = subprocess.run(
+            [sys.executable, str(script), str(tmp_path)],
+            env={"PYTHONPATH": str(TOP)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len(rows) > 30  # the steps were there to be killed at
+        assert rows[-1] == {
+            "step": len(rows),
+            "killed": False,
+            "content": "new",
+            "mode": "0o644",
+            "others": [],
+        }
+        assert {(row["content"], row["mode"]) for row in rows} == {("old", "0o600"), ("new", "0o644")}
+        littered = [row for row in rows if row["others"]]
+        assert all(name.startswith(".ccm-") for row in littered for name in row["others"])
+        # a name beside the target exists only from the link to the rename: a few steps of all
+        assert len(littered) <= 4
+
+
+class TestFullDisks:
+    SCRIPT = """
+import asyncio, os, sys
+from ccm_agent.model.errors import FileError
+from ccm_agent.system.files import SystemFiles
+path = sys.argv[1] + "/a"
+files = SystemFiles()
+asyncio.run(files.store(path, b"old", mode=0o600))
+try:
+    asyncio.run(files.store(path, b"x" * 1_000_000, mode=0o644))
+except FileError as err:
+    print(err.message.replace(sys.argv[1], "DIR"), err.errno)
+print(open(path).read(), os.listdir(sys.argv[1]))
+"""
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            argv, env={"PYTHONPATH": str(TOP), "PATH": os.environ["PATH"]}, capture_output=True, text=True
+        )
+
+    def test_a_limit_on_file_sizes_leaves_the_old_file_alone(self, tmp_path: Path) -> None:
+        limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))\n"
+
+        done = self.run(sys.executable, "-c", limit + self.SCRIPT, str(tmp_path))
+
+        assert done.stdout == f"DIR/a: cannot be written: File too large {errno.EFBIG}\nold ['a']\n"
+
+    @needs_root
+    def test_a_full_disk_leaves_the_old_file_alone(self, tmp_path: Path) -> None:
+        mount = 'mount -t tmpfs -o size=256k tmpfs "$1" && exec "$2" -c "$3" "$1"'
+
+        done = self.run("unshare", "-m", "sh", "-c", mount, "sh", str(tmp_path), sys.executable, self.SCRIPT)
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr}")
+
+        assert done.stdout == f"DIR/a: cannot be written: No space left on device {errno.ENOSPC}\nold ['a']\n"
+
+
+class TestNames:
+    async def test_a_name_as_long_as_names_can_be(self, files: SystemFiles, tmp_path: Path) -> None:
+        path = f"{tmp_path}/{'n' * 255}"
+
+        await files.store(path, b"x", mode=0o644)
+
+        assert os.listdir(tmp_path) == ["n" * 255]
+
+    async def test_a_longer_one_is_an_error_and_leaves_nothing(
+        self, files: SystemFiles, tmp_path: Path
+    ) -> None:
+        with pytest.raises(FileError) as caught:
+            await files.store(f"{tmp_path}/{'n' * 256}", b"x", mode=0o644)
+
+        assert caught.value.errno == errno.ENAMETOOLONG
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("path", ["a", "./a", "", "/tmp/a\0b"])
+    async def test_what_is_no_absolute_path_is_refused(self, files: SystemFiles, path: str) -> None:
+        with pytest.raises(FileError) as caught:
+            await files.store(path, b"x", mode=0o644)
+
+        assert caught.value.message == f"{path!r}: this is not an absolute path"
+
+    async def test_looking_at_what_is_no_path_is_no_crash(self, files: SystemFiles) -> None:
+        (seen,) = await files.look(["/tmp/a\0b"])
+
+        assert (seen.kind, seen.error) == ("unreadable", "embedded null byte")
+
+
+class TestWhereFilesMustHaveNames:
+    @pytest.fixture(autouse=True)
+    def no_nameless_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            store_module, "_NAMELESS", os.O_RDWR
+        )  # "Is a directory", as file systems say that know none
+
+    async def test_a_file_is_written(self, files: SystemFiles, tmp_path: Path) -> None:
+        await files.store(f"{tmp_path}/a", b"x", mode=0o640)
+
+        assert (os.listdir(tmp_path), os.stat(tmp_path / "a").st_mode & 0o7777) == (["a"], 0o640)
+
+    async def test_nothing_is_left_of_one_that_fails(self, files: SystemFiles, tmp_path: Path) -> None:
+        os.mkdir(tmp_path / "src")
+        task = asyncio.create_task(files.store(f"{tmp_path}/a", CopyOf("/proc/self/mem"), mode=0o640))
+
+        with pytest.raises(FileError):
+            await task
+
+        assert os.listdir(tmp_path) == ["src"]
+
+
+class TestWhatIsKept:
+    async def test_extended_attributes_of_the_file_replaced(self, files: SystemFiles, tmp_path: Path) -> None:
+        path = f"{tmp_path}/a"
+        await files.store(path, b"old", mode=0o644)
+        try:
+            os.setxattr(path, "user.origin", b"here")
+        except OSError:
+            pytest.skip("this file system keeps no attributes")
+
+        await files.store(path, b"new", mode=0o600)
+
+        assert os.getxattr(path, "user.origin") == b"here"
+
+    async def test_its_acl_with_the_mode_that_is_wanted(self, files: SystemFiles, tmp_path: Path) -> None:
+        path = f"{tmp_path}/a"
+        await files.store(path, b"old", mode=0o640)
+        # version 2; user::rw-, user:daemon:rw-, group::r--, mask::rw-, other::---
+        acl = bytes.fromhex(
+            "0200000001000600ffffffff020006000100000004000400ffffffff10000600ffffffff20000000ffffffff"
+        )
+        try:
+            os.setxattr(path, "system.posix_acl_access", acl)
+        except OSError:
+            pytest.skip("this file system keeps no ACLs")
+
+        await files.store(path, b"new", mode=0o640)
+
+        kept = os.getxattr(path, "system.posix_acl_access")
+        assert kept[12:20] == acl[12:20]  # the daemon's entry
+        assert os.stat(path).st_mode & 0o7777 == 0o640
+
+    @needs_root
+    async def test_not_the_capabilities_of_a_program_that_is_no_more(
+        self, files: SystemFiles, tmp_path: Path
+    ) -> None:
+        path = f"{tmp_path}/a"
+        await files.store(path, b"old", mode=0o755)
+        try:
+            os.setxattr(
+                path, "security.capability", bytes.fromhex("0100000200040000000000000000000000000000")
+            )
+        except OSError:
+            pytest.skip("this file system keeps no capabilities")
+
+        await files.store(path, b"new", mode=0o755)
+
+        assert os.listxattr(path) == []
+
+    async def test_another_name_of_the_file_keeps_what_was_in_it(
+        self, files: SystemFiles, tmp_path: Path
+    ) -> None:
+        await files.store(f"{tmp_path}/a", b"old", mode=0o644)
+        os.link(tmp_path / "a", tmp_path / "twin")
+
+        await files.store(f"{tmp_path}/a", b"new", mode=0o644)
+
+        assert (tmp_path / "twin").read_bytes() == b"old"
+
+
+@needs_root
+class TestWhatOthersPlant:
+    @pytest.fixture
+    def open_to_all(self, tmp_path: Path) -> Path:
+        """A directory like /tmp, and one of root's besides."""
+        os.chmod(tmp_path, 0o755)
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o1777)
+        (tmp_path / "etc").mkdir()
+        return shared
+
+    def plant(self, path: Path, target: str) -> None:
+        os.symlink(target, path)
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+    async def test_a_symlink_on_the_way_leads_no_write_of_root_astray(
+        self, files: SystemFiles, open_to_all: Path
+    ) -> None:
+        self.plant(open_to_all / "app", "../etc")
+
+        with pytest.raises(FileError) as caught:
+            await files.store(f"{open_to_all}/app/passwd", b"x", mode=0o644)
+
+        assert caught.value.message == (
+            f"{open_to_all}/app/passwd: will not follow the symlink 'app', which nobody made, to a directory of root: name "
+            "the directory itself, or let root own the link"
+        )
+        assert os.listdir(open_to_all.parent / "etc") == []
+
+    @pytest.mark.parametrize("verb", ["attributes", "directory", "remove"])
+    async def test_nor_any_other_change(self, files: SystemFiles, open_to_all: Path, verb: str) -> None:
+        victim = open_to_all.parent / "etc" / "victim"
+        victim.write_text("x")
+        self.plant(open_to_all / "app", "../etc")
+        changes = {
+            "attributes": lambda: files.set_attributes(
+                f"{open_to_all}/app/victim", owner="nobody", mode=0o666
+            ),
+            "directory": lambda: files.set_attributes(f"{open_to_all}/app/new", mode=0o777, directory=True),
+            "remove": lambda: files.remove(f"{open_to_all}/app/victim", recursive=True),
+        }
+
+        with pytest.raises(FileError):
+            await changes[verb]()
+
+        assert os.listdir(victim.parent) == ["victim"]
+        assert (os.stat(victim).st_uid, os.stat(victim).st_mode & 0o7777) == (0, 0o644)
+
+    async def test_a_link_by_way_of_a_link_is_no_better(self, files: SystemFiles, open_to_all: Path) -> None:
+        self.plant(open_to_all / "one", "two")
+        self.plant(open_to_all / "two", f"{open_to_all.parent}/etc")
+
+        with pytest.raises(FileError):
+            await files.store(f"{open_to_all}/one/passwd", b"x", mode=0o644)
+
+        assert os.listdir(open_to_all.parent / "etc") == []
+
+    async def test_a_user_may_link_to_his_own_directory(self, files: SystemFiles, open_to_all: Path) -> None:
+        home = open_to_all.parent / "home"
+        home.mkdir()
+        os.chown(home, NOBODY, NOBODY)
+        self.plant(open_to_all / "app", str(home))
+
+        await files.store(f"{open_to_all}/app/a", b"x", mode=0o644)
+
+        assert os.listdir(home) == ["a"]
+
+    async def test_links_of_root_are_followed(self, files: SystemFiles, open_to_all: Path) -> None:
+        os.symlink("../etc", open_to_all / "app")
+
+        await files.store(f"{open_to_all}/app/a", b"x", mode=0o644)
+
+        assert os.listdir(open_to_all.parent / "etc") == ["a"]
+
+    async def test_a_link_at_the_end_is_replaced_and_not_followed(
+        self, files: SystemFiles, open_to_all: Path
+    ) -> None:
+        victim = open_to_all.parent / "etc" / "victim"
+        victim.write_text("x")
+        self.plant(open_to_all / "a", "../etc/victim")
+
+        await files.store(f"{open_to_all}/a", b"new", owner="nobody", mode=0o666)
+
+        assert (victim.read_text(), os.stat(victim).st_uid) == ("x", 0)
+        assert (open_to_all / "a").read_bytes() == b"new"
+
+    async def test_a_second_name_for_a_file_of_roots_gives_it_to_nobody(
+        self, files: SystemFiles, open_to_all: Path
+    ) -> None:
+        victim = open_to_all.parent / "etc" / "victim"
+        victim.write_text("x")
+        os.link(victim, open_to_all / "a")
+
+        with pytest.raises(FileError) as caught:
+            await files.set_attributes(f"{open_to_all}/a", owner="nobody", mode=0o666)
+
+        assert caught.value.message == (
+            f"{open_to_all}/a: has another name elsewhere, and others make names in its directory; its owner and mode are not "
+            "touched"
+        )
+        assert os.stat(victim).st_uid == 0
+
+
+class TestOthersRights:
+    @needs_root
+    def test_what_may_not_be_read_can_still_be_given_a_mode_by_its_owner(self) -> None:
+        with (
+            tempfile.TemporaryDirectory() as directory
+        ):  # tmp_path is in a directory that only root may enter
+            os.chmod(directory, 0o777)
+            path = f"{directory}/a"
+            os.seteuid(NOBODY)
+            try:
+                os.close(os.open(path, os.O_CREAT, 0o200))
+                set_attributes(path, "", "", 0o440)
+            finally:
+                os.seteuid(0)
+
+            assert os.stat(path).st_mode & 0o7777 == 0o440
+
+
+class TestCancellation:
+    async def test_a_store_that_was_begun_is_finished_before_the_cancellation_goes_on(
+        self, files: SystemFiles, tmp_path: Path
+    ) -> None:
+        task = asyncio.create_task(files.store(f"{tmp_path}/a", b"x" * 1_000_000, mode=0o644))
+        await asyncio.sleep(0)
+
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert os.listdir(tmp_path) in ([], ["a"])
+
+    async def test_digests_of_large_files_are_given_up(self, files: SystemFiles, tmp_path: Path) -> None:
+        await files.store(f"{tmp_path}/large", b"", mode=0o644)
+        os.truncate(tmp_path / "large", 1 << 40)
+        task = asyncio.create_task(files.look([f"{tmp_path}/large"]))
+        await asyncio.sleep(0)
+
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            async with asyncio.timeout(5):
+                await task
