@@ -1,14 +1,9 @@
 from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ccm_agent.facts.netlink import Address, Link, parse_addresses, parse_links
+from ccm_agent.facts.netlink import Address, Link
 from ccm_agent.facts.network import gather, shape
-
-DATA = Path(__file__).parent / "data"
 
 LO = Link(1, "lo", 65536, "", 0x1_0049)
 ETH0 = Link(4, "eth0", 1400, "02:fc:00:00:00:01", 0x1_1043)
@@ -20,25 +15,6 @@ ADDRESSES = [
     Address(4, IPv6Address("fd00::2"), 64),
     Address(4, IPv6Address("fe80::fc:ff:fe00:1"), 64),
 ]
-
-
-def test_the_kernels_list_of_interfaces_is_read() -> None:
-    links = parse_links((DATA / "netlink_links_linux_6.18_x86_64.bin").read_bytes())
-
-    assert [links[0], links[-1]] == [LO, ETH0]
-    assert [one.name for one in links] == ["lo", "ifb0", "ifb1", "eth0"]
-
-
-def test_the_kernels_list_of_addresses_is_read() -> None:
-    assert parse_addresses((DATA / "netlink_addresses_linux_6.18_x86_64.bin").read_bytes()) == ADDRESSES
-
-
-@given(st.binary(max_size=80), st.integers(0, 5968))
-def test_an_answer_that_is_cut_or_broken_does_not_make_it_fail(noise: bytes, length: int) -> None:
-    answer = (DATA / "netlink_links_linux_6.18_x86_64.bin").read_bytes()[:length] + noise
-
-    assert isinstance(parse_links(answer), list)
-    assert isinstance(parse_addresses(answer), list)
 
 
 def test_the_family_has_ccms_shape() -> None:
