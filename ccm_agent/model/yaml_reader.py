@@ -8,10 +8,10 @@ takes the parser's events and gives what `scalars` says. It aims at speed: a man
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ccm_agent.model import merge
 from ccm_agent.model.errors import DocumentError, Place
 from ccm_agent.model.scalars import CORE_TAG, SPECIAL_FIRST, key_text, plain_value, tagged_value
 
@@ -186,7 +186,7 @@ class _Reader:
             self.aliased += _size(value)
             if self.aliased > MAX_ALIASED:
                 self._fail(event, f"aliases add more than {MAX_ALIASED:,} values to this document")
-            return copy.deepcopy(value)  # who changes one must not change the other
+            return merge.copy_value(value)  # who changes one must not change the other
         return value
 
     def _check_tag(self, event: Any, is_mapping: bool) -> None:
