@@ -176,6 +176,7 @@ class Agent:
         )
         await self._routing.begin()
         self._ports.link.on_connect(self._beat_now.set)
+        self._beat_now.set()
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(job, name=f"agent:{name}")
@@ -196,6 +197,16 @@ class Agent:
                 task.cancel()
         self.close()
         log.info("the agent has stopped", extra={"node": self.node})
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Another agent of this name lives."""
+        return self._heartbeat.is_duplicate
+
+    @property
+    def scopes(self) -> list[str]:
+        """What it listens to."""
+        return self._routing.scopes
 
     @property
     def is_busy(self) -> bool:
@@ -368,7 +379,9 @@ class Agent:
         if await self._heartbeat.beat(run):
             self._duplicated()
         await self._heartbeat.write_record()
-        await self._heartbeat.write_facts(await self._facts.latest())
+        await self._heartbeat.write_facts(await self._facts.current(self.settings.facts_interval_s))
+        if await self._routed() != self._heartbeat.record.facts:
+            self._routing.look_again()
 
     def _duplicated(self) -> None:
         is_so = self._heartbeat.is_duplicate

@@ -71,6 +71,7 @@ class Routing:
         await self._subscribe()
         await self._bucket.pokes(self._node, self._on_poke)
         self._link.on_connect(self.look_again)
+        self.look_again()
 
     def look_again(self) -> None:
         """Assigned or gathered facts may be others now."""

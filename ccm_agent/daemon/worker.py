@@ -131,10 +131,14 @@ class Worker:
         if request.bundle is None:
             text = request.manifest.encode()
             if request.digest and hashlib.sha256(text).hexdigest() != request.digest:
-                raise ProtocolError(f"{request.name}: the manifest is not what its digest says; send it again")
+                raise ProtocolError(
+                    f"{request.name}: the manifest is not what its digest says; send it again"
+                )
             return ManifestSource(text=text, name=request.name, digest=request.digest)
         if request.digest and request.digest != request.bundle.digest:
-            raise ProtocolError(f"{request.name}: the request names two digests for one bundle; send it again")
+            raise ProtocolError(
+                f"{request.name}: the request names two digests for one bundle; send it again"
+            )
         folder = await self._shop.unpack(request.bundle)
         return ManifestSource(
             path=f"{folder}/{request.bundle.manifest}",
