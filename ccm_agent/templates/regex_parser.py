@@ -65,9 +65,12 @@ class Piece:
     Attributes:
         kind: "one" character, "assert", "all" parts in turn, "any" of the parts, "repeat" the only part.
         most: None for without end.
+        is_lazy: A repetition that takes as few as it can; which texts match does not depend on it.
+        group: The number of the group that an "all" with one part is, from 1; 0 for none.
+        name: Its name, if it has one.
     """
 
-    __slots__ = ("assertion", "kind", "least", "matcher", "most", "parts")
+    __slots__ = ("assertion", "group", "is_lazy", "kind", "least", "matcher", "most", "name", "parts")
 
     def __init__(
         self,
@@ -78,6 +81,9 @@ class Piece:
         assertion: str = "",
         least: int = 0,
         most: int | None = None,
+        is_lazy: bool = False,
+        group: int = 0,
+        name: str = "",
     ) -> None:
         self.kind = kind
         self.parts = parts
@@ -85,6 +91,9 @@ class Piece:
         self.assertion = assertion
         self.least = least
         self.most = most
+        self.is_lazy = is_lazy
+        self.group = group
+        self.name = name
 
 
 @lru_cache(maxsize=4096)
@@ -173,6 +182,7 @@ class _Parser:
         self.at = 0
         self.flags: frozenset[str] = frozenset()
         self.names: set[str] = set()
+        self.groups = 0
         self.nesting = 0
 
     def peek(self, length: int = 1) -> str:
@@ -204,12 +214,13 @@ class _Parser:
                 raise PatternError("a repetition has nothing before it to repeat")
             if is_repeated:
                 raise PatternError("two repetitions stand behind each other; use parentheses")
-            parts[-1] = Piece("repeat", (parts[-1],), least=repeat[0], most=repeat[1])
+            least, most, is_lazy = repeat
+            parts[-1] = Piece("repeat", (parts[-1],), least=least, most=most, is_lazy=is_lazy)
             is_repeated = True
         return Piece("all", tuple(parts))
 
-    def repetition(self) -> tuple[int, int | None] | None:
-        """A repetition that stands here: how often at least and at most."""
+    def repetition(self) -> tuple[int, int | None, bool] | None:
+        """A repetition that stands here: how often at least and at most, and whether it is lazy."""
         char = self.peek()
         if char and char in "*+?":
             self.at += 1
@@ -227,9 +238,11 @@ class _Parser:
             found = (least, None if most < 0 else most)
         else:
             return None
-        if self.peek() == "?":  # lazy: the same texts match
+        is_lazy = "U" in self.flags
+        if self.peek() == "?":
             self.at += 1
-        return found
+            is_lazy = not is_lazy
+        return *found, is_lazy
 
     def atom(self, parts: list[Piece]) -> None:
         char = self.peek()
@@ -257,6 +270,7 @@ class _Parser:
 
     def group(self, parts: list[Piece]) -> None:
         flags = self.flags
+        number, name = 0, ""
         if self.peek(2) == "(?":
             match = _GROUP.match(self.text, self.at)
             if match is None:
@@ -265,7 +279,9 @@ class _Parser:
             if match.group(1):
                 if match.group(1) in self.names:
                     raise PatternError(f"two groups are named {match.group(1)}")
-                self.names.add(match.group(1))
+                name = match.group(1)
+                self.names.add(name)
+                number = self.groups = self.groups + 1
             else:
                 on, _, off = match.group(2).partition("-")
                 if match.group(3) == ")":
@@ -274,6 +290,7 @@ class _Parser:
                 self.flags = (flags | set(on)) - set(off)
         else:
             self.at += 1
+            number = self.groups = self.groups + 1
         self.nesting += 1
         if self.nesting > MAX_NESTING:
             raise PatternError(f"groups are nested more than {MAX_NESTING} deep")
@@ -283,7 +300,7 @@ class _Parser:
         self.at += 1
         self.nesting -= 1
         self.flags = flags
-        parts.append(inner)
+        parts.append(Piece("all", (inner,), group=number, name=name) if number else inner)
 
     def escape(self, parts: list[Piece]) -> None:
         following = self.text[self.at + 1 : self.at + 2]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ccm_agent.templates.values import GoValue, to_bytes, type_name
+from ccm_agent.templates.values import GoValue, StringMap, format_float, to_bytes, type_name
 
 
 class Missing:
@@ -73,10 +73,25 @@ def strings(items: Iterable[str]) -> TypedList:
     return TypedList(items, "string")
 
 
-class StringMap(dict[str, str]):
-    """A `map[string]string`, as the environment and what `split` gives are."""
+class Complex(GoValue):
+    """A complex number, which only a literal such as `3i` makes."""
 
-    __slots__ = ()
+    __slots__ = ("imaginary", "real")
+    go_type = "complex128"
+
+    def __init__(self, real: float, imaginary: float) -> None:
+        self.real = real
+        self.imaginary = imaginary
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Complex) and (self.real, self.imaginary) == (other.real, other.imaginary)
+
+    def __hash__(self) -> int:
+        return hash((Complex, self.real, self.imaginary))
+
+    def go_text(self) -> str:
+        imaginary = format_float(self.imaginary)
+        return f"({format_float(self.real)}{imaginary if imaginary[0] in '+-' else '+' + imaginary}i)"
 
 
 def is_unsigned(value: object) -> bool:

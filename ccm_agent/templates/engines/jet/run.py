@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError
-from ccm_agent.templates.engines.gotypes import MISSING, StringMap, TypedList, Uint8
+from ccm_agent.templates.engines.gotypes import MISSING, TypedList, Uint8
 from ccm_agent.templates.engines.jet import nodes
 from ccm_agent.templates.engines.jet.evaluate import Evaluator
 from ccm_agent.templates.engines.jet.nodes import Body, Expression, Template
@@ -21,7 +21,7 @@ from ccm_agent.templates.engines.jet.values import (
     type_of,
     unboxed,
 )
-from ccm_agent.templates.values import sorted_keys
+from ccm_agent.templates.values import StringMap, sorted_keys
 
 
 class Runtime(Evaluator):

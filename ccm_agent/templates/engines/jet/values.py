@@ -17,15 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccm_agent.model.errors import TemplateError
-from ccm_agent.templates.engines.gotypes import (
-    MISSING,
-    StringMap,
-    TypedList,
-    go_type,
-    is_unsigned,
-    text_byte,
-)
+from ccm_agent.templates.engines.gotypes import MISSING, TypedList, go_type, is_unsigned, text_byte
 from ccm_agent.templates.values import (
+    StringMap,
     byte_length,
     float_digits,
     from_bytes,

@@ -1,0 +1,83 @@
+"""
+Go templates: `{{ .data.name }}`, `{{ range $i, $v := .data.list }}`, with Sprig's functions.
+
+Where it lives: `lexer.py` cuts text into tokens, `parser.py` builds the tree of `nodes.py`, `evaluate.py` runs it;
+`signature.py` fits values to what functions take, `builtins.py` holds the functions of the language, `printf.py` and
+`formatfloat.py` its printing, `methods.py` what can be asked of times and versions, `sprig/` the rest.
+
+docs/reference/go-templates.md says what is here, docs/adr/0030-go-templates.md why it is of our own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from ccm_agent.templates.engines.go.builtins import BUILTINS
+from ccm_agent.templates.engines.go.evaluate import Runtime
+from ccm_agent.templates.engines.go.nodes import Template
+from ccm_agent.templates.engines.go.parser import parse
+from ccm_agent.templates.engines.go.signature import External
+from ccm_agent.templates.engines.go.sprig import functions as sprig_functions
+
+LEFT, RIGHT = "{{", "}}"
+
+_ENVIRONMENT_NAME = re.compile(r"\$(?:\{([^}]*)\}|([A-Za-z_][A-Za-z0-9_]*|[*#$@!?0-9-]))")
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str, name: str, left: str, right: str, extra: frozenset[str]) -> Template:
+    return parse(text, name, left, right, {*BUILTINS, *sprig_functions(), "env", "expandenv", *extra})
+
+
+class GoTemplate:
+    """The `go` engine; see `engines.Engine`. One serves any number of renders, side by side."""
+
+    left, right = LEFT, RIGHT
+
+    def render(
+        self,
+        text: str,
+        variables: Mapping[str, Any],
+        *,
+        name: str,
+        left: str = "",
+        right: str = "",
+        context: Any = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        load: Callable[[str], str | None] | None = None,
+    ) -> str:
+        """
+        Render a template; the arguments are those of `Engine.render`.
+
+        Without a context `.` is a map of the variables. There is no way to name another template but `define`, so `load` is not
+        used.
+        """
+        given = functions or {}
+        template = _parse(text, name, left or LEFT, right or RIGHT, frozenset(given))
+        known: dict[str, Callable[..., Any]] = {
+            **sprig_functions(),
+            **BUILTINS,
+            **_environment(variables.get("environ") or {}),
+            **{key: External(key, call) for key, call in given.items()},
+        }
+        return Runtime(template, known).render(dict(variables) if context is None else context)
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, Callable[..., Any]]:
+    """
+    `env` and `expandenv`.
+
+    They read the environment that the template is given and may print anyway, not that of the process, which can hold secrets
+    of others.
+    """
+
+    def env(name: str) -> str:
+        return environ.get(name, "")
+
+    def expandenv(text: str) -> str:
+        return _ENVIRONMENT_NAME.sub(lambda match: environ.get(match[1] or match[2] or "", ""), text)
+
+    return {"env": env, "expandenv": expandenv}

@@ -1,0 +1,86 @@
+"""The fields and methods of the few values of a Go template that have some: versions, times, durations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ccm_agent.templates.engines.go.semver import Version
+from ccm_agent.templates.engines.gotypes import Int64, Uint64
+from ccm_agent.templates.gotime import SECOND, UTC, Duration, Time
+
+
+def method(value: Any, name: str) -> Callable[..., Any] | None:
+    """The method or field of this name, to be called; None when the value has none."""
+    for kind, methods in ((Version, _VERSION), (Time, _TIME), (Duration, _DURATION)):
+        if isinstance(value, kind):
+            found = methods.get(name)
+            return None if found is None else found(value)
+    return None
+
+
+def _time_format(moment: Time) -> Callable[[str], str]:
+    def call(layout: str) -> str:
+        return moment.format(layout)
+
+    return call
+
+
+def _time_add_date(moment: Time) -> Callable[[int, int, int], Time]:
+    def call(years: int, months: int, days: int) -> Time:
+        return moment.add_date(years, months, days)
+
+    return call
+
+
+def _version_compare(version: Version) -> Callable[[Any], int]:
+    def call(other: Any) -> int:
+        return version.compare(other)
+
+    return call
+
+
+def _constant(read: Callable[[Any], Any]) -> Callable[[Any], Callable[[], Any]]:
+    return lambda value: lambda: read(value)
+
+
+_VERSION: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "Major": _constant(lambda version: Uint64(version.major)),
+    "Minor": _constant(lambda version: Uint64(version.minor)),
+    "Patch": _constant(lambda version: Uint64(version.patch)),
+    "Prerelease": _constant(lambda version: version.prerelease),
+    "Metadata": _constant(lambda version: version.metadata),
+    "Original": _constant(lambda version: version.original),
+    "String": _constant(lambda version: version.go_text()),
+    "Compare": _version_compare,
+    "LessThan": lambda version: lambda other: version.compare(other) < 0,
+    "GreaterThan": lambda version: lambda other: version.compare(other) > 0,
+    "Equal": lambda version: lambda other: version.compare(other) == 0,
+}
+
+_TIME: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "Format": _time_format,
+    "AddDate": _time_add_date,
+    "Year": _constant(lambda moment: moment.date()[0]),
+    "Month": _constant(lambda moment: moment.month()),
+    "Day": _constant(lambda moment: moment.date()[2]),
+    "Hour": _constant(lambda moment: moment.clock()[0]),
+    "Minute": _constant(lambda moment: moment.clock()[1]),
+    "Second": _constant(lambda moment: moment.clock()[2]),
+    "Nanosecond": _constant(lambda moment: moment.nanosecond),
+    "Weekday": _constant(lambda moment: moment.weekday()),
+    "YearDay": _constant(lambda moment: moment.year_day()),
+    "Unix": _constant(lambda moment: Int64(moment.unix_s)),
+    "UnixMilli": _constant(lambda moment: Int64(moment.ns // 1_000_000)),
+    "UnixNano": _constant(lambda moment: Int64(moment.ns)),
+    "UTC": _constant(lambda moment: moment.moved(UTC)),
+    "IsZero": _constant(lambda moment: moment.is_zero()),
+    "String": _constant(lambda moment: moment.go_text()),
+}
+
+_DURATION: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "Hours": _constant(lambda span: span.count(3600 * SECOND)),
+    "Minutes": _constant(lambda span: span.count(60 * SECOND)),
+    "Seconds": _constant(lambda span: span.count(SECOND)),
+    "String": _constant(lambda span: span.go_text()),
+}

@@ -1,0 +1,168 @@
+"""What a parsed Go template is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """`.`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Nil:
+    """`nil`, which may be an argument only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """
+    A number literal, which becomes what the parameter it is given for asks.
+
+    Attributes:
+        text: As written.
+        value: What it is where nothing is asked: an int for whole numbers, characters and the like, else a float or a complex.
+        integer: Its value as an integer when it has one, 2.0 too.
+        decimal: Its value as a float; None for a complex number.
+    """
+
+    text: str
+    value: Any
+    integer: int | None
+    decimal: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`.a.b`"""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """`$`, `$x` or `$x.a.b`"""
+
+    name: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """The name of a function."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """`(pipeline).a.b` or `function.a`"""
+
+    base: Argument
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """
+    `$x := command | command`; in parentheses it is an argument too.
+
+    Attributes:
+        variables: What it declares or assigns: none, one, or two in a `range`.
+        assigns: They exist already (`=`).
+        commands: Each an operand and its arguments.
+    """
+
+    variables: tuple[str, ...]
+    assigns: bool
+    commands: tuple[tuple[Argument, ...], ...]
+
+
+Argument = Dot | Nil | Number | Bool | String | Field | Variable | Identifier | Chain | Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    line: int
+    pipeline: Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    line: int
+    pipeline: Pipeline
+    body: Body
+    otherwise: Body
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    line: int
+    pipeline: Pipeline
+    body: Body
+    otherwise: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    line: int
+    pipeline: Pipeline
+    body: Body
+    otherwise: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """`template "name" pipeline`"""
+
+    line: int
+    name: str
+    pipeline: Pipeline | None
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """`end` or `else`: ends a body, and is in none."""
+
+    line: int
+    word: str
+
+
+Statement = Text | Action | If | With | Range | Include | Break | Continue | Marker
+Body = tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A parsed template, and those that it defines, itself among them, by name."""
+
+    name: str
+    bodies: dict[str, Body] = field(default_factory=dict)

@@ -1,0 +1,198 @@
+"""
+What a function of a Go template takes, and how values become that.
+
+A function says it by its annotations: `str`, `bool`, `int` (Go's int and nothing else), `float`, `Mapping` (a
+`map[string]interface {}`), `list` (a `[]interface {}`), `Time`, `Value` (anything, and MISSING where nothing is), and `Any`
+(anything; what is missing comes as None).
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ccm_agent.model.errors import TemplateError
+from ccm_agent.templates.engines.external import call_plain
+from ccm_agent.templates.engines.go.nodes import Bool, Number, String
+from ccm_agent.templates.engines.gotypes import MISSING, Complex, Int64, TypedList, Uint8, Uint64, go_type
+from ccm_agent.templates.gotime import Time
+from ccm_agent.templates.values import StringMap
+
+Value = typing.NewType("Value", object)
+"""A parameter that tells what is missing from what is nil."""
+
+_KINDS: dict[Any, str] = {
+    str: "string",
+    bool: "bool",
+    int: "int",
+    float: "float64",
+    Mapping: "map[string]interface {}",
+    list: "[]interface {}",
+    Time: "time.Time",
+    Value: "value",
+    Any: "any",
+    object: "any",
+}
+
+# nil can be given where one of these is asked.
+_NILABLE = frozenset(("any", "value", "map[string]interface {}", "[]interface {}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """
+    What a function takes.
+
+    Attributes:
+        fixed: The kinds of the parameters that must be given.
+        rest: The kind of any number of others; "" when there are none.
+    """
+
+    fixed: tuple[str, ...]
+    rest: str = ""
+
+    def kind(self, index: int) -> str:
+        """The kind of the argument at a place."""
+        return self.fixed[index] if index < len(self.fixed) else self.rest
+
+    def check_count(self, name: str, count: int) -> None:
+        """
+        Refuse a wrong number of arguments.
+
+        Raises:
+            TemplateError: It is wrong.
+        """
+        if count < len(self.fixed) or (count > len(self.fixed) and not self.rest):
+            least = "at least " if self.rest else ""
+            raise TemplateError(f"{name!r} takes {least}{len(self.fixed)} arguments, not {count}")
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """A function that somebody outside gave: it takes and gives plain values, and its whole numbers are int64."""
+
+    name: str
+    function: Callable[..., Any]
+
+    def __call__(self, *values: Any) -> Any:
+        result = call_plain(self.name, self.function, list(values))
+        return Int64(result) if type(result) is int else result
+
+
+@lru_cache(maxsize=1024)
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """What a function takes, from its annotations."""
+    if isinstance(function, External):
+        return Signature((), "any")
+    hints = typing.get_type_hints(function)
+    fixed: list[str] = []
+    rest = ""
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        kind = _KINDS[typing.get_origin(hint) or hint]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = kind
+        else:
+            fixed.append(kind)
+    return Signature(tuple(fixed), rest)
+
+
+def of_literal(literal: Bool | Number | String, kind: str) -> Any:
+    """
+    What a literal is where a kind is asked: `2.0` is an int where an int is.
+
+    Raises:
+        TemplateError: It cannot be that.
+    """
+    if kind in ("any", "value"):
+        return _plain_literal(literal)
+    if kind == "bool" and isinstance(literal, Bool):
+        return literal.value
+    if kind == "string" and isinstance(literal, String):
+        return literal.value
+    if isinstance(literal, Number):
+        if kind == "int" and literal.integer is not None:
+            return literal.integer
+        if kind == "float64" and literal.decimal is not None:
+            return literal.decimal
+    raise TemplateError(f"a {kind} is needed, not {_shown(literal)}")
+
+
+def _plain_literal(literal: Bool | Number | String) -> Any:
+    if isinstance(literal, Number) and literal.value is None:
+        raise TemplateError(f"number {literal.text} is too large for an int")
+    return literal.value
+
+
+def _shown(literal: Bool | Number | String) -> str:
+    return literal.text if isinstance(literal, Number) else repr(literal.value)
+
+
+def of_nil(kind: str) -> Any:
+    """
+    What `nil` is where a kind is asked.
+
+    Raises:
+        TemplateError: It cannot be that.
+    """
+    if kind == "value":
+        return MISSING
+    if kind in _NILABLE:
+        return None
+    raise TemplateError(f"a {kind} is needed, not nil")
+
+
+def of_value(value: Any, kind: str) -> Any:
+    """
+    A value where a kind is asked: nothing is converted but what is missing.
+
+    Raises:
+        TemplateError: It is not of that kind.
+    """
+    if kind == "value":
+        return value
+    if value is None or value is MISSING:
+        if kind in _NILABLE:
+            return None
+        raise TemplateError(f"a {kind} is needed, not nil: is a value missing?")
+    if kind == "any" or _is_of(value, kind):
+        return value
+    hint = (
+        "; 'toString' makes it one" if kind == "string" else "; 'int' makes it one" if kind == "int" else ""
+    )
+    raise TemplateError(f"a {kind} is needed, not a {go_type(value)}{hint}")
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    if kind == "string":
+        return isinstance(value, str)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, (bool, Int64, Uint8, Uint64))
+    if kind == "float64":
+        return isinstance(value, float)
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "time.Time":
+        return isinstance(value, Time)
+    if kind == "[]interface {}":
+        return isinstance(value, list) and not (
+            isinstance(value, TypedList) and value.element != "interface {}"
+        )
+    return isinstance(value, dict) and not isinstance(value, StringMap)
+
+
+def is_true(value: Any) -> bool:
+    """A Go template's truth: zero, nil, and what is empty is false."""
+    if isinstance(value, Complex):
+        return bool(value.real or value.imaginary)
+    if (
+        value is None
+        or value is MISSING
+        or isinstance(value, (bool, int, float, str, bytes, list, tuple, dict))
+    ):
+        return bool(value)
+    return True

@@ -1,0 +1,165 @@
+"""
+Sprig's `urlParse` and `urlJoin`.
+
+Source: masterminds.github.io/sprig, "URL Functions"; RFC 3986; the documentation of Go's package net/url.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes
+
+from ccm_agent.model.errors import TemplateError
+from ccm_agent.templates.engines.gotypes import go_kind
+from ccm_agent.templates.values import from_bytes, to_bytes
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_USERINFO = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
+# What may stand in a host as it is; other ASCII characters may not, not even escaped.
+_HOST_SAFE = "!$&'()*+,;=:[]<>\""
+_HOST_WRONG = re.compile(r"[^A-Za-z0-9._~!$&'()*+,;=:\[\]<>\"%\x80-\U0010ffff-]")
+_HOST_ESCAPE = re.compile(r"%(?!25)[0-7]")
+
+_SAFE = {
+    "path": "$&+,/:;=@",
+    "user": "$&+,;=",
+    "fragment": "$&+,/:;=?@!()*",
+    "host": _HOST_SAFE,
+}
+
+
+def _fail(text: str, why: str) -> TemplateError:
+    return TemplateError(f"{text[:80]!r} is not a URL: {why}")
+
+
+def _escape(text: str, part: str) -> str:
+    return quote(to_bytes(text), safe=_SAFE[part])
+
+
+def _unescape(text: str, whole: str) -> str:
+    if _ESCAPE.search(text):
+        raise _fail(whole, "a % is not followed by two hexadecimal digits")
+    return from_bytes(unquote_to_bytes(to_bytes(text)))
+
+
+def _url_parse(text: str) -> dict[str, Any]:
+    """The parts of a URL by name."""
+    if _CONTROL.search(text):
+        raise _fail(text, "it holds a control character")
+    rest, _, fragment = text.partition("#")
+    parts = dict.fromkeys(("scheme", "host", "hostname", "path", "query", "opaque", "userinfo"), "")
+    parts["fragment"] = _unescape(fragment, text)
+    match = _SCHEME.fullmatch(rest)
+    if match:
+        parts["scheme"], rest = match[1].lower(), match[2]
+    elif rest.startswith(":"):
+        raise _fail(text, "the scheme before ':' is missing")
+    rest, _, parts["query"] = rest.partition("?")
+    if parts["scheme"] and not rest.startswith("/"):
+        parts["opaque"] = rest
+        return parts
+    if not rest.startswith("/") and ":" in rest.partition("/")[0]:
+        raise _fail(text, "the first part of a relative path cannot hold ':'")
+    if rest.startswith("//") and (parts["scheme"] or not rest.startswith("///")):
+        authority, slash, rest = rest[2:].partition("/")
+        rest = slash + rest
+        _read_authority(authority, parts, text)
+    parts["path"] = _unescape(rest, text)
+    return parts
+
+
+def _read_authority(authority: str, parts: dict[str, Any], text: str) -> None:
+    userinfo, at, host = authority.rpartition("@")
+    if at:
+        parts["userinfo"] = _userinfo(userinfo, text)
+    parts["host"] = _host(host, parts["scheme"], text)
+    parts["hostname"] = _hostname(parts["host"])
+
+
+def _userinfo(userinfo: str, text: str) -> str:
+    if not _USERINFO.fullmatch(userinfo):
+        raise _fail(text, "what stands before '@' holds a character that it cannot")
+    name, colon, password = userinfo.partition(":")
+    return _escape(_unescape(name, text), "user") + colon + _escape(_unescape(password, text), "user")
+
+
+def _host(host: str, scheme: str, text: str) -> str:
+    if host.startswith("["):
+        inner, closing, port = host[1:].rpartition("]")
+        address = _unescape(inner, text)
+        try:
+            ipaddress.IPv6Address(address)
+        except ValueError:
+            closing = ""
+        if not closing:
+            raise _fail(text, "what stands in [ ] is not an IPv6 address")
+        _check_port(port, text)
+        return f"[{address}]{port}"
+    if "[" in host:
+        raise _fail(text, "'[' stands within the host")
+    if ":" in host:
+        first = scheme in ("http", "https")
+        _check_port(host[host.index(":") if first else host.rindex(":") :], text)
+    wrong = _HOST_WRONG.search(host)
+    if wrong:
+        raise _fail(text, f"character {wrong[0]!r} cannot stand in a host")
+    if _HOST_ESCAPE.search(host):
+        raise _fail(text, "only characters beyond ASCII are escaped in a host")
+    return _unescape(host, text)
+
+
+def _check_port(port: str, text: str) -> None:
+    if port and not (port[0] == ":" and port[1:].strip("0123456789") == ""):
+        raise _fail(text, f"{port!r} is not a port")
+
+
+def _hostname(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0] if ":" in host else host
+
+
+def _url_join(parts: Mapping[str, Any]) -> str:
+    """The URL that these parts make."""
+    texts = {
+        name: _part(parts or {}, name)
+        for name in ("scheme", "host", "path", "query", "opaque", "fragment", "userinfo")
+    }
+    url = f"{texts['scheme']}:" if texts["scheme"] else ""
+    if texts["opaque"]:
+        url += texts["opaque"]
+    else:
+        url += _authority_and_path(texts, begun=bool(url))
+    if texts["query"]:
+        url += f"?{texts['query']}"
+    return url + (f"#{_escape(texts['fragment'], 'fragment')}" if texts["fragment"] else "")
+
+
+def _authority_and_path(texts: dict[str, str], *, begun: bool) -> str:
+    userinfo, host = texts["userinfo"], texts["host"]
+    path = "*" if texts["path"] == "*" else _escape(texts["path"], "path")
+    out = ""
+    if host or userinfo or (begun and path):
+        out = "//"
+        out += f"{_userinfo(userinfo, userinfo)}@" if userinfo else ""
+        out += _escape(host, "host")
+    if path and not path.startswith("/") and host:
+        out += "/"
+    if not begun and not out and ":" in path.partition("/")[0]:
+        out = "./"
+    return out + path
+
+
+def _part(parts: Mapping[str, Any], name: str) -> str:
+    value = parts.get(name, "")
+    if not isinstance(value, str):
+        raise TemplateError(f"{name!r} must be text, not a {go_kind(value)}")
+    return value
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"urlJoin": _url_join, "urlParse": _url_parse}
