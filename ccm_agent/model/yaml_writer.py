@@ -26,6 +26,7 @@ def write_yaml(value: object) -> str:
     )
     return text.removesuffix("...\n")
 
+
 _QUOTED_FIRST = frozenset("{[&*!|>%@`#,")
 """Text that begins with one of these cannot stand without quotes."""
 
@@ -42,7 +43,7 @@ def _dumper() -> Any:
 
     def represent_text(dumper: Any, text: str) -> Any:
         style = "'" if text and text[0] in SPECIAL_FIRST and plain_value(text) is not text else None
-        if "'" in text and text[0] in _QUOTED_FIRST and not any(char in text for char in "\"\\\n"):
+        if "'" in text and text[0] in _QUOTED_FIRST and not any(char in text for char in '"\\\n'):
             style = '"'  # within single quotes each of them would stand twice
         if "\n" in text and not any(line != line.rstrip() for line in text.split("\n")):
             style = "|"
