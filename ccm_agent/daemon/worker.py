@@ -15,6 +15,7 @@ from ccm_agent.daemon.ledger import Ledger
 from ccm_agent.daemon.report import INTERRUPTED, Report, RunFrame, Shorten
 from ccm_agent.daemon.spool import Spool
 from ccm_agent.daemon.turns import Job
+from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import ApplyOptions, Engine, ManifestSource, StopFlag
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.outcome import SessionSummary
@@ -139,9 +140,10 @@ class Worker:
             raise ProtocolError(
                 f"{request.name}: the request names two digests for one bundle; send it again"
             )
+        manifest = inner_path(request.bundle.manifest, request.name)
         folder = await self._shop.unpack(request.bundle)
         return ManifestSource(
-            path=f"{folder}/{request.bundle.manifest}",
+            path=f"{folder}/{manifest}",
             directory=folder,
             name=request.name,
             digest=request.bundle.digest,

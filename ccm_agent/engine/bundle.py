@@ -75,7 +75,7 @@ def _checked(archive: tarfile.TarFile, limits: BundleLimits, name: str) -> list[
     links: dict[str, str] = {}
     size = 0
     for member in archive:
-        path = _inner_path(member.name, name)
+        path = inner_path(member.name, name)
         size += member.size
         if len(found) >= limits.entries or size > limits.size_bytes:
             raise ProtocolError(
@@ -97,10 +97,16 @@ def _checked(archive: tarfile.TarFile, limits: BundleLimits, name: str) -> list[
     return [(member, path) for path, member in sorted(found.items()) if path != "."]
 
 
-def _inner_path(written: str, name: str) -> str:
+def inner_path(written: str, name: str) -> str:
+    """
+    A path within a bundle, normalised.
+
+    Raises:
+        ProtocolError: It leads out of it.
+    """
     path = posixpath.normpath(written)
     if written.startswith("/") or "\0" in written or ".." in written.split("/"):
-        raise ProtocolError(f"{name}: {written!r} would be written outside of the bundle's folder")
+        raise ProtocolError(f"{name}: {written!r} leads out of the bundle")
     return path
 
 
