@@ -1,11 +1,13 @@
 """From a document and facts to data; the language itself is proven in tests/conformance."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccm_agent.facts.gather import LazyFacts
 from ccm_agent.hiera.resolve import resolve_document, resolve_values
 from ccm_agent.model.data import Rule
 from ccm_agent.model.errors import DataError, DocumentError, ExpressionError
@@ -189,3 +191,20 @@ def test_no_document_leaves_the_error_tree(root: dict[str, Any]) -> None:
         return
 
     assert isinstance(resolved.data, dict)
+
+
+def test_only_the_facts_that_a_document_looks_at_are_gathered() -> None:
+    gathered: list[str] = []
+
+    def family(name: str) -> Callable[[], dict[str, Any]]:
+        return lambda: gathered.append(name) or {"info": {"name": name}}  # type: ignore[func-returns-value]
+
+    facts = LazyFacts([{"role": "web"}], {name: family(name) for name in ("host", "cpu", "memory")})
+    document = """
+        hierarchy: {order: ["role:${ lookup('facts.role') }"]}
+        data: {a: "${ Facts.host.info.name }", b: "${ lookup('facts.host.info.name') }", c: "${ Facts.role }"}
+        overrides: {"role:web": {d: "${ Facts.cpu?.info.name + '!' }"}}
+    """
+
+    assert data_of(document, facts) == {"a": "host", "b": "host", "c": "web", "d": "cpu!"}
+    assert gathered == ["host", "cpu"]
