@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from ccm_agent.engine.run import LocalEngine, Plan
     from ccm_agent.engine.world import World
     from ccm_agent.hiera.sources import OpenBucket, Sources
+    from ccm_agent.model.outcome import SessionSummary
     from ccm_agent.model.ports import KeyValue, Objects
     from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.templates.env import Environment
+    from ccm_agent.templates.gjson import Result
 
 
 class App:
@@ -156,6 +159,48 @@ class App:
             await connection.connect_now()
         return self._connection
 
+    async def resolve_hiera(
+        self, url: str, facts: Mapping[str, Any], overrides: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """
+        A hiera document's data for some facts, overrides merged over it and its rules checked.
+
+        Raises:
+            CcmError: It cannot be fetched or resolved, or breaks its own rules.
+        """
+        from ccm_agent.hiera import rules
+        from ccm_agent.model import merge
+
+        resolved, _ = await self.sources(self.directory).resolve(url, facts)
+        data = merge.deep(resolved.data, overrides)
+        rules.check(data, resolved.rules)
+        return data
+
+    def evaluate(
+        self,
+        text: str,
+        facts: Mapping[str, Any],
+        data: Mapping[str, Any],
+        environ: Mapping[str, str],
+        *,
+        is_template: bool = False,
+    ) -> tuple[Any, str]:
+        """
+        The value of an expression, or of a template, and what it prints as.
+
+        Raises:
+            ExpressionError: It fails; the message shows where in the text.
+        """
+        from ccm_agent.templates import resolve
+        from ccm_agent.templates.values import go_print
+
+        environment = make_environment(facts, data, environ, self.directory)
+        if is_template:
+            value = resolve.render_value(text, environment)
+            return value, go_print(value)
+        found = resolve.evaluate_shown(text, environment)
+        return found.value, found.text
+
     async def close(self) -> None:
         """Let go of the broker."""
         if self._connection is not None:
@@ -178,11 +223,71 @@ def _locks() -> Any:
 _PORTS = {"download": _download, "locks": _locks}
 
 
+def json_text(value: object, indent: str = "  ") -> str:
+    """
+    JSON as Choria CCM prints it: keys sorted, a whole float without its point.
+
+    Raises:
+        DataError: JSON has no word for a number in it.
+    """
+    from ccm_agent.model.errors import DataError
+    from ccm_agent.templates.gojson import JSONError, write
+
+    try:
+        return write(value, indent, escapes_markup=False)
+    except JSONError as err:
+        raise DataError(f"this cannot be written as JSON: {err}") from err
+
+
+def find(values: object, path: str) -> Result:
+    """What a GJSON path finds; its `value()` is None, and its `raw` empty, where there is nothing."""
+    from ccm_agent.templates.gjson import get
+
+    return get(json_text(values, indent=""), path)
+
+
+def new_session(directory: str) -> str:
+    """Make a session store; see `sessions.directory.new_session_directory`."""
+    from ccm_agent.sessions.directory import new_session_directory
+
+    return new_session_directory(directory)
+
+
+async def session_summary(directory: str) -> SessionSummary:
+    """
+    What happened in a session; one that has no directory yet is empty.
+
+    Raises:
+        FileError: The store cannot be read.
+    """
+    from ccm_agent.model.ids import new_id
+    from ccm_agent.sessions.directory import open_session
+    from ccm_agent.sessions.memory import MemorySession
+    from ccm_agent.system.clock import SystemClock
+
+    session = await open_session(directory) if os.path.lexists(directory) else MemorySession()  # noqa: ASYNC240
+    return session.summary(new_id(), SystemClock().now())
+
+
 def make_expressions(
     facts: Mapping[str, Any], data: Mapping[str, Any], environ: Mapping[str, str], directory: str
 ) -> Expressions:
     """Expressions about one manifest; the language is imported when the first one is met."""
     return _Expressions(facts, data, environ, directory)
+
+
+def make_environment(
+    facts: Mapping[str, Any], data: Mapping[str, Any], environ: Mapping[str, str], directory: str
+) -> Environment:
+    """What expressions and templates about one manifest see."""
+    from ccm_agent.templates.env import Environment
+
+    return Environment(
+        facts=facts if isinstance(facts, dict) else dict(facts),
+        data=data if isinstance(data, dict) else dict(data),
+        environ=environ,
+        working_dir=directory,
+    )
 
 
 class _Expressions:
@@ -195,15 +300,7 @@ class _Expressions:
     @property
     def _environment(self) -> Any:
         if self._made is None:
-            from ccm_agent.templates.env import Environment
-
-            facts, data, environ, directory = self._given
-            self._made = Environment(
-                facts=facts if isinstance(facts, dict) else dict(facts),
-                data=data if isinstance(data, dict) else dict(data),
-                environ=environ,
-                working_dir=directory,
-            )
+            self._made = make_environment(*self._given)
         return self._made
 
     def text(self, template: str) -> str:

@@ -47,7 +47,7 @@ def command(**given: Any) -> int:
 async def _apply(given: dict[str, Any]) -> int:
     from ccm_agent.app import App, ApplyOptions
 
-    app = App(os.environ, context=given["context"])
+    app = App(os.environ, context=given["nats_context"])
     terminal = Terminal(data_on_stdout=given["events"] == "-")
     sink = _open_sink(given["events"], terminal)
 

@@ -106,6 +106,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _show_usage(err: click.ClickException) -> None:
+    if isinstance(err, click.exceptions.NoArgsIsHelpError):
+        sys.stderr.write(f"{err.format_message()}\n")
+        return
     if isinstance(err, click.UsageError) and err.ctx is not None:
         sys.stderr.write(f"{err.ctx.get_usage()}\n")
     complain(err.format_message())

@@ -17,27 +17,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 DATA_LIMIT_BYTES = 16 << 20
 
 
+def decorated(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:
+    """A function or command with options added, so that help shows them in this order."""
+    for decorate in decorators if isinstance(made, click.Command) else reversed(decorators):
+        made = decorate(made)
+    return made
+
+
 def log_flags(function: F) -> F:
     """`--debug` and `--info`, which every verb takes, before its name or behind it."""
-    for name, help_text in (
-        ("info", "Log what happens inside."),
-        ("debug", "Log even more, and show tracebacks."),
-    ):
-        function = click.option(
-            f"--{name}",
-            is_flag=True,
-            expose_value=False,
-            callback=_set_level(name),
-            help=help_text,
-            hidden=True,
-        )(function)
-    return function
+    flags: F = decorated(function, LOG_FLAGS)
+    return flags
 
 
 def context_flag(function: F) -> F:
     """`--context`: which context of the `nats` program to connect with."""
     return click.option(
         "--context",
+        "nats_context",
         envvar="NATS_CONTEXT",
         default="CCM",
         metavar="NAME",
@@ -143,3 +140,14 @@ def _set_level(name: str) -> Callable[[click.Context, click.Parameter, bool], No
         context.find_root().meta[f"ccm.{name}"] = True
 
     return set_level
+
+
+LOG_FLAGS: tuple[Callable[[Any], Any], ...] = tuple(
+    click.option(
+        f"--{name}", is_flag=True, expose_value=False, callback=_set_level(name), help=help_text, hidden=True
+    )
+    for name, help_text in (
+        ("info", "Log what happens inside."),
+        ("debug", "Log even more, and show tracebacks."),
+    )
+)

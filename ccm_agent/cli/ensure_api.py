@@ -1,0 +1,140 @@
+"""`ccm ensure api pipe`: one resource from standard input, its outcome to standard output. Schemas stand in schemas/v1."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from ccm_agent.cli import ensure, lines
+from ccm_agent.cli.terminal import Terminal
+from ccm_agent.model import codec
+from ccm_agent.model.errors import CcmError, InputError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.resource import CommonState
+
+REQUEST = "io.choria.ccm.v1.resource.ensure.request"
+RESPONSE = "io.choria.ccm.v1.resource.ensure.response"
+INPUT_LIMIT_BYTES = 64 << 20
+FIELDS = ("protocol", "type", "properties")
+
+
+class Piped(click.Group):
+    """`pipe` is what everybody types, `piped` the long name."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, "pipe" if cmd_name == "piped" else cmd_name)
+
+
+@click.group("api", cls=Piped)
+@ensure.shared_flags
+@click.pass_context
+def api(context: click.Context, /, **given: Any) -> None:
+    """Resource management for other programs."""
+    context.obj = ensure.gather_shared(context.parent or context, given)
+
+
+@api.command("pipe")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Answer in YAML instead of JSON.")
+@ensure.shared_flags
+@click.pass_context
+def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:
+    """Ensure the resource of a request on standard input; standard output holds the response and nothing else."""
+    import asyncio
+
+    terminal = Terminal(data_on_stdout=True)
+    event, error, code = None, "", int(Exit.COULD_NOT_RUN)
+    try:
+        shared = ensure.gather_shared(context, given)
+        event, code = asyncio.run(_apply(sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1), shared, terminal))
+    except CcmError as err:
+        error = str(err)
+    terminal.data(_response(event, error, as_yaml))
+    return code
+
+
+async def _apply(data: bytes, shared: dict[str, Any], terminal: Terminal) -> tuple[TransactionEvent, int]:
+    from ccm_agent.app import App
+
+    type_name, properties = read_request(data)
+    if shared["session"] and not os.path.lexists(shared["session"]):  # noqa: ASYNC240 - before anything runs
+        # programs that know nothing of sessions inherit the variable; the reference lets them
+        terminal.note(
+            "warning",
+            "The session store does not exist, so nothing is recorded",
+            {"store": shared["session"]},
+        )
+        shared = {**shared, "session": None}
+    asked = ensure.apply_options(
+        shared,
+        on_note=lambda level, message, fields: terminal.note(level, message, dict(fields)),
+        on_event=lambda event: terminal.event(event) if event.parent else None,
+    )
+    app = App(os.environ, context=shared["nats_context"] or "CCM")
+    try:
+        event = await app.engine().ensure(type_name, properties, asked)
+        return event, await ensure.exit_of(event, shared["session"])
+    finally:
+        await app.close()
+
+
+def read_request(data: bytes) -> tuple[str, dict[str, Any]]:
+    """
+    Type and properties of a request, which holds one resource in either of a manifest's forms.
+
+    Raises:
+        InputError: It is none.
+    """
+    if len(data) > INPUT_LIMIT_BYTES:
+        raise UsageError(f"the request is larger than {INPUT_LIMIT_BYTES >> 20} MiB")
+    value = codec.decode_document(data, "request")
+    if not isinstance(value, dict):
+        raise InputError("the request must be a mapping with `protocol`, `type` and `properties`")
+    found = {}
+    for key, one in value.items():
+        if key.lower() not in FIELDS:
+            raise InputError(f"the request has an unknown key `{key}`{codec.did_you_mean(key, FIELDS)}")
+        found[key.lower()] = one
+    if found.get("protocol") != REQUEST:
+        raise InputError(f"invalid protocol {found.get('protocol')!r}: it must be {REQUEST}")
+    if not isinstance(found.get("type"), str) or not found["type"]:
+        raise InputError("the request names no type: add `type`, such as file")
+    return found["type"], _one_resource(found.get("properties"))
+
+
+def _one_resource(properties: Any) -> dict[str, Any]:
+    if isinstance(properties, list):
+        named = [item for item in properties if not (isinstance(item, dict) and list(item) == ["defaults"])]
+        if len(named) != 1 or not isinstance(named[0], dict) or len(named[0]) != 1:
+            raise InputError("the request must hold one resource, neither more nor less")
+        name, own = next(iter(named[0].items()))
+        defaults = next((item["defaults"] for item in properties if "defaults" in item), None)
+        properties = {**(defaults or {}), **(own or {}), "name": name}
+    if not isinstance(properties, dict) or not properties:
+        raise InputError("the request has no properties: add `properties` with at least a `name`")
+    return properties
+
+
+def _response(event: TransactionEvent | None, error: str, as_yaml: bool) -> str:
+    response: dict[str, Any] = {"protocol": RESPONSE}
+    if event is None:
+        response["error"] = error
+    else:
+        response["state"] = _as_yaml(event) if as_yaml else event
+    if as_yaml:
+        return codec.encode_yaml(response)
+    return codec.encode_json(response, indent=2).decode()
+
+
+def _as_yaml(event: TransactionEvent) -> dict[str, Any]:
+    """The event as Choria CCM writes it in YAML: durations are text, what all states share is a mapping of its own."""
+    values: dict[str, Any] = msgspec.to_builtins(event)
+    values["duration"] = lines.duration_text(event.duration)
+    if isinstance(status := values.get("status"), dict):
+        common = {key: status.pop(key) for key in CommonState.__struct_fields__ if key in status}
+        values["status"] = {"commonresourcestate": common, **status}
+    return values

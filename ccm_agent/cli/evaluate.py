@@ -1,0 +1,48 @@
+"""`ccm eval`: an expression, as manifests, conditions and selectors evaluate it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from ccm_agent.cli import options
+
+
+@click.command("eval")
+@click.argument("expression", metavar="EXPRESSION")
+@click.option("--fact", multiple=True, metavar="K=V", help="A fact over those of this host.")
+@click.option("--facts", metavar="FILE", help="A file of facts over those of this host.")
+@click.option("--data", metavar="FILE", help="A hiera document whose data the expression sees.")
+@click.option("--json", "as_json", is_flag=True, help="Print the value as JSON, so that its type shows.")
+@click.option(
+    "--template", is_flag=True, help="The text is a template with expressions in it, as a property would be."
+)
+@options.env_flag
+@options.context_flag
+@options.log_flags
+def command(**given: Any) -> None:
+    """
+    Evaluate EXPRESSION on this host's facts, and print what it gives as a template would.
+
+    An error points at its place in the text.
+    """
+    import asyncio
+
+    sys.stdout.write(asyncio.run(_evaluate(given)) + "\n")
+
+
+async def _evaluate(given: dict[str, Any]) -> str:
+    from ccm_agent.app import App, json_text
+
+    app = App(os.environ, context=given["nats_context"])
+    try:
+        facts = app.facts(options.more_facts(given["fact"], given["facts"]))
+        data = await app.resolve_hiera(given["data"], facts, {}) if given["data"] else {}
+        environ = options.environment(given["read_env"])
+        value, text = app.evaluate(given["expression"], facts, data, environ, is_template=given["template"])
+        return json_text(value) if given["as_json"] else text
+    finally:
+        await app.close()

@@ -1,0 +1,31 @@
+"""`ccm facts`: this host's facts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from ccm_agent.cli import options
+from ccm_agent.model import codec
+from ccm_agent.model.errors import DataError
+
+
+@click.command("facts")
+@click.argument("query", default="")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML instead of JSON.")
+@options.log_flags
+def command(query: str, as_yaml: bool) -> None:
+    """Show this host's facts, or what a GJSON path finds in them."""
+    from ccm_agent.app import App, find, json_text
+
+    facts: Any = App(os.environ).facts()
+    text = json_text(dict(facts))
+    if query:
+        text = find(dict(facts), query).raw
+        if not text:
+            raise DataError(f"there is no fact at `{query}`; `ccm facts` shows all of them")
+        text = json_text(codec.decode_json(text))
+    sys.stdout.write((codec.encode_yaml(codec.decode_json(text)) if as_yaml else text) + "\n")

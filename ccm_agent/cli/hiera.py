@@ -1,0 +1,139 @@
+"""`ccm hiera`: resolve hierarchical data as a manifest would."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from ccm_agent.cli import options
+from ccm_agent.model import codec, merge
+from ccm_agent.model.errors import UsageError
+
+
+class Names(click.Group):
+    """`resolve` is another name of `parse`."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, "parse" if cmd_name == "resolve" else cmd_name)
+
+
+def _fact_flags(function: Any) -> Any:
+    decorators = (
+        click.option("--facts", metavar="FILE", help="A JSON or YAML file of facts over those of this host."),
+        click.option("--env-facts", "-E", is_flag=True, help="The process environment as facts, too."),
+        click.option(
+            "--query", default=None, metavar="PATH", help="Show what a GJSON path finds in the result."
+        ),
+        *options.LOG_FLAGS,
+    )
+    return options.decorated(function, decorators)
+
+
+@click.group("hiera", cls=Names)
+@options.log_flags
+def command() -> None:
+    """Resolve hierarchical data."""
+
+
+@command.command("parse")
+@click.argument("input_url", metavar="INPUT", envvar="HIERA_INPUT")
+@click.argument("fact", nargs=-1, metavar="[K=V]...")
+@click.option(
+    "--data", "-D", multiple=True, metavar="K=V", help="A value over the resolved data; it stays text."
+)
+@click.option("--data-file", metavar="FILE", help="A JSON or YAML file of values over the resolved data.")
+@_fact_flags
+@options.context_flag
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML instead of JSON.")
+@click.option("--env", "as_env", is_flag=True, help="Print environment variables instead of JSON.")
+@click.option(
+    "--env-prefix", default="HIERA", show_default=True, metavar="PREFIX", help="What their names begin with."
+)
+def parse(**given: Any) -> None:
+    """
+    Resolve a document for this host and print the data.
+
+    INPUT is a file, file://, kv://BUCKET/KEY or http(s)://; facts may be given as K=V.
+    """
+    import asyncio
+
+    data = asyncio.run(_resolve(given))
+    if given["query"] is not None:
+        from ccm_agent.app import find
+
+        data = find(data, given["query"]).value()
+    if given["as_yaml"]:
+        text = codec.encode_yaml(data)
+    elif given["as_env"]:
+        text = env_text(data, given["env_prefix"])
+    else:
+        from ccm_agent.app import json_text
+
+        text = json_text(data)
+    sys.stdout.write(text.strip() + "\n")
+
+
+@command.command("facts")
+@click.argument("fact", nargs=-1, metavar="[K=V]...")
+@_fact_flags
+def facts_command(**given: Any) -> None:
+    """Print the facts that a document would be resolved with."""
+    from ccm_agent.app import App, find, json_text
+
+    facts = dict(_facts(App(os.environ), given))
+    if given["query"] is None:
+        sys.stdout.write(json_text(facts) + "\n")
+        return
+    found = find(facts, given["query"])
+    value = found.value()
+    sys.stdout.write(f"{value if isinstance(value, str) else found.raw}\n")
+
+
+async def _resolve(given: dict[str, Any]) -> Mapping[str, Any]:
+    from ccm_agent.app import App
+
+    overrides = options.read_mapping(given["data_file"], "--data-file") if given["data_file"] else {}
+    overrides = {**overrides, **options.pairs(given["data"], "--data")}
+    app = App(os.environ, context=given["nats_context"])
+    try:
+        return await app.resolve_hiera(given["input_url"], _facts(app, given), overrides)
+    finally:
+        await app.close()
+
+
+def _facts(app: Any, given: dict[str, Any]) -> Mapping[str, Any]:
+    """This host's facts, then the environment's, a file's, and those of the command line, which replace what they name."""
+    from_file = options.read_mapping(given["facts"], "--facts") if given["facts"] else {}
+    layer = merge.deep(dict(os.environ) if given["env_facts"] else {}, from_file)
+    named = options.pairs(given["fact"], "a fact")
+    facts: Mapping[str, Any] = app.facts({**layer, **named})
+    return facts
+
+
+def env_text(data: object, prefix: str) -> str:
+    """Data as environment variables, one for each top-level key."""
+    from ccm_agent.app import json_text
+
+    if not isinstance(data, Mapping):
+        return f"{prefix}_VALUE={json_text(data, indent='')}"
+    lines = []
+    for key, value in sorted(data.items()):
+        if "\n" in key or "=" in key:
+            raise UsageError(f"the key {key!r} cannot be the name of an environment variable")
+        if isinstance(value, float):
+            text = f"{value:f}"
+        elif isinstance(value, str):
+            text = value
+        else:
+            text = json_text(value, indent="")
+        lines.append(f"{prefix}_{_upper(key)}={text}")
+    return "\n".join(lines)
+
+
+def _upper(text: str) -> str:
+    """Capital letters, one for one: `ß` stays, as in Go."""
+    return "".join(char.upper() if len(char.upper()) == 1 else char for char in text)

@@ -1,0 +1,82 @@
+"""`ccm session`: stores that tie several `ccm ensure` together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+
+import click
+
+from ccm_agent.cli import lines, options
+from ccm_agent.cli.ensure import session_exit
+from ccm_agent.model.errors import FileError, UsageError
+from ccm_agent.model.outcome import SessionSummary
+
+
+class Names(click.Group):
+    """`new` has the further names that CCM gives it."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, "new" if cmd_name in ("start", "create") else cmd_name)
+
+
+@click.group("session", cls=Names)
+@options.log_flags
+def command() -> None:
+    """Tie several `ccm ensure` together, so that one can depend on another."""
+
+
+@command.command("new")
+@click.option(
+    "--directory",
+    default="",
+    metavar="DIR",
+    help="Where to make the store; a temporary directory unless given.",
+)
+@options.log_flags
+def new(directory: str) -> None:
+    """Make a session store, and print what names it to the shell: eval "$(ccm session new)"."""
+    from shlex import quote
+
+    from ccm_agent.app import new_session
+
+    sys.stdout.write(f"export CCM_SESSION_STORE={quote(new_session(directory))}\n")
+
+
+@command.command("report")
+@click.option(
+    "--session", envvar="CCM_SESSION_STORE", default="", metavar="DIR", help="Session store to report on."
+)
+@click.option("--remove", is_flag=True, help="Remove it afterwards, if it is among the temporary files.")
+@options.log_flags
+def report(session: str, remove: bool) -> int:
+    """Sum up what happened in a session; the status is 2 when a resource of it failed."""
+    import asyncio
+
+    if not session:
+        raise UsageError("no session is named: give --session DIR or set CCM_SESSION_STORE")
+    summary = asyncio.run(_summary(session))
+    sys.stdout.write("\n" + lines.report_text(summary))
+    if remove:
+        _remove(session)
+    return session_exit(summary)
+
+
+async def _summary(session: str) -> SessionSummary:
+    from ccm_agent.app import session_summary
+
+    return await session_summary(session)
+
+
+def _remove(session: str) -> None:
+    """Remove a store, but nothing that is not below the temporary directory."""
+    top = os.path.realpath(tempfile.gettempdir())
+    path = os.path.realpath(session)
+    if os.path.commonpath([top, path]) != top or path == top or not os.path.isdir(path):  # noqa: PTH112
+        return
+    try:
+        shutil.rmtree(path)
+    except OSError as err:
+        raise FileError(f"the session store {session} cannot be removed: {err.strerror}") from err

@@ -1,0 +1,54 @@
+"""`ccm status`: the state of a resource, by its name alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from ccm_agent.cli import options
+from ccm_agent.model import codec
+from ccm_agent.resources.contract import AnyType
+
+
+@click.command("status")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("name", metavar="NAME")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
+@options.log_flags
+def command(type_name: str, name: str, as_json: bool) -> None:
+    """Show the state of a resource: what is there, not what should be."""
+    import asyncio
+
+    from ccm_agent.app import App
+
+    app = App(os.environ)
+    kind = app.catalog.find(type_name)
+    if not kind.can_status:
+        sys.stdout.write(f"Status of `{kind.name}` resources is not supported: {kind.why_no_status}\n")
+        return
+    found = asyncio.run(_status(app, kind, name))
+    shown: Any = getattr(found, "metadata", None) or found
+    if as_json:
+        sys.stdout.write(codec.encode_json(shown, indent=2).decode() + "\n")
+    else:
+        sys.stdout.write(_as_yaml(msgspec.to_builtins(shown)) + "\n")
+
+
+async def _status(app: Any, kind: AnyType, name: str) -> Any:
+    from ccm_agent.app import ApplyOptions
+
+    try:
+        return await app.engine().status(kind.name, name, ApplyOptions(environ=options.environment(False)))
+    finally:
+        await app.close()
+
+
+def _as_yaml(values: dict[str, Any]) -> str:
+    """A mapping in its own order; what is empty stands as `""`, as Choria CCM writes it."""
+    return "".join(
+        f'{key}: ""\n' if value == "" else codec.encode_yaml({key: value}) for key, value in values.items()
+    )
