@@ -1,6 +1,7 @@
 """From a document and facts to data; the language itself is proven in tests/conformance."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from ccm_agent.facts.gather import LazyFacts
 from ccm_agent.hiera.resolve import resolve_document, resolve_values
+from ccm_agent.hiera.rules import check
 from ccm_agent.model.data import Rule
 from ccm_agent.model.errors import DataError, DocumentError, ExpressionError
 
@@ -208,3 +210,18 @@ def test_only_the_facts_that_a_document_looks_at_are_gathered() -> None:
 
     assert data_of(document, facts) == {"a": "host", "b": "host", "c": "web", "d": "cpu!"}
     assert gathered == ["host", "cpu"]
+
+
+def test_the_example_of_the_page_gives_what_it_says() -> None:
+    page = (Path(__file__).parents[3] / "docs/concepts/hiera.md").read_text()
+    document = page.split("```yaml\n")[1].split("```")[0]
+
+    resolved = resolve_document(document, {"env": "prod", "role": "web"})
+    check(resolved.data, resolved.rules)
+
+    assert resolved.data == {
+        "log_level": "WARN",
+        "packages": ["ca-certificates", "nginx"],
+        "listen": "10.0.0.1",
+    }
+    assert len(resolved.rules) == 1
