@@ -3,8 +3,8 @@ nats-py's client with what we need of it changed; the only module that reaches i
 
 A `BusClient` serves one connection and never reconnects: when it has ended, `bus.connection` makes another. That leaves one
 way to come back from everything (a lost server, an `-ERR` that closes nats-py's client for good, expired credentials), and
-nothing that was queued for a dead connection is sent later, or twice, on the next one. Each override says what it is for, and
-has a test against a real server in tests/nats/test_client.py.
+nothing that was queued for a dead connection is sent later, or twice, on the next one. Each override says what it is for; take
+one away, and a test in tests/nats or tests/contract/bus fails.
 """
 
 from __future__ import annotations
@@ -148,19 +148,34 @@ class BusClient(nats.aio.client.Client):
             return {}
 
         def context() -> ssl.SSLContext:
-            made = ssl.create_default_context(cafile=settings.ca or None)
-            if settings.cert:
-                made.load_cert_chain(settings.cert, settings.key or None)
+            try:
+                made = ssl.create_default_context(cafile=settings.ca or None)
+                if settings.cert:
+                    made.load_cert_chain(settings.cert, settings.key or None)
+            except (OSError, ValueError) as err:
+                files = ", ".join(path for path in (settings.ca, settings.cert, settings.key) if path)
+                raise BusSetupError(f"{files}: no use for TLS: {err}") from err
             return made
 
-        host = settings.tls_hostname or urlsplit(url).hostname
-        tls: dict[str, Any] = {"tls": await asyncio.to_thread(context), "tls_hostname": host}
+        tls: dict[str, Any] = {
+            "tls": await asyncio.to_thread(context),
+            "tls_hostname": settings.tls_hostname or self._certified_name(url),
+        }
         if settings.tls_first:
             tls["tls_handshake_first"] = True
         return tls
 
+    def _certified_name(self, url: str) -> str | None:
+        """The name in the server's certificate: of members that the broker told us of by number, the one we were given."""
+        host = urlsplit(url).hostname
+        if url not in self._settings.servers and host and _is_number(host):
+            return urlsplit(self._settings.servers[0]).hostname
+        return host
+
     def _explained(self, url: str, err: Exception) -> BusError:
         """What went wrong, in our words. nats-py's own texts are kept where they hold no more than the server's."""
+        if isinstance(err, BusError):
+            return err
         if isinstance(err, RefusedBrokerError):
             return err.reason
         # nats-py says "no servers" of the one server it was given; what it had met before is what matters.
@@ -256,3 +271,11 @@ class BusClient(nats.aio.client.Client):
         if parsed and headers and len(_STREAM_HEADER.findall(headers)) > 1:
             parsed["Nats-Stream"] = COPIED
         return parsed
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -169,7 +169,7 @@ class Connection:
             await self._send(client, subject, body, reply, headers)
             return
         key, refusals = object(), list[BusDeniedError]()
-        self._watching[key] = (subject.lower(), refusals)
+        self._watching[key] = (subject, refusals)
         try:
             await self._send(client, subject, body, reply, headers)
             await self._round_trip(client)
@@ -349,12 +349,16 @@ class Connection:
             max_payload_bytes=int(info.get("max_payload", 1 << 20)),
             has_jetstream=bool(info.get("jetstream")),
         )
+
+    def _learn_others(self, client: BusClient) -> None:
+        """The other members of the cluster, as far as the broker has told while the connection lived."""
         known = [*self.settings.servers, *(server.geturl() for server in client.discovered_servers)]
         self._servers = list(dict.fromkeys(known))
 
     async def _release(self, client: BusClient) -> None:
         """Forget a connection: who waits is told, what it holds is freed; bounded, also when the peer is dead."""
         lost = client.ended.is_set()
+        self._learn_others(client)
         self._client = None
         if self._up.is_set():
             self._up.clear()
@@ -380,7 +384,7 @@ class Connection:
             return
         kind, subject = found[1], found[2]  # in lower case: nats-py lowers what the broker says
         self.denials += 1
-        word = "publish on" if kind == "publish" else "subscribe to"
+        word = "publish there" if kind == "publish" else "subscribe to it"
         told = False
         if kind == "publish":
             for waiting in list(self._waiting.values()):
@@ -388,8 +392,8 @@ class Connection:
                     waiting.arrived.put_nowait(self._refusal(word, waiting.subject))
                     told = True
             for watched, refusals in self._watching.values():
-                if watched == subject:
-                    refusals.append(self._refusal(word, subject))
+                if watched.lower() == subject:
+                    refusals.append(self._refusal(word, watched))
                     told = True
         else:
             for each in self._subscriptions:
@@ -400,7 +404,7 @@ class Connection:
 
     def _refusal(self, word: str, subject: str) -> BusDeniedError:
         return BusDeniedError(
-            f"{subject}: the broker does not allow {self.settings.identity} to {word} it; see its permissions there"
+            f"{subject}: the broker does not allow {self.settings.identity} to {word}; see its permissions on the broker"
         )
 
     # --- small things ---

@@ -331,6 +331,7 @@ async def _found(connection: Connection, name: str) -> dict[str, Any] | None:
 
 
 async def _create(connection: Connection, copies: _Copies, config: dict[str, Any]) -> dict[str, Any]:
+    tries = _TRIES
     while True:
         question = config | {"num_replicas": copies.count}
         try:
@@ -340,9 +341,11 @@ async def _create(connection: Connection, copies: _Copies, config: dict[str, Any
                 raise
         except BusUnavailableError:
             made = await _found(connection, config["name"])  # it may have been made, and the answer lost
-            if made is None:
+            tries -= 1
+            if made is not None:
+                return made
+            if not tries:
                 raise
-            return made
         else:
             created: dict[str, Any] = answer["config"]
             return created

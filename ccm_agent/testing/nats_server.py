@@ -39,6 +39,8 @@ READY_S = 20.0
 
 _LOOK_AGAIN_S = 0.02
 _PORT_TRIES = 3
+_RELOADED = "Reloaded server configuration"
+_NOT_RELOADED = "Failed to reload server configuration"
 _HOST = "127.0.0.1"
 
 
@@ -96,6 +98,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         extra: Further lines of configuration: accounts, users, TLS.
         routes: Cluster ports of all members; empty for a server on its own.
         cluster_port: This member's own cluster port.
+        max_file: How much JetStream may keep on disk, with a unit; sparse, so it may be more than there is.
         user, password: Whom the readiness check connects as, where `extra` demands somebody.
     """
 
@@ -105,6 +108,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     extra: str = ""
     routes: tuple[int, ...] = ()
     cluster_port: int = 0
+    max_file: str = "64GB"
     user: str = ""
     password: str = ""
 
@@ -117,6 +121,7 @@ class NatsServer:
         self.port = settings.port or free_ports(1)[0]
         self._kept_port = bool(settings.port)
         self.log = settings.directory / f"{settings.name}.log"
+        self._said = settings.directory / f"{settings.name}.out"
         self._binary = binary or find_server()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -160,13 +165,15 @@ class NatsServer:
         path = self.settings.directory / f"{self.settings.name}.conf"
         path.write_text(self._configuration(), encoding="utf-8")
         path.chmod(0o600)
-        self._process = subprocess.Popen(
-            [self._binary, "-c", str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        # What is wrong with a configuration is said before there is a log.
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [self._binary, "-c", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def wait_ready(self) -> None:
         """Wait until it answers: connections when it is alone, JetStream's API when it is in a cluster."""
@@ -202,11 +209,12 @@ class NatsServer:
         self.settings = msgspec.structs.replace(self.settings, extra=extra)
         path = self.settings.directory / f"{self.settings.name}.conf"
         path.write_text(self._configuration(), encoding="utf-8")
-        before = self._reloads()
+        before = self._reloads(_RELOADED), self._reloads(_NOT_RELOADED)
         os.kill(self.pid, signal.SIGHUP)
         deadline = time.monotonic() + READY_S
-        while self._reloads() == before:
-            if self._ended_within(_LOOK_AGAIN_S) or time.monotonic() > deadline:
+        while self._reloads(_RELOADED) == before[0]:
+            failed = self._reloads(_NOT_RELOADED) > before[1]
+            if failed or self._ended_within(_LOOK_AGAIN_S) or time.monotonic() > deadline:
                 raise BusUnavailableError(f"{self.settings.name}: did not reload: {self._log_tail()}")
 
     def __enter__(self) -> NatsServer:
@@ -239,14 +247,12 @@ class NatsServer:
             return True
         return False
 
-    def _reloads(self) -> int:
-        return self.log.read_text(errors="replace").count("Reloaded server configuration")
+    def _reloads(self, line: str) -> int:
+        return self.log.read_text(errors="replace").count(line)
 
     def _log_tail(self) -> str:
-        try:
-            return self.log.read_text(errors="replace")[-2000:]
-        except OSError:
-            return "it wrote no log"
+        texts = [path.read_text(errors="replace") for path in (self._said, self.log) if path.exists()]
+        return "".join(texts)[-2000:].strip() or "it said nothing"
 
     def _configuration(self) -> str:
         settings = self.settings
@@ -255,7 +261,7 @@ class NatsServer:
             f"server_name: {_quoted(settings.name)}",
             f"listen: {_quoted(f'{_HOST}:{self.port}')}",
             f"log_file: {_quoted(str(self.log))}",
-            f"jetstream {{ store_dir: {_quoted(str(store))}, max_mem: 256MB, max_file: 64GB }}",
+            f"jetstream {{ store_dir: {_quoted(str(store))}, max_mem: 256MB, max_file: {settings.max_file} }}",
         ]
         if settings.routes:
             routes = ", ".join(_quoted(f"nats://{_HOST}:{port}") for port in settings.routes)

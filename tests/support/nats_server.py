@@ -212,8 +212,8 @@ async def real_broker(directory: Path, layout: Layout | None = None) -> AsyncIte
 
 
 async def prepare(server: NatsServer | list[NatsServer], layout: Layout | None = None, **others: Any) -> None:
-    """Make the project's streams, as an operator."""
-    async with Connection(settings(server, "op", **others)) as connection:
+    """Make the project's streams, as an operator. A cluster that has just been started loses the first question or two."""
+    async with Connection(settings(server, "op", **({"answer_s": 1.0} | others))) as connection:
         await connection.connect_now()
         await make(connection, layout)
 

@@ -1,0 +1,261 @@
+"""What `make` does to a broker: nothing is there, something is there, something else is there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.layout import Action, Layout, Made, make
+from ccm_agent.bus.streams import call, store
+from ccm_agent.bus.subjects import registration_subject
+from ccm_agent.model.errors import BusError, BusSetupError, ProtocolError
+from tests.support.nats_server import WAIT_S, Heard, running_cluster, running_server, settings
+
+pytestmark = pytest.mark.nats
+
+NAMES = [
+    ("CCM_NODES", "bucket"),
+    ("CCM_FACTS", "bucket"),
+    ("CCM_DATA", "bucket"),
+    ("CCM_ASSIGNMENTS", "bucket"),
+    ("CCM_RUNS", "bucket"),
+    ("CCM_MANIFESTS", "objects"),
+    ("CCM_EVENTS", "stream"),
+    ("REGISTRATION", "stream"),
+    ("CCM_SCHEDULES", "stream"),
+]
+
+
+@pytest.fixture
+async def operator(tmp_path):
+    """A connection to a server with nothing on it."""
+    with running_server(tmp_path) as server:
+        async with Connection(settings(server, "op")) as connection:
+            await connection.connect_now()
+            yield connection
+
+
+async def config(connection: Connection, stream: str) -> dict:
+    """A stream as the broker has it."""
+    return (await call(connection, f"STREAM.INFO.{stream}"))["config"]
+
+
+async def test_everything_is_created_once(operator) -> None:
+    first = await make(operator)
+    second = await make(operator)
+
+    assert first == [Made(name=n, kind=k, action=Action.CREATED, replicas=1) for n, k in NAMES]
+    assert second == [Made(name=n, kind=k, action=Action.UNCHANGED, replicas=1) for n, k in NAMES]
+
+
+async def test_what_was_changed_by_hand_is_put_right_and_said(operator) -> None:
+    await make(operator)
+    changed = await config(operator, "KV_CCM_FACTS")
+    del changed["republish"]
+    await call(operator, "STREAM.UPDATE.KV_CCM_FACTS", changed | {"max_msgs_per_subject": 3})
+
+    done = {made.name: made for made in await make(operator)}
+
+    assert done["CCM_FACTS"].action is Action.UPDATED
+    assert "max_msgs_per_subject 3 → 20" in done["CCM_FACTS"].details
+    assert {made.action for name, made in done.items() if name != "CCM_FACTS"} == {Action.UNCHANGED}
+    assert (await config(operator, "KV_CCM_FACTS"))["republish"]["dest"] == "choria.ccm.poke.CCM_FACTS.>"
+
+
+async def test_what_an_operator_made_larger_is_never_shrunk(operator) -> None:
+    await make(operator)
+    changed = await config(operator, "CCM_EVENTS")
+    await call(operator, "STREAM.UPDATE.CCM_EVENTS", changed | {"max_bytes": 1 << 35, "max_age": 0})
+
+    done = {made.name: made for made in await make(operator)}
+
+    assert done["CCM_EVENTS"] == Made(
+        name="CCM_EVENTS",
+        kind="stream",
+        action=Action.UNCHANGED,
+        replicas=1,
+        details=(
+            "max_age stays unlimited (asked for 2.592e+06 s)",
+            "max_bytes stays 34359738368 (asked for 2147483648)",
+        ),
+    )
+
+
+async def test_events_are_kept_for_30_days_and_recognized_for_an_hour(operator) -> None:
+    await make(operator)
+
+    has = await config(operator, "CCM_EVENTS")
+
+    assert has["max_age"] == 30 * 86_400 * 10**9
+    assert has["duplicate_window"] == 3600 * 10**9
+    assert has["discard"] == "old"
+    assert sorted(has["subjects"]) == [
+        "io.choria.ccm.v1.agent.*.>",
+        "io.choria.ccm.v1.session.start.*.>",
+        "io.choria.ccm.v1.session.summary.*.>",
+        "io.choria.ccm.v1.transaction.event.*.>",
+    ]
+
+
+async def test_a_window_longer_than_events_live_is_cut_to_their_life(operator) -> None:
+    await make(operator, Layout(events_age_s=600))
+
+    has = await config(operator, "CCM_EVENTS")
+
+    assert (has["max_age"], has["duplicate_window"]) == (600 * 10**9, 600 * 10**9)
+
+
+async def test_facts_data_and_assignments_have_history_and_nodes_and_runs_do_not(operator) -> None:
+    await make(operator)
+
+    kept = {
+        name: (await config(operator, f"KV_{name}"))["max_msgs_per_subject"]
+        for name, kind in NAMES
+        if kind == "bucket"
+    }
+
+    assert kept == {"CCM_NODES": 1, "CCM_FACTS": 20, "CCM_DATA": 20, "CCM_ASSIGNMENTS": 20, "CCM_RUNS": 1}
+
+
+async def test_one_message_cannot_erase_the_keys_of_all_nodes(operator) -> None:
+    await make(operator)
+    nodes = NatsKeyValue(operator, "CCM_NODES")
+    await nodes.put("node.web2", b"here")
+
+    for rollup in ("all", "sub"):
+        with pytest.raises(BusError):
+            await store(operator, "$KV.CCM_NODES.presence.web1", b"x", {"Nats-Rollup": rollup})
+
+    assert await nodes.keys() == ["node.web2"]
+
+
+async def test_presence_expires_by_itself(operator) -> None:
+    await make(operator)
+    nodes = NatsKeyValue(operator, "CCM_NODES")
+
+    await nodes.put("presence.web1", b"here", ttl_s=1)
+    await nodes.put("node.web1", b"stays")
+    assert await nodes.keys() == ["node.web1", "presence.web1"]
+
+    async with asyncio.timeout(WAIT_S):
+        while await nodes.get("presence.web1") is not None:  # noqa: ASYNC110 — the broker tells nobody of an expiry
+            await asyncio.sleep(0.05)
+    assert await nodes.keys() == ["node.web1"]
+
+
+async def test_registrations_roll_up_as_the_reference_sends_them_unless_secured(operator) -> None:
+    subject = registration_subject("prod", "http", "web", "10.0.0.1", "abc")
+    await make(operator)
+
+    await store(operator, subject, b"one", {"Nats-Rollup": "sub", "Nats-TTL": "60"})
+    await make(operator, Layout(secure=True))
+    with pytest.raises(ProtocolError):
+        await store(operator, subject, b"two", {"Nats-Rollup": "all"})
+    await store(operator, subject, b"three", {"Nats-TTL": "60"})
+
+    state = (await call(operator, "STREAM.INFO.REGISTRATION"))["state"]
+    assert state["messages"] == 1
+
+
+async def test_a_secured_broker_stays_secured_when_init_runs_again(operator) -> None:
+    await make(operator, Layout(secure=True))
+
+    done = {made.name: made.action for made in await make(operator)}
+
+    assert done["REGISTRATION"] is Action.UNCHANGED
+    assert not (await config(operator, "REGISTRATION")).get("allow_rollup_hdrs", False)
+
+
+async def test_schedules_are_left_out_when_nobody_wants_them(operator) -> None:
+    done = await make(operator, Layout(schedules=False))
+
+    assert done[-1] == Made(
+        name="CCM_SCHEDULES", kind="stream", action=Action.SKIPPED, details=("not asked for",)
+    )
+
+
+async def test_an_older_server_is_told_apart_and_named(operator) -> None:
+    from ccm_agent.bus.settings import replaced
+
+    server = operator.server
+    operator.server = replaced(server, version=(2, 12, 4))
+
+    done = await make(operator)
+    with pytest.raises(BusSetupError, match=r"nats-server 2\.14 or newer is needed, this one is 2\.12\.4"):
+        await make(operator, Layout(schedules=True))
+    operator.server = replaced(server, version=(2, 10, 29))
+    with pytest.raises(BusSetupError, match=r"nats-server 2\.11 or newer is needed"):
+        await make(operator)
+
+    assert done[-1].action is Action.SKIPPED
+
+
+async def test_without_jetstream_nothing_is_tried(operator) -> None:
+    from ccm_agent.bus.settings import replaced
+
+    operator.server = replaced(operator.server, has_jetstream=False)
+
+    with pytest.raises(BusSetupError, match="JetStream is off"):
+        await make(operator)
+
+
+async def test_more_copies_than_servers_are_an_error_only_when_asked_for(operator) -> None:
+    with pytest.raises(BusSetupError, match="ask for fewer replicas"):
+        await make(operator, Layout(replicas=3))
+
+
+async def test_a_broker_without_the_storage_says_so(tmp_path) -> None:
+    with running_server(tmp_path) as server:
+        await asyncio.to_thread(server.stop)
+        text = server.settings.extra
+        server.settings = type(server.settings)(directory=tmp_path, extra=text, max_file="1GB")
+        await asyncio.to_thread(server.start)
+        async with Connection(settings(server, "op")) as connection:
+            await connection.connect_now()
+
+            with pytest.raises(BusSetupError, match="give the broker more storage"):
+                await make(connection)
+
+            assert [made.action for made in await make(connection, Layout(events_bytes=1 << 29))][0:5] == [
+                Action.UNCHANGED
+            ] * 5
+
+
+async def test_a_cluster_of_three_keeps_three_copies(tmp_path) -> None:
+    with running_cluster(tmp_path) as servers:
+        async with Connection(settings(servers, "op")) as connection:
+            await connection.connect_now()
+
+            first = await make(connection)
+            second = await make(connection)
+
+    assert {(made.action, made.replicas) for made in first} == {(Action.CREATED, 3)}
+    assert {(made.action, made.replicas) for made in second} == {(Action.UNCHANGED, 3)}
+
+
+async def test_one_copy_becomes_three_when_the_cluster_has_grown(tmp_path) -> None:
+    with running_cluster(tmp_path) as servers:
+        async with Connection(settings(servers, "op")) as connection:
+            await connection.connect_now()
+            await make(connection, Layout(replicas=1))
+
+            done = await make(connection)
+
+    assert {(made.action, made.replicas, made.details) for made in done} == {
+        (Action.UPDATED, 3, ("num_replicas 1 → 3",))
+    }
+
+
+async def test_a_write_pokes_without_its_value(operator) -> None:
+    await make(operator)
+    heard = Heard()
+    await operator.subscribe(["choria.ccm.poke.>"], heard)
+
+    await NatsKeyValue(operator, "CCM_FACTS").put("web1", b"secret")
+
+    [message] = await heard.wait(1)
+    assert (message.subject, message.body) == ("choria.ccm.poke.CCM_FACTS.web1", b"")
+    assert message.headers["Nats-Sequence"] == "1"
