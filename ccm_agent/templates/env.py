@@ -243,21 +243,28 @@ class Environment:
             key, dot, following = rest.partition(".")
             if not _PLAIN_KEY.match(key) or (dot and not following):
                 return self._find_in(value, rest)
-            if isinstance(value, dict):
-                if key not in value:
-                    return _NOTHING
+            if isinstance(value, dict) and key in value:
                 value = value[key]
-            elif isinstance(value, list):
-                if not _INDEX.match(key) or int(key) >= len(value):
-                    return _NOTHING
+            elif isinstance(value, list) and _INDEX.match(key) and int(key) < len(value):
                 value = value[int(key)]
             else:
-                return _NOTHING
+                return self._find_behind_nothing(following)
             if not dot:
                 return _as_looked_up(value)
             rest = following
             if rest[0] not in "@[{" and not isinstance(value, (dict, list)):
                 return _NOTHING
+
+    def _find_behind_nothing(self, rest: str) -> Any:
+        """What a modifier makes of nothing: `nope.@keys` is an empty list."""
+        if rest[:1] not in ("@", "[", "{") or not rest:
+            return _NOTHING
+        from ccm_agent.templates.gjson import get
+        from ccm_agent.templates.gjson_modifiers import NAMES
+        from ccm_agent.templates.gjson_paths import is_piping
+
+        found = get("", rest) if is_piping(rest, NAMES) else None
+        return found.looked_up() if found is not None and found.exists else _NOTHING
 
     def _find_in(self, value: Any, path: str) -> Any:
         from ccm_agent.templates.gjson import get

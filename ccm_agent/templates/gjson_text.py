@@ -188,7 +188,7 @@ class Layout:
         """The text on lines of its own for each element."""
         start = blank_end(text)
         if start >= len(text):
-            return self.prefix
+            return self.prefix + "\n" if self.prefix else ""
         return self.prefix + self._value(text[start : value_end(text, start)], 0, len(self.prefix)) + "\n"
 
     def _value(self, text: str, level: int, column: int) -> str:

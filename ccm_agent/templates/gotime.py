@@ -66,8 +66,8 @@ class Duration(GoValue):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Duration) and self.ns == other.ns
 
-    def __lt__(self, other: Duration) -> bool:
-        return self.ns < other.ns
+    def __lt__(self, other: object) -> bool:
+        return self.ns < other.ns if isinstance(other, Duration) else NotImplemented
 
     def __hash__(self) -> int:
         return hash((Duration, self.ns))
@@ -317,8 +317,8 @@ class Time(GoValue):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Time) and self.ns == other.ns
 
-    def __lt__(self, other: Time) -> bool:
-        return self.ns < other.ns
+    def __lt__(self, other: object) -> bool:
+        return self.ns < other.ns if isinstance(other, Time) else NotImplemented
 
     def __hash__(self) -> int:
         return hash((Time, self.ns))

@@ -181,7 +181,6 @@ class _Parser:
         self.text = text
         self.at = 0
         self.flags: frozenset[str] = frozenset()
-        self.names: set[str] = set()
         self.groups = 0
         self.nesting = 0
 
@@ -206,9 +205,8 @@ class _Parser:
         while self.at < len(self.text) and self.peek() not in "|)":
             repeat = self.repetition()
             if repeat is None:
-                before = len(parts)
                 self.atom(parts)
-                is_repeated = is_repeated and len(parts) == before
+                is_repeated = False
                 continue
             if not parts:
                 raise PatternError("a repetition has nothing before it to repeat")
@@ -276,13 +274,7 @@ class _Parser:
             if match is None:
                 raise PatternError(f"{self.peek(4)!r} is no group of RE2; it has no lookaround")
             self.at = match.end()
-            if match.group(1):
-                if match.group(1) in self.names:
-                    raise PatternError(f"two groups are named {match.group(1)}")
-                name = match.group(1)
-                self.names.add(name)
-                number = self.groups = self.groups + 1
-            else:
+            if not match.group(1):
                 on, _, off = match.group(2).partition("-")
                 if match.group(3) == ")":
                     self.flags = (flags | set(on)) - set(off)

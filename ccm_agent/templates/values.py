@@ -233,22 +233,20 @@ def print_scalar(value: object) -> str:
     return str(value)
 
 
-_KEY_ORDER = {"nil": 0, "bool": 1, "int": 2, "float64": 3, "string": 4}
+_KEY_ORDER = {"nil": 0, "string": 1, "int": 2, "float64": 3, "bool": 4}
 
 
 def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
     """The keys in the order in which Go prints and ranges over a map: text by bytes, numbers by value."""
     try:
         return sorted(mapping)
-    except TypeError:
+    except TypeError:  # keys of several types, by type first
         return sorted(mapping, key=_key_rank)
 
 
 def _key_rank(key: object) -> tuple[int, Any]:
     rank = _KEY_ORDER.get(type_name(key), 5)
-    if rank == 0:
-        return rank, 0
-    return rank, key if rank < 5 else print_scalar(key)
+    return rank, key if rank == 2 else print_scalar(key)
 
 
 def deep_equal(left: Any, right: Any) -> bool:

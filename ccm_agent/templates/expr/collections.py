@@ -29,8 +29,8 @@ class KeyOf(GoValue):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeyOf) and self.go_type == other.go_type and self.value == other.value
 
-    def __lt__(self, other: KeyOf) -> bool:
-        return self.value < other.value
+    def __lt__(self, other: object) -> bool:
+        return self.value < other.value if isinstance(other, KeyOf) else NotImplemented
 
     def __hash__(self) -> int:
         return hash((KeyOf, self.go_type, self.value))

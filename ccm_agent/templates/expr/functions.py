@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ccm_agent.templates.expr import list_functions, text_functions, time_functions, value_functions
+from ccm_agent.templates.expr.operators import less, more
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "len": value_functions.length,
@@ -18,8 +19,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceil": value_functions.rounding("ceil", math.ceil),
     "floor": value_functions.rounding("floor", math.floor),
     "round": value_functions.rounding("round", value_functions.half_away),
-    "max": value_functions.extreme("max", lambda value, best: bool(value > best)),
-    "min": value_functions.extreme("min", lambda value, best: bool(value < best)),
+    "max": value_functions.extreme("max", more),
+    "min": value_functions.extreme("min", less),
     "mean": value_functions.mean,
     "median": value_functions.median,
     "bitand": value_functions.bits("bitand", lambda a, b: a & b),

@@ -10,10 +10,7 @@ from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key, from_k
 from ccm_agent.templates.expr.faults import Fault
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.operators import describe, equal, fetch, less, to_int
-from ccm_agent.templates.values import (
-    GoValue,
-    byte_length,
-)
+from ccm_agent.templates.values import GoValue, byte_length, sorted_keys
 
 _DEPTH_LIMIT = 200
 
@@ -163,21 +160,21 @@ def keys(frame: Frame, mapping: Any) -> list[Any]:
     if not isinstance(mapping, dict):
         raise wrong("keys", mapping)
     frame.grow(len(mapping))
-    return [from_key(key) for key in mapping]
+    return [from_key(key) for key in sorted_keys(mapping)]
 
 
 def values(frame: Frame, mapping: Any) -> list[Any]:
     if not isinstance(mapping, dict):
         raise wrong("values", mapping)
     frame.grow(len(mapping))
-    return list(mapping.values())
+    return [mapping[key] for key in sorted_keys(mapping)]
 
 
 def to_pairs(frame: Frame, mapping: Any) -> list[Any]:
     if not isinstance(mapping, dict):
         raise wrong("toPairs", mapping)
     frame.grow(3 * len(mapping))
-    return [[from_key(key), value] for key, value in mapping.items()]
+    return [[from_key(key), mapping[key]] for key in sorted_keys(mapping)]
 
 
 def from_pairs(frame: Frame, pairs: Any) -> AnyMap:

@@ -142,16 +142,22 @@ def half_away(value: float) -> float:
 
 
 def extreme(name: str, is_better: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    """`max` and `min`: of numbers, through lists in lists, or of durations."""
+
     def run(frame: Frame, *values: Any) -> Any:
-        if len(values) == 1 and not isinstance(values[0], list) and not is_number(values[0]):
+        if len(values) == 1 and not isinstance(values[0], (list, bytes)) and not is_number(values[0]):
             return values[0]
         best: Any = None
-        for value in _numbers(frame, name, values):
+        for value in values if _are_durations(values) else _numbers(frame, name, values):
             if best is None or is_better(value, best):
                 best = value
         return best
 
     return run
+
+
+def _are_durations(values: tuple[Any, ...]) -> bool:
+    return all(isinstance(value, Duration) for value in values)
 
 
 def _numbers(frame: Frame, name: str, values: Any) -> list[Any]:
@@ -175,19 +181,26 @@ def _numbers(frame: Frame, name: str, values: Any) -> list[Any]:
 
 
 def mean(frame: Frame, *values: Any) -> float:
-    numbers = _numbers(frame, "mean", values)
+    numbers = _averaged(frame, "mean", values)
     total = 0.0
     for number in numbers:
-        total += float(number)
+        total += number
     return total / len(numbers) if numbers else 0.0
 
 
 def median(frame: Frame, *values: Any) -> float:
-    numbers = sorted(float(number) for number in _numbers(frame, "median", values))
+    numbers = sorted(_averaged(frame, "median", values))
     if not numbers:
         return 0.0
     middle = len(numbers) // 2
     return numbers[middle] if len(numbers) % 2 else (numbers[middle - 1] + numbers[middle]) / 2
+
+
+def _averaged(frame: Frame, name: str, values: tuple[Any, ...]) -> list[float]:
+    """Numbers as floats; durations count in nanoseconds."""
+    if _are_durations(values):
+        return [float(value.ns) for value in values]
+    return [float(number) for number in _numbers(frame, name, values)]
 
 
 def bits(name: str, combine: Callable[[int, int], int]) -> Callable[[Frame, Any, Any], int]:

@@ -88,7 +88,7 @@ def test_values_print_as_go_prints_them(value: Any, text: str) -> None:
 
 
 def test_mixed_keys_print_in_one_order() -> None:
-    assert sorted_keys({"a": 1, 2: 1, None: 1, True: 1}) == [None, True, 2, "a"]
+    assert sorted_keys({"a": 1, 2: 1, None: 1, True: 1}) == [None, "a", 2, True]
 
 
 @pytest.mark.parametrize(
