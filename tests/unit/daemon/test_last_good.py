@@ -1,0 +1,134 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.daemon.last_good import LastGood
+from ccm_agent.daemon.stamps import Stamps
+from ccm_agent.model.errors import BusUnavailableError, ProtocolError
+from ccm_agent.model.ports import Entry
+from ccm_agent.model.wire import Stamped
+from ccm_agent.testing.memory_bus import MemoryBroker
+from tests.support.agent import Bus, memory_bus
+
+BUCKET = "CCM_DATA"
+
+
+class Stage:
+    """A bucket, and what a process keeps of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.broker = MemoryBroker()
+        self.bus: Bus = memory_bus(self.broker, "web1")
+        self.refused: list[tuple[str, str]] = []
+
+    async def process(self) -> tuple[LastGood, Stamps]:
+        """As a process that has just started."""
+        stamps = Stamps(self.folder / "documents.json")
+        await asyncio.to_thread(stamps.open)
+        inner = self.bus.bucket(BUCKET)
+        return (
+            LastGood(inner, BUCKET, stamps, self.folder / "data", lambda *one: self.refused.append(one)),
+            stamps,
+        )
+
+    async def put(self, key: str, value: bytes) -> None:
+        await self.bus.bucket(BUCKET).put(key, value)
+
+
+def stamped(text: str, number: int, key: str = "common", bucket: str = BUCKET) -> bytes:
+    return msgspec.json.encode(Stamped(bucket=bucket, key=key, number=number, body=text))
+
+
+def value(entry: Entry | None) -> Any:
+    return entry.value if entry else None
+
+
+async def test_a_plain_document_is_given_as_it_is(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {a: 1}")
+    bucket, _ = await at.process()
+
+    assert value(await bucket.get("common")) == b"data: {a: 1}"
+    assert await bucket.get("none") is None
+
+
+async def test_the_last_good_document_stands_while_the_broker_is_away_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    at = Stage(tmp_path)
+    await at.put("site/web", b"data: {a: 1}")
+    bucket, _ = await at.process()
+    seen = await bucket.get("site/web")
+    at.broker.deny("web1", ">")
+    at.broker.stop()
+
+    bucket, _ = await at.process()
+
+    assert await bucket.get("site/web") == seen
+
+
+async def test_what_was_never_read_is_an_error_while_the_broker_is_away(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    at.broker.stop()
+    bucket, _ = await at.process()
+
+    with pytest.raises(BusUnavailableError):
+        await bucket.get("common")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(stamped("data: {}", 9, key="other"), id="another key"),
+        pytest.param(stamped("data: {}", 9, bucket="CCM_FACTS"), id="another bucket"),
+        pytest.param(stamped("data: {}", 4), id="an older number"),
+    ],
+)
+async def test_a_document_that_is_not_to_be_obeyed_is_told_and_the_last_good_one_stands(
+    tmp_path: Path, bad: bytes
+) -> None:
+    at = Stage(tmp_path)
+    good = stamped("data: {a: 1}", 5)
+    await at.put("common", good)
+    bucket, stamps = await at.process()
+    await bucket.get("common")
+    stamps.numbers["CCM_DATA/common"] = 5
+    await stamps.keep()
+    await at.put("common", bad)
+
+    bucket, _ = await at.process()
+
+    assert value(await bucket.get("common")) == good
+    assert [what for what, _ in at.refused] == ["CCM_DATA/common"]
+
+
+async def test_a_bad_document_without_a_good_one_before_it_is_an_error(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", stamped("data: {}", 1, key="other"))
+    bucket, _ = await at.process()
+
+    with pytest.raises(ProtocolError):
+        await bucket.get("common")
+
+
+async def test_a_kept_document_that_somebody_damaged_does_not_count(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {a: 1}")
+    bucket, _ = await at.process()
+    await bucket.get("common")
+    await asyncio.to_thread(damage, tmp_path / "data")
+    at.broker.stop()
+
+    bucket, _ = await at.process()
+
+    with pytest.raises(BusUnavailableError):
+        await bucket.get("common")
+
+
+def damage(folder: Path) -> None:
+    for path in folder.rglob("*.json"):
+        path.write_text("{half")

@@ -1,0 +1,88 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ccm_agent.daemon.logs import JsonFormatter, TextFormatter, set_up_logging
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """The root logger as it was, after a test that sets it up."""
+    root, ours = logging.getLogger(), logging.getLogger("ccm_agent")
+    before = (list(root.handlers), root.level, ours.level)
+    yield
+    root.handlers[:], root.level, ours.level = before[0], before[1], before[2]
+
+
+def record(message: str, level: int = logging.WARNING, **fields: object) -> logging.LogRecord:
+    one = logging.LogRecord("ccm_agent.daemon", level, "file", 1, message, (), None)
+    one.created = 1_795_262_400.5
+    one.__dict__.update(fields)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        pytest.param(record("no broker"), "2026-11-21T12:00:00Z WARN  no broker", id="bare"),
+        pytest.param(
+            record("a run has ended", logging.INFO, run="r1", state="changed", count=3),
+            "2026-11-21T12:00:00Z INFO  a run has ended run=r1 state=changed count=3",
+            id="with fields",
+        ),
+        pytest.param(
+            record("no", logging.ERROR, reason='a "word" = x'),
+            '2026-11-21T12:00:00Z ERROR no reason="a \\"word\\" = x"',
+            id="quoted",
+        ),
+        pytest.param(
+            record("no", reason="a\n2026 ERROR forged\x1b[2J"),
+            '2026-11-21T12:00:00Z WARN  no reason="a\\n2026 ERROR forged\\x1b[2J"',
+            id="what came from outside begins no line and moves no cursor",
+        ),
+        pytest.param(record("no", reason=""), '2026-11-21T12:00:00Z WARN  no reason=""', id="empty"),
+    ],
+)
+def test_a_record_is_a_line_of_text(made: logging.LogRecord, line: str) -> None:
+    assert TextFormatter().format(made) == line
+
+
+def test_a_record_is_a_line_of_json() -> None:
+    line = JsonFormatter().format(record("no broker", error=ValueError("x\ny"), count=3))
+
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2026-11-21T12:00:00Z",
+        "level": "warn",
+        "message": "no broker",
+        "logger": "ccm_agent.daemon",
+        "error": "x\ny",
+        "count": 3,
+    }
+
+
+def test_a_traceback_follows_its_line() -> None:
+    try:
+        raise ValueError("x")
+    except ValueError as err:
+        made = record("a fault")
+        made.exc_info = (ValueError, err, err.__traceback__)
+
+    assert TextFormatter().format(made).endswith("ValueError: x")
+    assert json.loads(JsonFormatter().format(made))["traceback"].endswith("ValueError: x")
+
+
+def test_the_level_is_that_of_our_own_words_and_libraries_are_quieter() -> None:
+    stream = io.StringIO()
+    set_up_logging("info", "text", stream)
+
+    logging.getLogger("ccm_agent.x").info("ours")
+    logging.getLogger("ccm_agent.x").debug("too much")
+    logging.getLogger("nats").info("theirs")
+    set_up_logging("debug", "text", stream)
+    logging.getLogger("ccm_agent.x").debug("more")
+
+    assert [line.split(" ")[-1] for line in stream.getvalue().splitlines()] == ["ours", "more"]
