@@ -36,7 +36,7 @@ def check(wanted: FileProperties) -> None:
 def _check_name(name: str) -> None:
     if not name.startswith("/"):
         _refuse(f"the path of a file must be absolute, and `{name}` does not begin with a slash", "name")
-    if posixpath.normpath(name) != name:
+    if _canonical(name) != name:
         _refuse(f"the path of a file must be canonical: write `{_canonical(name)}` for `{name}`", "name")
 
 

@@ -1,0 +1,73 @@
+"""One resource through the flow, with a provider of the test's choice and nothing else of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any
+
+from ccm_agent.model.health import HealthCheck, HealthResult
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.resource import CommonProperties
+from ccm_agent.resources.contract import AnyType
+from ccm_agent.resources.converge import Declared, converge
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Run:
+    """
+    Surroundings of one resource.
+
+    Args:
+        provider: Manages it.
+        noop: Nothing is changed.
+        changed: References of resources that changed before.
+    """
+
+    health_check_only = False
+
+    def __init__(self, provider: Any, *, noop: bool = False, changed: Collection[str] = ()) -> None:
+        self._provider = provider
+        self.noop = noop
+        self._changed = changed
+
+    def now(self) -> datetime:
+        return NOON
+
+    async def provider(self, declared: Declared) -> tuple[str, Any]:
+        return "posix", self._provider
+
+    async def holds(self, expression: str, declared: Declared) -> bool:
+        raise AssertionError("no control expression was expected")
+
+    async def settle(self, declared: Declared) -> None:
+        raise AssertionError("no pending field was expected")
+
+    def is_unmet(self, reference: str, declared: Declared) -> bool:
+        return False
+
+    def has_changed(self, reference: str, declared: Declared) -> bool:
+        return reference in self._changed
+
+    async def look(self, declared: Declared, provider: Any) -> Any:
+        return await provider.status(declared.wanted)
+
+    def forget(self) -> None:
+        pass
+
+    async def check(self, check: HealthCheck) -> HealthResult:
+        raise AssertionError("no health check was expected")
+
+
+async def manage(
+    kind: AnyType,
+    provider: Any,
+    wanted: CommonProperties,
+    *,
+    noop: bool = False,
+    changed: Collection[str] = (),
+) -> TransactionEvent:
+    """What became of a resource."""
+    run = Run(provider, noop=noop, changed=changed)
+    return await converge(Declared(kind=kind, wanted=wanted), run)
