@@ -30,7 +30,7 @@ AGENT_ROOMS: dict[str, set[str]] = {
         "engine", "daemon",
     },
     "cli": {"app", "resources"},
-    "testing": {"resources"},
+    "testing": {"resources", "bus"},
     "__main__": {"cli"},
 }  # fmt: skip
 CONTROLLER_ROOMS: dict[str, set[str]] = {

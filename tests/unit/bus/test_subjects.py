@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ccm_agent.bus import subjects
 from ccm_agent.bus.subjects import EventAddress
 from ccm_agent.model.errors import DataError, ProtocolError, UsageError
-from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, TRANSACTION_EVENT
 from ccm_agent.model.wire import AGENT_STARTUP, MANIFEST_APPLY, NODE_PING, SESSION_ANSWER
 

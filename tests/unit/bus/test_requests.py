@@ -1,0 +1,87 @@
+"""What is admitted as a request, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccm_agent.bus.messages import COPIED
+from ccm_agent.bus.requests import admit
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.ports import Incoming
+from ccm_agent.model.wire import MANIFEST_APPLY
+
+SUBJECT = "io.choria.ccm.v1.manifest.apply.request.fact.role.web"
+BODY = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request","new":"field"}'
+DUE = {
+    "Nats-Stream": "CCM_SCHEDULES",
+    "Nats-Subject": "choria.ccm.due.manifest.apply.request.fact.role.web",
+    "Nats-Sequence": "7",
+    "Nats-Time-Stamp": "2026-11-21T12:00:00.123456789Z",
+}
+
+
+def test_a_message_of_a_program_is_a_request() -> None:
+    assert admit(SUBJECT, BODY, {"Anything": "else"}) == Incoming(
+        subject=SUBJECT,
+        protocol=MANIFEST_APPLY,
+        scope="fact.role.web",
+        body=BODY,
+        headers={"Anything": "else"},
+    )
+
+
+def test_a_due_request_is_admitted_on_the_subject_it_was_due_for() -> None:
+    assert admit(SUBJECT, BODY, DUE).scheduled
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"Nats-Stream": "KV_CCM_DATA"}, id="of another stream"),
+        pytest.param({"Nats-Stream": COPIED}, id="a stored copy"),
+        pytest.param({"Nats-Stream": ""}, id="of a stream without a name"),
+        pytest.param(
+            {"Nats-Subject": "choria.ccm.due.manifest.apply.request.all"}, id="that was due elsewhere"
+        ),
+        pytest.param({"Nats-Subject": "choria.ccm.schedule.manifest.apply.request.all.x"}, id="not due yet"),
+        pytest.param({"Nats-Subject": SUBJECT}, id="stored under the subject of a request"),
+        pytest.param({"Nats-Sequence": "-1"}, id="without a sequence"),
+    ],
+)
+def test_a_copy_is_refused(changed) -> None:
+    with pytest.raises(ProtocolError, match="a copy of a message"):
+        admit(SUBJECT, BODY, DUE | changed)
+
+
+@pytest.mark.parametrize("missing", ["Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"])
+def test_a_due_request_without_a_header_is_refused(missing) -> None:
+    with pytest.raises(ProtocolError):
+        admit(SUBJECT, BODY, {name: value for name, value in DUE.items() if name != missing})
+
+
+def test_a_header_counts_however_it_is_written() -> None:
+    with pytest.raises(ProtocolError, match="a copy"):
+        admit(SUBJECT, BODY, {"nats-stream": "KV_CCM_DATA"})
+
+
+def test_an_answer_of_the_broker_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="an answer of the broker"):
+        admit(SUBJECT, BODY, {"Status": "404"})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"stream":"KV_CCM_NODES","seq":7}',
+        b'{"protocol":"io.choria.ccm.v1.manifest.plan.request"}',
+        b'{"protocol":null}',
+        b'{"Protocol":"io.choria.ccm.v1.manifest.apply.request"}',
+        b'[{"protocol":"io.choria.ccm.v1.manifest.apply.request"}]',
+        b"\xff",
+        b"",
+    ],
+    ids=["an acknowledgement", "another protocol", "none", "misspelt", "a list", "no text", "empty"],
+)
+def test_a_body_that_does_not_name_the_subjects_protocol_is_refused(body) -> None:
+    with pytest.raises(ProtocolError):
+        admit(SUBJECT, body, {})
