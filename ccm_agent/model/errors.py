@@ -176,18 +176,9 @@ class FileError(HostError):
 
 
 class CommandError(HostError):
-    """
-    A program could not be started, ended badly or took too long.
-
-    Attributes:
-        output: The end of what it said; not part of the sentence, for it goes into the event's own field.
-    """
+    """A program could not be started, ended badly or took too long; `output` is the end of what it said."""
 
     code = "host.command"
-
-    def __init__(self, message: str, *, output: str = "", place: Place | None = None) -> None:
-        self.output = output
-        super().__init__(message, place=place)
 
 
 class DownloadError(HostError):
