@@ -28,16 +28,6 @@ TEMPLATE_FUNCTIONS = {
     "jinja": (*_SHARED, "template", "jet"),
 }
 
-_METHODS = {
-    "lookup": "lookup",
-    "readFile": "read_file",
-    "file": "read_file",
-    "registrations": "registrations",
-    "kvGet": "kv_get",
-    "template": "template",
-    "jet": "jet",
-}
-
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 _INDEX = re.compile(r"[0-9]{1,9}\Z")
 _NOTHING = object()
@@ -79,18 +69,17 @@ class Environment:
         self._kv_get = kv_get
         self._depth = 0
         self.variables: dict[str, Any] = {"Facts": self.facts, "Data": self.data, "Environ": self.environ}
-        self.functions: dict[str, Callable[..., Any]] = {"lookup": self._call_lookup}
-        if not is_restricted:
-            self.functions.update(
-                {
-                    "readFile": self._call_read_file,
-                    "file": self._call_read_file,
-                    "template": self._call_template,
-                    "jet": self._call_jet,
-                    "registrations": self._call_registrations,
-                    "kvGet": self._call_kv_get,
-                }
-            )
+        self._all_functions: dict[str, Callable[..., Any]] = {
+            "lookup": self._call_lookup,
+            "readFile": self._call_read_file,
+            "file": self._call_read_file,
+            "template": self._call_template,
+            "jet": self._call_jet,
+            "registrations": self._call_registrations,
+            "kvGet": self._call_kv_get,
+        }
+        names = ("lookup",) if is_restricted else tuple(self._all_functions)
+        self.functions = {name: self._all_functions[name] for name in names}
         self.functions.update(extra_functions or {})
 
     # The functions, for engines and other callers
@@ -183,7 +172,9 @@ class Environment:
 
         chosen = engine_of(engine)
         variables = {"facts": self.facts, "data": self.data, "environ": self.environ}
-        functions = {key: getattr(self, _METHODS[key]) for key in TEMPLATE_FUNCTIONS[engine]}
+        functions = {
+            key: _with_exact_count(key, self._all_functions[key]) for key in TEMPLATE_FUNCTIONS[engine]
+        }
         with _Nested(self):
             return chosen.render(body, variables, name=name, left=left, right=right, functions=functions)
 
@@ -318,6 +309,18 @@ def _count(name: str, arguments: tuple[Any, ...], allowed: tuple[int, ...]) -> N
     if len(arguments) not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise ExpressionError(f"{name}() takes {wanted} arguments, not {len(arguments)}")
+
+
+def _with_exact_count(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as whole-file templates call it: one argument too many is an error there."""
+    if name not in ("readFile", "file", "template"):
+        return function
+
+    def call(*arguments: Any) -> Any:
+        _count(name, arguments, (1,))
+        return function(*arguments)
+
+    return call
 
 
 def _texts(name: str, arguments: tuple[Any, ...], count: int) -> tuple[str, ...]:

@@ -132,6 +132,18 @@ def answer_hiera(question: Question) -> Any:
     return data
 
 
+def answer_vercmp_apt(question: Question) -> int:
+    from ccm_agent.model.versions import compare_debian
+
+    return compare_debian(question["a"], question["b"])
+
+
+def answer_vercmp(question: Question) -> int:
+    from ccm_agent.model.versions import compare_plain
+
+    return compare_plain(question["a"], question["b"], lenient=bool(question.get("lenient")))
+
+
 OPERATIONS: dict[str, Callable[[Question], Any]] = {
     "expr": answer_expr,
     "template": answer_template,
@@ -141,6 +153,8 @@ OPERATIONS: dict[str, Callable[[Question], Any]] = {
     "gjson": answer_gjson,
     "yaml": answer_yaml,
     "hiera": answer_hiera,
+    "vercmp_apt": answer_vercmp_apt,
+    "vercmp": answer_vercmp,
 }
 
 

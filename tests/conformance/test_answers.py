@@ -16,6 +16,7 @@ import pytest
 from tests.conformance.answer import answer, read_question
 
 HERE = Path(__file__).parent
+SHARE_OF_DIFFERENCES = 0.03  # of a file's cases, whatever the reasons
 
 
 def same(want: Any, got: Any) -> bool:
@@ -41,7 +42,8 @@ def differences() -> set[str]:
 @pytest.mark.parametrize("path", sorted((HERE / "answers").glob("*.jsonl")), ids=lambda path: path.stem)
 def test_answers_are_the_references_own(path: Path) -> None:
     wrong = {}
-    for line in path.read_text().splitlines():
+    lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line]
+    for line in lines:
         case = json.loads(line)
         got = answer(read_question(line))
         right = "error" in got if "error" in case else "value" in got and same(case["value"], got["value"])
@@ -50,5 +52,6 @@ def test_answers_are_the_references_own(path: Path) -> None:
 
     known = differences()
     assert {name: what for name, what in wrong.items() if name not in known} == {}
-    answered = {json.loads(line)["id"] for line in path.read_text().splitlines()}
+    answered = {json.loads(line)["id"] for line in lines}
     assert known & answered <= set(wrong)
+    assert len(wrong) <= len(lines) * SHARE_OF_DIFFERENCES
