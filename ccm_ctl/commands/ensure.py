@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     examples=[
         "ccmctl ensure package nginx latest --targets role=web",
         "ccmctl ensure service nginx running enable=true --targets role=web",
-        "ccmctl ensure file /etc/motd --content 'hello' --owner root --group root --mode 0644 -t node=web1 --yes",
+        "ccmctl ensure file /etc/motd present --content 'hello' --owner root --group root --mode 0644 -t node=web1 --yes",
         "ccmctl ensure exec 'apt-get update' returns:='[0, 100]' --all",
     ],
     options=[

@@ -44,7 +44,7 @@ def _list(application: Application, limit: int) -> Exit:
         from ccm_ctl.commands.watching import run_fields
         from ccm_ctl.fleet.history import History
         from ccm_ctl.render.table import Column, table
-        from ccm_ctl.render.text import ago, plural
+        from ccm_ctl.render.text import ago
 
         terminal = application.terminal
         rows = []
@@ -56,7 +56,7 @@ def _list(application: Application, limit: int) -> Exit:
                     ago(record.time, fleet.clock.now()),
                     record.requester,
                     f"{record.action} {record.name}",
-                    plural(record.nodes + len(state.joined), "node"),
+                    str(record.nodes + len(state.joined)),
                     _outcome_words(record.action, state),
                 ]
             )
@@ -84,14 +84,14 @@ def _show(application: Application, run: str, events: bool) -> Exit:
         await _look(follower, state, recorded)
         terminal = application.terminal
         terminal.record(records.RUN, **run_fields(recorded.record), state=recorded.state.state)
+        lines = []
         for _, node in sorted(state.nodes.items()):
             for event in (node.events[number] for number in sorted(node.events)):
                 terminal.record(records.EVENT, event=event)
-                if events:
-                    terminal.show(event_line(node.node, event, terminal.style))
+                lines.append(event_line(node.node, event, terminal.style))
             terminal.record(records.RESULT, **result_fields(state.run, node))
-        if events:
-            terminal.show("\n")
+        if events and lines:
+            terminal.show("".join([*lines, "\n"]))
         watch.show()
         return Exit.OK
 

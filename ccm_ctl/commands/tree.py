@@ -16,32 +16,43 @@ import msgspec
 from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_ctl.app import Application, Reach
+from ccm_ctl.app import Application
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PROGRAM = "ccmctl"
 
-_SHARED = ("json", "debug", *Reach.__struct_fields__)
-
 
 def shared_options(*, hidden: bool) -> list[click.Option]:
-    """The options that every command takes; a command's own help shows the first two only."""
+    """The options that every command takes; a command's own help shows the first one only."""
     return [
-        click.Option(["--json"], is_flag=True, help="Print one JSON object in a line for each result."),
-        click.Option(["--debug"], is_flag=True, hidden=hidden, help="Show where in the code an error came from."),
-        click.Option(["--context"], metavar="NAME", hidden=hidden, help="Context of `nats`. [CCM_CONTEXT, NATS_CONTEXT]"),
-        click.Option(["--server", "-s"], metavar="URL", hidden=hidden, help="Broker: nats://host:4222. [CCM_SERVER, NATS_URL]"),
-        click.Option(["--creds"], metavar="FILE", hidden=hidden, help="Credentials file. [CCM_CREDS, NATS_CREDS]"),
-        click.Option(["--nkey"], metavar="FILE", hidden=hidden, help="File with an nkey's seed."),
-        click.Option(["--user"], metavar="NAME", hidden=hidden, help="User name; its password is read from NATS_PASSWORD."),
-        click.Option(["--ca"], metavar="FILE", hidden=hidden, help="Certificates that the broker's must be signed by."),
-        click.Option(["--cert"], metavar="FILE", hidden=hidden, help="Our own certificate for TLS."),
-        click.Option(["--key"], metavar="FILE", hidden=hidden, help="Its private key."),
-        click.Option(["--as", "operator"], metavar="NAME", hidden=hidden, help="In whose name requests go out. [CCM_OPERATOR]"),
-        click.Option(["--insecure"], is_flag=True, hidden=hidden, help="Take a broker elsewhere that asks for no credentials."),
-    ]  # fmt: skip
+        _shared("--json", "Print one JSON object in a line for each result.", is_flag=True),
+        _shared("--debug", "Show where in the code an error came from.", is_flag=True, hidden=hidden),
+        _shared("--context", "Context of `nats`. [CCM_CONTEXT, NATS_CONTEXT]", "NAME", hidden=hidden),
+        _shared("--server", "Broker: nats://host:4222. [CCM_SERVER, NATS_URL]", "URL", "-s", hidden=hidden),
+        _shared("--creds", "Credentials file. [CCM_CREDS, NATS_CREDS]", "FILE", hidden=hidden),
+        _shared("--nkey", "File with an nkey's seed.", "FILE", hidden=hidden),
+        _shared("--user", "User name; its password is read from NATS_PASSWORD.", "NAME", hidden=hidden),
+        _shared("--ca", "Certificates that the broker's must be signed by.", "FILE", hidden=hidden),
+        _shared("--cert", "Our own certificate for TLS.", "FILE", hidden=hidden),
+        _shared("--key", "Its private key.", "FILE", hidden=hidden),
+        _shared("--operator", "In whose name requests go out. [CCM_OPERATOR]", "NAME", hidden=hidden),
+        _shared(
+            "--insecure", "Take a broker elsewhere that asks for no credentials.", is_flag=True, hidden=hidden
+        ),
+    ]
+
+
+_PREFIX = "shared_"
+"""A command may have an argument of the same name as a shared option."""
+
+
+def _shared(
+    name: str, text: str, metavar: str | None = None, short: str = "", **settings: Any
+) -> click.Option:
+    names = [name, f"{_PREFIX}{name.removeprefix('--')}", *([short] if short else [])]
+    return click.Option(names, metavar=metavar, help=text, **settings)
 
 
 class _Shared(click.Command):
@@ -58,9 +69,10 @@ class _Shared(click.Command):
         """Parse, and take the shared options to the application."""
         rest = super().parse_args(ctx, args)
         application = cast("Application", ctx.find_object(Application))
-        given = {name: ctx.params.pop(name, None) for name in _SHARED}
-        application.debug = application.debug or bool(given.pop("debug"))
-        application.terminal.json = application.terminal.json or bool(given.pop("json"))
+        shared = [name for name in ctx.params if name.startswith(_PREFIX)]
+        given = {name.removeprefix(_PREFIX): ctx.params.pop(name) for name in shared}
+        application.debug |= bool(given.pop("debug"))
+        application.terminal.json |= bool(given.pop("json"))
         reach = {name: value for name, value in given.items() if value}
         application.reach = msgspec.structs.replace(application.reach, **reach)
         return rest

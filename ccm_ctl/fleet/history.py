@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ NEWEST = "last"
 """Instead of an id: the newest run."""
 
 _TRIES = 10
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
@@ -72,7 +74,7 @@ class History:
         """
         if is_id(word):
             return word
-        runs = await self._ids()
+        runs = [state.run for state in await self._states()]
         found = runs[:1] if word == NEWEST else [run for run in runs if run.startswith(word)]
         if len(found) == 1:
             return found[0]
@@ -107,11 +109,10 @@ class History:
     async def newest(self, most: int) -> list[tuple[RunRecord, RunState]]:
         """The newest runs, newest first, without their nodes."""
         found = []
-        for run in (await self._ids())[:most]:
-            request, state = await self._bucket.get(f"{run}.request"), await self._bucket.get(f"{run}.state")
+        for state in (await self._states())[:most]:
+            request = await self._bucket.get(f"{state.run}.request")
             if request is not None:
-                known = _decode(state, RunState) if state else RunState(run=run)
-                found.append((_decode(request, RunRecord), known))
+                found.append((_decode(request, RunRecord), state))
         return found
 
     async def change(self, run: str, change: Callable[[RunState], None]) -> RunState:
@@ -151,12 +152,10 @@ class History:
 
         await self.change(run.run, close)
 
-    async def _ids(self) -> list[str]:
-        """All runs, newest first: their ids sort by the second in which they were made."""
-        keys = await self._bucket.keys()
-        return sorted(
-            (key.removesuffix(".request") for key in keys if key.endswith(".request")), reverse=True
-        )
+    async def _states(self) -> list[RunState]:
+        """The states of all runs, newest first: small, where the requests may hold whole manifests."""
+        states = [_decode(entry, RunState) for entry in await self._bucket.matching(["*.state"])]
+        return sorted(states, key=lambda state: (state.time or _LONG_AGO, state.run), reverse=True)
 
     async def _put(self, key: str, value: Struct) -> None:
         await self._bucket.put(key, msgspec.json.encode(value))

@@ -88,9 +88,11 @@ def _ranges(numbers: list[int], width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration in little space: `0.3 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    """A duration in little space: `12 ms`, `4.2 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    if seconds < 0.9995:
+        return f"{max(round(seconds * 1000), 0)} ms"
     if seconds < 9.95:
-        return f"{max(seconds, 0):.1f} s"
+        return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -102,8 +104,11 @@ def span(seconds: float) -> str:
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long ago something was; "" when it never was."""
-    return f"{span((now - moment).total_seconds())} ago" if moment else ""
+    """How long ago something was, to the second; "" when it never was."""
+    if moment is None:
+        return ""
+    seconds = (now - moment).total_seconds()
+    return f"{span(max(seconds, 0))} ago" if seconds >= 1 else "just now"
 
 
 def clock(moment: datetime | None) -> str:

@@ -52,13 +52,13 @@ MIXED = [
 ]
 
 WIDE = """\
-NODES                 STATE             WHAT                                                       TIME
-db7                   stable            7 resources                                               0.1 s
-web[1-2].example.net  changed           file#/etc/motd, service#nginx refreshed                 ≤ 0.4 s
+NODES                 STATE             WHAT                                                        TIME
+db7                   stable            7 resources                                               100 ms
+web[1-2].example.net  changed           file#/etc/motd, service#nginx refreshed                 ≤ 400 ms
 db2                   offline
 x                     lost              silent for 16 s; it was last at package#nginx (4 of 9)
 late                  refused (joined)  no longer matches
-db1                   failed            file#/etc/motd, exec#migrate failed, 2 skipped            3.0 s
+db1                   failed            file#/etc/motd, exec#migrate failed, 2 skipped             3.0 s
 
 db1: exec#migrate failed
   ended with 3, expected 0
@@ -101,11 +101,11 @@ def test_in_a_plan_nothing_has_changed() -> None:
     )
 
     assert run_report([result], Style(), plan=True) == (
-        "NODES  STATE         WHAT                                          TIME\n"
-        "web1   would change  file#/etc/motd: Would have created the file  0.1 s\n"
+        "NODES  STATE         WHAT                                           TIME\n"
+        "web1   would change  file#/etc/motd: Would have created the file  100 ms\n"
     )
     assert end_line("plan motd", {NodeState.CHANGED: 1}, 0.3, RUN, Style(), plan=True) == (
-        f"plan motd: 1 node: 1 would change in 0.3 s (run {RUN})\n"
+        f"plan motd: 1 node: 1 would change in 300 ms (run {RUN})\n"
     )
 
 
@@ -146,7 +146,7 @@ def test_equal_failures_are_told_once() -> None:
 def test_no_node_is_no_table() -> None:
     assert run_report([], Style(), plan=False) == ""
     assert end_line("apply x", {}, 0, RUN, Style(), plan=False) == (
-        f"apply x: 0 nodes: nothing to do in 0.0 s (run {RUN})\n"
+        f"apply x: 0 nodes: nothing to do in 0 ms (run {RUN})\n"
     )
 
 

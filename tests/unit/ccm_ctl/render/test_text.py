@@ -49,8 +49,9 @@ def test_one_line_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0.0 s"), (0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (61, "1 min 1 s"),
-        (3599.6, "1 h"), (7500, "2 h 5 min"), (90000, "1 d 1 h"), (-3, "0.0 s"),
+        (0, "0 ms"), (0.0004, "0 ms"), (0.04, "40 ms"), (0.9994, "999 ms"), (0.9996, "1.0 s"),
+        (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (61, "1 min 1 s"),
+        (3599.6, "1 h"), (7500, "2 h 5 min"), (90000, "1 d 1 h"), (-3, "0 ms"),
     ],
 )  # fmt: skip
 def test_spans_are_short(seconds: float, text: str) -> None:
@@ -61,6 +62,7 @@ def test_times_are_told() -> None:
     now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
     assert (ago(now - timedelta(minutes=5), now), ago(None, now)) == ("5 min ago", "")
+    assert (ago(now, now), ago(now + timedelta(minutes=1), now)) == ("just now", "just now")
     assert (clock(now), clock(None)) == ("2026-11-21 12:00:00Z", "")
 
 
