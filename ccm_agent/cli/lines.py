@@ -138,4 +138,4 @@ def _plain(text: str) -> str:
     """A name without control characters: a line stays a line, and a terminal takes no orders from it."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return "".join(char if char.isprintable() or char == "\t" else json.dumps(char)[1:-1] for char in text)

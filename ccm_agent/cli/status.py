@@ -48,7 +48,5 @@ async def _status(app: Any, kind: AnyType, name: str) -> Any:
 
 
 def _as_yaml(values: dict[str, Any]) -> str:
-    """A mapping in its own order; what is empty stands as `""`, as Choria CCM writes it."""
-    return "".join(
-        f'{key}: ""\n' if value == "" else codec.encode_yaml({key: value}) for key, value in values.items()
-    )
+    """A mapping in its own order."""
+    return "".join(codec.encode_yaml({key: value}) for key, value in values.items())

@@ -14,7 +14,7 @@ from ccm_agent.model.secret import Masker
 
 def render_plan(loaded: Loaded) -> str:
     """
-    The manifest as one document with nothing left to resolve, without a final newline.
+    The manifest as one document, hierarchy and messages left out, without a final newline.
 
     Fields whose templates wait for their resource's turn stand as written, secrets are masked.
     """
@@ -29,7 +29,4 @@ def render_plan(loaded: Loaded) -> str:
     section: dict[str, Any] = {"resources": resources}
     if loaded.fail_on_error:
         section["fail_on_error"] = True
-    for field in ("pre_message", "post_message"):
-        if text := getattr(loaded, field):
-            section[field] = text
     return encode_yaml(masker.value({"ccm": section, "data": loaded.data})).rstrip("\n")

@@ -17,6 +17,7 @@ from msgspec import Struct
 from ccm_agent.engine import mask
 from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunState
 from ccm_agent.engine.expand import Expander
+from ccm_agent.engine.expressions import has_markers
 from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.engine.world import World
@@ -141,6 +142,8 @@ class LocalEngine:
             raise ManifestError(f"the status of `{type_name}` cannot be asked for: {kind.why_no_status}")
         state = await self._begin(options)
         loaded = await self._empty(state, options)
+        if has_markers(name):
+            name = await asyncio.to_thread(loaded.expressions.text, name)
         wanted = kind.properties(name=name, ensure=kind.default_ensure)
         declared = Declared(kind=kind, wanted=wanted)
         loaded.resources = [declared]

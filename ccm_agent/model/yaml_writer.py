@@ -42,7 +42,8 @@ def _dumper() -> Any:
             return True
 
     def represent_text(dumper: Any, text: str) -> Any:
-        style = "'" if text and text[0] in SPECIAL_FIRST and plain_value(text) is not text else None
+        is_other = not text or (text[0] in SPECIAL_FIRST and plain_value(text) is not text)
+        style = '"' if is_other else None
         if "'" in text and text[0] in _QUOTED_FIRST and not any(char in text for char in '"\\\n'):
             style = '"'  # within single quotes each of them would stand twice
         if "\n" in text and not any(line != line.rstrip() for line in text.split("\n")):

@@ -163,7 +163,7 @@ def test_yaml_for_people_is_in_blocks_and_sorted() -> None:
     value = {"b": ["x", 1.0, None], "a": {"t": "one\ntwo\n", "q": "0644", "y": "yes", "e": ""}}
 
     assert codec.encode_yaml(value) == (
-        "a:\n  e: ''\n  q: '0644'\n  t: |\n    one\n    two\n  y: 'yes'\nb:\n- x\n- 1.0\n- null\n"
+        'a:\n  e: ""\n  q: "0644"\n  t: |\n    one\n    two\n  y: \'yes\'\nb:\n- x\n- 1.0\n- null\n'
     )
     assert codec.encode_yaml("info") == "info\n"
 
