@@ -220,7 +220,13 @@ def _locks() -> Any:
     return SystemLocks(lock_directory())
 
 
-_PORTS = {"download": _download, "locks": _locks}
+def _unpack() -> Any:
+    from ccm_agent.system.unpack import Unpacker
+
+    return Unpacker()
+
+
+_PORTS = {"download": _download, "locks": _locks, "unpack": _unpack}
 
 
 def json_text(value: object, indent: str = "  ") -> str:
