@@ -12,7 +12,7 @@ from collections.abc import Sized
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.values import PRINT_LIMIT
 
-STEPS_MAX = 5_000_000  # statements run and functions called: about ten seconds
+STEPS_MAX = 2_000_000  # statements run, iterations and calls: some ten seconds
 OUTPUT_MAX = PRINT_LIMIT  # characters of output, or of one text value
 ITEMS_MAX = 2_000_000  # elements of one list or map that a function makes
 DEPTH_MAX = 100  # templates or blocks inside one another; parentheses and controls inside one another

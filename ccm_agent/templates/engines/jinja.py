@@ -1,0 +1,237 @@
+"""
+Jinja templates, in Jinja's sandbox and within bounds.
+
+An undefined name is an error, the last newline stays, and nothing is escaped: what is rendered is configuration, not HTML. Of
+Python a template sees mappings, lists, scalars, the methods of text, lists and mappings that are listed here, and the functions
+that are given.
+
+What bounds it is in `jinja_bounds.py`.
+
+docs/reference/jinja.md says what differs from plain Jinja.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import CcmError, Place, TemplateError
+from ccm_agent.templates.engines.external import call_plain
+from ccm_agent.templates.engines.jinja_bounds import (
+    CONCAT,
+    COUNT,
+    FILTER_CHECKS,
+    STEP,
+    Room,
+    budget,
+    check_call,
+    check_operator,
+    checked,
+    concatenated,
+    count_step,
+    count_text,
+    counted,
+    counting,
+    finalize,
+    joiner,
+    stepped,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template, nodes
+
+LEFT, RIGHT = "{{", "}}"
+
+_TEXT_TESTS = (
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "islower",
+    "isnumeric",
+    "isspace",
+    "istitle",
+    "isupper",
+)
+_TEXT_CHANGES = (
+    "capitalize",
+    "casefold",
+    "lower",
+    "lstrip",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rstrip",
+    "strip",
+)
+_TEXT_PARTS = (
+    "partition",
+    "rpartition",
+    "rsplit",
+    "split",
+    "splitlines",
+    "join",
+    "format",
+    "swapcase",
+    "title",
+    "upper",
+)
+_TEXT_PLACES = ("count", "endswith", "find", "index", "rfind", "rindex", "startswith")
+_METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(_TEXT_TESTS + _TEXT_CHANGES + _TEXT_PARTS + _TEXT_PLACES),
+    dict: frozenset(("get", "items", "keys", "values")),
+    list: frozenset(("count", "index")),
+    tuple: frozenset(("count", "index")),
+}
+
+
+class Jinja:
+    """The `jinja` engine; see `engines.Engine`. One serves any number of renders, side by side."""
+
+    left, right = LEFT, RIGHT
+
+    def render(
+        self,
+        text: str,
+        variables: Mapping[str, Any],
+        *,
+        name: str,
+        left: str = "",
+        right: str = "",
+        context: Any = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        load: Callable[[str], str | None] | None = None,
+    ) -> str:
+        """
+        Render a template; the arguments are those of `Engine.render`.
+
+        A context is a mapping whose members are names beside the variables. `left` and `right` stand for `{{` and `}}` only.
+        """
+        if context is not None and not isinstance(context, Mapping):
+            raise TemplateError("the context of a Jinja template is a mapping", place=Place(source=name))
+        known = {key: _plain_call(key, call) for key, call in (functions or {}).items()}
+        token = budget.set(Room())
+        try:
+            template = _template(text, name, left or LEFT, right or RIGHT, load)
+            return "".join(template.generate({**variables, **known, **(context or {})}))
+        except (CcmError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as err:
+            raise _as_ours(err, name) from err
+        except Exception as err:  # Jinja's errors have no common ancestor that is not Exception
+            if not type(err).__module__.startswith("jinja2"):
+                raise
+            raise _as_ours(err, name) from err
+        finally:
+            budget.reset(token)
+
+
+def _plain_call(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*values: Any) -> Any:
+        return call_plain(name, function, list(values))
+
+    return call
+
+
+def _as_ours(err: Exception, name: str) -> TemplateError:
+    """Jinja's errors and Python's as one of ours, with the line they came from."""
+    if isinstance(err, CcmError) and err.place is not None and err.place.line:
+        return TemplateError(err.message, place=err.place)
+    line = getattr(err, "lineno", None) or _line_of(err, name)
+    if isinstance(err, RecursionError):
+        message = "template is nested too deeply"
+    elif type(err).__name__ == "TemplateNotFound":
+        message = f"template {str(err)!r} is not there"
+    elif "no loader" in str(err):
+        message = "there are no other templates to include or extend here"
+    elif isinstance(err, CcmError):
+        message = err.message
+    else:
+        message = getattr(err, "message", None) or str(err) or type(err).__name__
+    return TemplateError(message, place=Place(source=name, line=line))
+
+
+def _line_of(err: Exception, name: str) -> int:
+    line = 0
+    trace = err.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == name:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _template(
+    text: str, name: str, left: str, right: str, load: Callable[[str], str | None] | None
+) -> Template:
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if load is None:
+        return _cached_template(text, name, left, right, newline)
+    from jinja2 import FunctionLoader
+
+    environment = _environment(left, right, newline).overlay(loader=FunctionLoader(load))
+    return _compiled(environment, text, name)
+
+
+@lru_cache(maxsize=256)
+def _cached_template(text: str, name: str, left: str, right: str, newline: str) -> Template:
+    return _compiled(_environment(left, right, newline), text, name)
+
+
+def _compiled(environment: Environment, text: str, name: str) -> Template:
+    code = environment.compile(text, name, name)
+    return environment.template_class.from_code(environment, code, environment.make_globals(None))
+
+
+@lru_cache(maxsize=16)
+def _environment(left: str, right: str, newline: str) -> Environment:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Sandbox(ImmutableSandboxedEnvironment):
+        """Jinja's sandbox, with members before methods, the listed methods only, and counted calls and operators."""
+
+        intercepted_binops = frozenset(("*", "**", "%", "+"))
+
+        def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+            tree = super()._parse(source, name, filename)
+            return counting(tree)
+
+        def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+            if type(obj).__module__.startswith("jinja2."):  # loop, namespace, macros: the sandbox knows them
+                return super().is_safe_attribute(obj, attr, value)
+            return any(isinstance(obj, kind) and attr in names for kind, names in _METHODS.items())
+
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            if isinstance(obj, Mapping) and attribute in obj:
+                return obj[attribute]
+            return super().getattr(obj, attribute)
+
+        def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+            count_step()
+            check_call(__obj, args)
+            return super().call(__context, __obj, *args, **kwargs)
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            check_operator(operator, left, right)
+            result = super().call_binop(context, operator, left, right)
+            count_text(result)
+            return result
+
+    environment = Sandbox(
+        variable_start_string=left,
+        variable_end_string=right,
+        newline_sequence=newline,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        autoescape=False,
+        finalize=finalize,
+        cache_size=0,
+    )
+    del environment.globals["lipsum"]
+    environment.filters.update(
+        {COUNT: counted, CONCAT: concatenated, STEP: stepped, "join": joiner(environment)}
+    )
+    for filter_name, check in FILTER_CHECKS.items():
+        environment.filters[filter_name] = checked(environment.filters[filter_name], check)
+    return environment
