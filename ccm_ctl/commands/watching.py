@@ -62,7 +62,7 @@ class Watch:
         self._run = run
         self._history = History(fleet.runs)
         self._offline_ok = offline_ok
-        self._untold: dict[str, None] = {}
+        self._told: dict[str, NodeState] = {}
         self._is_kept = True
         self._kept_at = 0.0
         self._told_away = False
@@ -94,7 +94,6 @@ class Watch:
             if isinstance(one, EventNews):
                 self._terminal.record(records.EVENT, event=one.event)
             elif one.state.is_final:
-                self._untold[one.node] = None
                 self._is_kept = False
         self._tell_ends()
         self._tell_away()
@@ -131,11 +130,13 @@ class Watch:
         self._terminal.show(f"{report}\n{last}" if report else last)
 
     def _tell_ends(self, *, everything: bool = False) -> None:
-        """Tell programs of nodes that ended, each after all of its events."""
-        for name in list(self._untold):
-            node = self._run.nodes[name]
-            if everything or not node.has_gap:
-                del self._untold[name]
+        """Tell programs of nodes that ended, each after all of its events; a lost node that comes back is told again."""
+        if not self._terminal.json:
+            return
+        for name, node in self._run.nodes.items():
+            is_whole = everything or not node.has_gap
+            if node.state.is_final and is_whole and self._told.get(name) is not node.state:
+                self._told[name] = node.state
                 self._terminal.record(records.RESULT, **result_fields(self.record.run, node))
 
     def _tell_away(self) -> None:

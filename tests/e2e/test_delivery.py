@@ -1,0 +1,360 @@
+"""Delivery, row by row: whatever happens to an agent, the broker or the controller, every node ends in the right named state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.subjects import run_pattern
+from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.wire import MANIFEST_APPLY, SESSION_ANSWER, ManifestRequest
+from ccm_ctl.app import connected
+from ccm_ctl.fleet.discovery import Wish, resolve
+from ccm_ctl.fleet.follow import Follower
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.launch import Launch, prepare, send, send_again
+from ccm_ctl.fleet.ports import Fleet as Ports
+from ccm_ctl.fleet.run import Run
+from tests.support.fleet import FILES, Controller, Done, Fleet, a_file, a_gate, manifest
+
+pytestmark = pytest.mark.e2e
+
+GATED = manifest(a_file("before"), a_gate(), a_file("after"))
+"""A run that changes a file, waits until the test says so, and changes another."""
+
+
+def begin(fleet: Fleet, *targets: str, at: set[str] | None = None) -> Controller:
+    """Start a gated run, and return when the nodes stand at the gate."""
+    path = fleet.write("gated.yaml", GATED)
+    words = [word for target in targets for word in ("--targets", target)] or ["--all"]
+    controller = fleet.begin("apply", path, *words, "--yes", "--json")
+    wanted = at if at is not None else set(fleet.agents)
+    fleet.wait_for(lambda: changed(controller.so_far) >= wanted, f"{wanted} to stand at the gate")
+    return controller
+
+
+def changed(done: Done) -> set[str]:
+    """Nodes of which a change was reported."""
+    return {event["node"] for event in resources(done) if event["changed"]}
+
+
+def resources(done: Done) -> list[dict[str, object]]:
+    """The resource events that were shown."""
+    events = [record["event"] for record in done.named("event")]
+    return [event for event in events if event["protocol"].endswith("transaction.event")]
+
+
+def shown(done: Done) -> dict[str, list[int]]:
+    """Numbers of the events that were shown, by node, in that order."""
+    found: dict[str, list[int]] = {}
+    for record in done.named("event"):
+        found.setdefault(record["event"]["node"], []).append(record["event"]["number"])
+    return found
+
+
+def reasons(done: Done) -> dict[str, str]:
+    """Why each node ended so."""
+    return {record["node"]: record.get("reason", "") for record in done.named("result")}
+
+
+def assert_told_once(fleet: Fleet, done: Done) -> None:
+    """Each event stands in the stream once and in order, and was shown once and in order."""
+    stored = fleet.stored(done.run)
+
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in stored.values()), stored
+    assert shown(done) == stored
+
+
+def test_an_agent_killed_and_restarted_has_failed_with_what_it_had_done(trio: Fleet) -> None:
+    controller = begin(trio)
+
+    trio.agents["web1"].kill()
+    trio.agents["web1"].start()
+    trio.open_gates("web2", "db1")
+    done = controller.end()
+
+    assert done.code == 2
+    assert done.states == {"web1": "failed", "web2": "changed", "db1": "changed"}
+    assert reasons(done)["web1"] == "interrupted"
+    assert done.named("result")[-1]["summary"]["changed_resources"] >= 1
+    assert_told_once(trio, done)
+    trio.open_gates("web1")
+
+
+def test_an_agent_killed_for_good_is_lost_with_the_resource_it_reported_last(trio: Fleet) -> None:
+    controller = begin(trio)
+
+    trio.agents["web1"].kill()
+    trio.open_gates("web2", "db1")
+    done = controller.end()
+    trio.agents["web1"].start()
+
+    files = trio.agents["web1"].files
+    assert done.code == 3
+    assert done.states == {"web1": "lost", "web2": "changed", "db1": "changed"}
+    assert reasons(done)["web1"] in (
+        f"silent for 16 s; the last it reported was file#{files}/before",
+        "silent for 16 s; it was last at exec#gate-go (2 of 3)",
+    )
+    # It came back after the controller had gone: the stream knows better now than the record.
+    trio.wait_for(lambda: trio.ctl("run", "show", done.run, "--json").states["web1"] == "failed", "its spool")
+    trio.open_gates("web1")
+
+
+def test_a_broker_away_in_mid_run_is_waited_for(trio: Fleet) -> None:
+    controller = begin(trio)
+
+    trio.broker.stop()
+    trio.open_gates()
+    trio.wait_for(
+        lambda: all((agent.files / "after").exists() for agent in trio.agents.values()), "agents to go on"
+    )
+    trio.wait_for(lambda: "the broker is away" in controller.so_far.err, "the controller to say so")
+    still_running = controller.process.poll()
+    trio.broker.start()
+    done = controller.end()
+
+    assert still_running is None
+    assert (done.code, done.states) == (0, dict.fromkeys(trio.agents, "changed"))
+    assert done.err.splitlines()[1:] == [
+        "the broker is away; the nodes go on, and so does this when it is back",
+        "the broker is back; reading what was said meanwhile",
+    ]
+    assert_told_once(trio, done)
+
+
+def test_a_broker_away_at_the_start_is_said_with_its_address(trio: Fleet) -> None:
+    path = trio.write("motd.yaml", manifest(a_file("motd")))
+    nowhere = "nats://127.0.0.1:1"
+
+    done = trio.ctl("apply", path, "--all", "--yes", "--server", nowhere)
+
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"ccmctl: {nowhere}: no broker answers: ")
+
+
+def test_a_controller_killed_is_picked_up_where_it_was(trio: Fleet) -> None:
+    controller = begin(trio)
+    run = controller.so_far.run
+
+    controller.kill()
+    watcher = trio.begin("run", "watch", run, "--json")
+    trio.wait_for(lambda: changed(watcher.so_far) == set(trio.agents), "what had happened before")
+    trio.open_gates()
+    done = watcher.end()
+    afterwards = trio.ctl("run", "watch", run, "--json")
+
+    assert (done.code, done.states) == (0, dict.fromkeys(trio.agents, "changed"))
+    assert_told_once(trio, done)
+    assert afterwards.states == done.states
+    assert shown(afterwards) == shown(done)
+
+
+def test_ctrl_c_stops_watching_and_says_how_to_watch_and_to_stop(trio: Fleet) -> None:
+    controller = begin(trio)
+    run = controller.so_far.run
+
+    controller.process.send_signal(signal.SIGINT)
+    done = controller.end()
+    trio.open_gates()
+    watched = trio.ctl("run", "watch", run, "--json")
+
+    assert done.code == 1
+    assert done.err.splitlines()[1:] == [
+        "",
+        "stopped watching; the nodes go on",
+        f"  watch:  ccmctl run watch {run}",
+        f"  stop:   ccmctl run stop {run}",
+    ]
+    assert watched.states == dict.fromkeys(trio.agents, "changed")
+
+
+def test_a_run_that_is_stopped_finishes_what_is_in_hand_and_skips_the_rest(trio: Fleet) -> None:
+    controller = begin(trio)
+
+    stopped = trio.ctl("run", "stop", controller.so_far.run)
+    trio.open_gates()
+    done = controller.end()
+
+    assert stopped.code == 0
+    assert (done.code, done.states) == (2, dict.fromkeys(trio.agents, "failed"))
+    assert reasons(done) == dict.fromkeys(trio.agents, "stopped")
+    skipped = {(event["node"], event["name"]) for event in resources(done) if event["skipped"]}
+    assert skipped == {(name, f"{agent.files}/after") for name, agent in trio.agents.items()}
+    assert not any((agent.files / "after").exists() for agent in trio.agents.values())
+    assert_told_once(trio, done)
+
+
+def test_a_second_run_waits_for_the_first_and_a_newer_one_takes_its_place(trio: Fleet) -> None:
+    first = begin(trio, "node=web1", at={"web1"})
+    path = trio.write("queued.yaml", manifest(a_file("queued")))
+    waits = trio.begin("apply", path, "--targets", "node=web1", "--yes", "--json")
+    trio.wait_for(lambda: waits.so_far.records, "the second run to begin")
+    trio.wait_for(lambda: waiting(trio, "web1") == 1, "the second run to be queued")
+    newer = trio.begin("apply", path, "--targets", "node=web1", "--yes", "--json")
+    superseded = waits.end()
+    trio.open_gates("web1")
+
+    assert (superseded.code, superseded.states) == (3, {"web1": "superseded"})
+    assert first.end().states == {"web1": "changed"}
+    assert newer.end().states == {"web1": "changed"}
+
+
+def waiting(fleet: Fleet, node: str) -> int:
+    """How many runs wait on a node: two requests stand in its ledger, one of them has begun."""
+    ledger = (fleet.agents[node].directory / "state/ledger.log").read_bytes()
+    return 1 if b"queued" in ledger else 0
+
+
+def test_a_request_that_waits_past_its_deadline_is_expired(trio: Fleet) -> None:
+    first = begin(trio, "node=web1", at={"web1"})
+    path = trio.write("late.yaml", manifest(a_file("late")))
+    waits = trio.begin("apply", path, "--targets", "node=web1", "--yes", "--json", "--deadline", "1s")
+    trio.wait_for(lambda: waits.so_far.records, "the second run to begin")
+    time.sleep(1.5)  # its deadline passes
+    trio.open_gates("web1")
+    done = waits.end()
+
+    assert first.end().states == {"web1": "changed"}
+    assert (done.code, done.states) == (3, {"web1": "expired"})
+    assert not (trio.agents["web1"].files / "late").exists()
+
+
+def test_a_node_that_is_off_is_offline_and_can_be_forgiven(trio: Fleet) -> None:
+    path = trio.write("motd.yaml", manifest(a_file("motd")))
+    trio.agents["db1"].stop()
+
+    done = trio.ctl("apply", path, "--all", "--yes", "--json")
+    forgiven = trio.ctl("apply", path, "--all", "--yes", "--json", "--offline=ok")
+    ping = trio.ctl("ping", "--json")
+    trio.agents["db1"].start()
+    trio.wait_present(["db1"])
+
+    assert (done.code, done.states) == (3, {"db1": "offline", "web1": "changed", "web2": "changed"})
+    assert (forgiven.code, forgiven.states) == (0, {"db1": "offline", "web1": "stable", "web2": "stable"})
+    assert (ping.code, [one["node"] for one in ping.named("reply") if one["state"] == "offline"]) == (
+        3,
+        ["db1"],
+    )
+
+
+def test_a_node_that_is_there_and_does_not_answer_is_unreachable(trio: Fleet) -> None:
+    path = trio.write("motd.yaml", manifest(a_file("motd")))
+    agent = trio.agents["db1"].process
+    assert agent is not None
+
+    agent.send_signal(signal.SIGSTOP)
+    done = trio.ctl("apply", path, "--all", "--yes", "--json")
+    agent.send_signal(signal.SIGCONT)
+    trio.wait_present(["db1"])
+
+    assert (done.code, done.states) == (3, {"db1": "unreachable", "web1": "changed", "web2": "changed"})
+
+
+def test_a_request_that_is_delivered_again_is_applied_once(trio: Fleet) -> None:
+    path = trio.write("counts.yaml", manifest(counting()))
+    done = trio.ctl("apply", path, "--targets", "role=web", "--yes", "--json")
+
+    answers = asyncio.run(deliver_again(trio, done.run, {"web1", "web2"}))
+
+    assert done.states == {"web1": "changed", "web2": "changed"}
+    assert {name: (answer["state"], answer["outcome"]) for name, answer in answers.items()} == {
+        "web1": ("done", "changed"),
+        "web2": ("done", "changed"),
+    }
+    assert [(trio.agents[name].files / "count").read_text() for name in ("web1", "web2")] == ["x\n", "x\n"]
+    assert_told_once(trio, done)
+
+
+def test_who_no_longer_matches_refuses_and_who_matches_now_joins(trio: Fleet) -> None:
+    path = trio.write("motd.yaml", manifest(a_file("motd")))
+
+    async def change_under_way() -> dict[str, str]:
+        """What the controller would resolve now, sent after web2 has left the role and db1 has come."""
+        async with a_bus(trio) as fleet:
+            wish = Wish(targets=("role=web",))
+            _, resolved = await resolve(fleet, wish)
+            await asyncio.to_thread(trio.ctl, "facts", "set", "web2", "role=none")
+            await asyncio.to_thread(trio.ctl, "facts", "set", "db1", "role=web")
+            text = (trio.directory / path).read_text()
+            request = ManifestRequest(protocol=MANIFEST_APPLY, name="motd", manifest=text)
+            launch = prepare(fleet, request, resolved, "apply", "motd")
+            run = Run(launch.record.run, resolved.nodes, resolved.offline, now(), asked=True)
+
+            async def nothing(_news: object) -> None:
+                return
+
+            async def named(names: list[str]) -> None:
+                # on everybody's subject: web2 no longer listens to the role's, and must say so when it is named
+                await send_again(fleet, everybodys(launch), names)
+
+            await Follower(fleet, run, ask=named, on_turn=nothing).follow(lambda: send(fleet, launch))
+            return {name: f"{node.state} {node.reason}".strip() for name, node in run.nodes.items()} | {
+                "joined": ",".join(run.joined)
+            }
+
+    states = asyncio.run(change_under_way())
+    trio.ctl("facts", "set", "web2", "role=web")
+    trio.ctl("facts", "set", "db1", "role=db")
+
+    assert states == {
+        "web1": "changed",
+        "web2": "refused no longer matches",
+        "db1": "changed",
+        "joined": "db1",
+    }
+    assert not (trio.agents["web2"].files / "motd").exists()
+
+
+def counting() -> tuple[str, str, dict[str, object]]:
+    """A command that leaves a line each time it is run."""
+    return "exec", "count", {"command": f"sh -c 'echo x >> {FILES}/count'"}
+
+
+async def deliver_again(fleet: Fleet, run: str, names: set[str]) -> dict[str, dict[str, Any]]:
+    """Publish the request of a run once more, as it stands on record; the answers of these nodes."""
+    answers: dict[str, dict[str, Any]] = {}
+    all_in = asyncio.Event()
+
+    def hear(message: StoredEvent) -> None:
+        if SESSION_ANSWER in message.subject:
+            answer = json.loads(message.body)
+            answers[answer["node"]] = answer
+        if set(answers) >= names:
+            all_in.set()
+
+    async with a_bus(fleet) as bus:
+        recorded = await History(bus.runs).load(run)
+        stop = await bus.events.follow(run_pattern(run), hear)
+        for subject in recorded.record.subjects:
+            await bus.requests.publish(subject, json.dumps(recorded.record.request).encode())
+        async with asyncio.timeout(20):
+            await all_in.wait()
+        await stop()
+    return answers
+
+
+def everybodys(launch: Launch) -> Launch:
+    """The same launch on the subject that everybody listens to."""
+    record = msgspec.structs.replace(launch.record, subjects=[f"{MANIFEST_APPLY}.all"])
+    return msgspec.structs.replace(launch, record=record)
+
+
+@contextlib.asynccontextmanager
+async def a_bus(fleet: Fleet) -> AsyncIterator[Ports]:
+    """The controller's own connection."""
+    async with connected(settings_for(fleet.url)) as broker:
+        yield broker.fleet
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
