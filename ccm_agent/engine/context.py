@@ -17,14 +17,13 @@ from ccm_agent.engine.expressions import holds_markers, reads_host, render
 from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manifest, make_document, place_error
 from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.world import World
-from ccm_agent.health.run import run_check
 from ccm_agent.model.errors import FileError, InputError, ManifestError, NoProviderError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.contract import Child, ChildOutcome
+from ccm_agent.resources.contract import Child, ChildOutcome, ProviderSpec
 from ccm_agent.resources.converge import Declared, is_announced
 from ccm_agent.resources.registry import Registry
 from ccm_agent.sessions.memory import MemorySession
@@ -112,7 +111,7 @@ class ManifestContext:
         self.asked_by = asked_by
         self._apply_resources = apply_resources
         self._ahead = Ahead(loaded.resources, state.changes)
-        self._providers: dict[tuple[str, str], tuple[str, Any]] = {}
+        self._providers: dict[tuple[str, str], tuple[ProviderSpec, Any]] = {}
 
     # ---- for providers: ResourceContext ----
 
@@ -182,18 +181,19 @@ class ManifestContext:
 
     async def provider(self, declared: Declared) -> tuple[str, Any]:
         key = (declared.kind.name, declared.wanted.provider)
-        found = self._providers.get(key)
-        if found is None:
-            try:
+        try:
+            if key not in self._providers:
                 spec = await self.state.registry.pick(
                     declared.kind, declared.wanted.provider, self.state.facts
                 )
-            except NoProviderError as err:
-                place = self.loaded.place(declared.path)
-                raise NoProviderError(f"{declared.reference}: {err.message}", place=place) from err
-            found = spec.name, spec.make(self)
-            self._providers[key] = found
-        return found
+                self._providers[key] = spec, spec.make(self)
+            spec, provider = self._providers[key]
+            if spec.takes is not None and not spec.takes(declared.wanted):
+                raise NoProviderError(f"the provider {spec.name} cannot manage this resource")
+        except NoProviderError as err:
+            place = self.loaded.place(declared.path)
+            raise NoProviderError(f"{declared.reference}: {err.message}", place=place) from err
+        return spec.name, provider
 
     async def holds(self, expression: str, declared: Declared) -> bool:
         expressions = self.loaded.expressions
@@ -230,6 +230,8 @@ class ManifestContext:
         self.state.changes.note()
 
     async def check(self, check: HealthCheck) -> HealthResult:
+        from ccm_agent.health.run import run_check
+
         result = await run_check(check, self.runner, self.clock)
         if result.status != HealthStatus.OK:
             status = HealthStatus(result.status).name

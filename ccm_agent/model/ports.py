@@ -199,7 +199,7 @@ class Transfer(Struct, frozen=True, kw_only=True):
     Attributes:
         url: http or https. User name and password in it are used as such, and never shown.
         headers: Sent to the URL's own host, and to no other that it redirects to; they win over user name and password.
-        username, password: Basic authentication, under the same rule.
+        username, password: Basic authentication, of the URL itself: it does not follow a redirect, not even on the same host.
         etag, last_modified: What an earlier answer said; the answer may then be that nothing has changed.
         limit_bytes: A longer answer is an error.
     """
@@ -354,6 +354,7 @@ class KeyValue(Protocol):
 
         Raises:
             BusUnavailableError: The broker is away, or nobody there shows that revision.
+            ProtocolError: What stands there was not written but copied by somebody's read; keep what you have.
         """
         ...
 

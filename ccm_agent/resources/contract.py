@@ -224,12 +224,14 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
         make: Builds the provider; imports its module then and not before.
         rank: Of the providers that can work here the one with the lowest rank is taken.
         is_usable: Whether it can work on this host. Asked once for each run, in a thread: it may not take long.
+        takes: Whether it can manage a resource with these properties; None: any.
     """
 
     name: str
     make: Callable[[ResourceContext], Any]
     rank: int = 50
     is_usable: Callable[[Mapping[str, Any], Probe], bool] = _always
+    takes: Callable[[Any], bool] | None = None
 
 
 class Flag(Struct, frozen=True, kw_only=True):

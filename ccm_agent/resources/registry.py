@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ccm_agent.model.errors import NoProviderError
@@ -25,12 +24,14 @@ class HostProbe:
     def has_program(self, name: str) -> bool:
         """Whether an executable of this name is in our PATH or one of the system's directories."""
         if name not in self._programs:
+            import shutil
+
             self._programs[name] = bool(shutil.which(name) or shutil.which(name, path=SEARCH_PATH))
         return self._programs[name]
 
     def exists(self, path: str) -> bool:
         """Whether something stands at an absolute path."""
-        return Path(path).exists()
+        return os.path.exists(path)  # noqa: PTH110 - pathlib is slow to import
 
 
 class Registry:

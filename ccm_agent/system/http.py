@@ -186,10 +186,10 @@ class SystemDownload:
         except ValueError:
             raise DownloadError(f"{mask_url(transfer.url)}: this is not a URL") from None
         _refuse_scheme(transfer, first)
-        secret = _secret_headers(transfer, first)
+        secret, basic = _secret_headers(transfer), _basic(transfer, first)
         url = first = first.with_user(None).with_fragment(None)
         for _ in range(REDIRECTS + 1):
-            own = secret if _is_own(first, url) else {}
+            own = {**basic, **secret} if _is_own(first, url) else {}
             try:
                 response = await session.get(
                     url, headers={**headers, **own}, allow_redirects=False, proxy=_proxy(url)
@@ -202,6 +202,7 @@ class SystemDownload:
             if response.status not in _MOVED or not location:
                 return response
             response.release()
+            basic = {}  # user name and password go to the URL that they were given for alone, as Go's client has it
             try:
                 following = url.join(URL(location))
             except ValueError:
@@ -293,15 +294,17 @@ def _is_own(first: URL, url: URL) -> bool:
     )
 
 
-def _secret_headers(transfer: Transfer, url: URL) -> dict[str, str]:
-    headers = {name: _plain(value) for name, value in transfer.headers.items()}
-    if any(name.lower() == "authorization" for name in headers):
-        return headers
+def _secret_headers(transfer: Transfer) -> dict[str, str]:
+    return {name: _plain(value) for name, value in transfer.headers.items()}
+
+
+def _basic(transfer: Transfer, url: URL) -> dict[str, str]:
+    """Basic authentication, unless a header says who asks."""
     user, password = transfer.username or url.user or "", _plain(transfer.password or url.password or "")
-    if user or password:
-        token = base64.b64encode(f"{user}:{password}".encode()).decode()
-        headers["Authorization"] = f"Basic {token}"
-    return headers
+    if not (user or password) or any(name.lower() == "authorization" for name in transfer.headers):
+        return {}
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {token}"}
 
 
 def _plain(value: str | Secret) -> str:

@@ -62,18 +62,17 @@ class Unpacker:
 
 def unpack(packed: Packed, into: str, stop: Stop) -> int:
     """Unpack, blocking; see `Unpack.unpack`."""
-    with _opened(packed) as (source, size_bytes):
+    with open_tree(into) as tree, _opened(packed) as (source, size_bytes):
         entries = _checked(packed, source, stop, size_bytes)
-        with open_tree(into) as tree:
-            _refuse_too_large(packed, entries, tree)
-            for entry in entries:
-                stop.check()
-                with _reported(packed, f"entry {entry.name!r}"):
-                    _write(tree, entry, source, stop)
-            for entry in reversed(entries):
-                # a directory's own mode and time come last: a read-only one could not be filled, and filling changes its time
-                if entry.kind == "directory":
-                    tree.set_attributes(entry.name, entry)
+        _refuse_too_large(packed, entries, tree)
+        for entry in entries:
+            stop.check()
+            with _reported(packed, f"entry {entry.name!r}"):
+                _write(tree, entry, source, stop)
+        for entry in reversed(entries):
+            # a directory's own mode and time come last: a read-only one could not be filled, and filling changes its time
+            if entry.kind == "directory":
+                tree.set_attributes(entry.name, entry)
     return len(entries)
 
 

@@ -17,6 +17,10 @@ def _make_http(context: ResourceContext) -> Any:
     return Http(context.files, context.port("download"), context.port("unpack"), context.say)
 
 
+def _is_web(wanted: ArchiveProperties) -> bool:
+    return wanted.url.lower().startswith(("http://", "https://"))
+
+
 TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     name="archive",
     summary="Archives from web servers, downloaded and unpacked.",
@@ -25,7 +29,7 @@ TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     decide=decide,
     check=check,
     ensure=(PRESENT, ABSENT),
-    providers=(ProviderSpec(name="http", make=_make_http, rank=10),),
+    providers=(ProviderSpec(name="http", make=_make_http, rank=10, takes=_is_web),),
     secret=frozenset({"password", "headers"}),
     ours=frozenset({"timeout"}),
     stable_when_changed=True,

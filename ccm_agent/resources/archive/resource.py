@@ -26,8 +26,10 @@ def check(wanted: ArchiveProperties) -> None:
             "`cleanup` requires `creates` to be set, else each run would download the archive again",
             "cleanup",
         )
-    for field in ("name", "creates", "extract_parent"):
+    for field in ("name", "extract_parent"):
         _check_path(getattr(wanted, field), field)
+    if wanted.creates and posixpath.normpath(wanted.creates) != wanted.creates:
+        _refuse(f"`creates` must be a path without `.` and `..`, not `{wanted.creates}`", "creates")
     for field in ("owner", "group"):
         if not getattr(wanted, field):
             _refuse(f"`{field}` cannot be empty", field)

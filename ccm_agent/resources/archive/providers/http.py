@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import posixpath
 import secrets
 from collections.abc import AsyncIterator
@@ -46,7 +47,7 @@ class Http:
         self._deadline: dict[str, float] = {}
 
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
-        paths = [wanted.name, *([wanted.creates] if wanted.creates else [])]
+        paths = [wanted.name, *([_absolute(wanted.creates)] if wanted.creates else [])]
         archive, *creates = await self._files.look(paths)
         if archive.kind == "unreadable":
             raise FileError(f"{wanted.name}: cannot be looked at: {archive.error}")
@@ -177,3 +178,8 @@ def metadata(
         size=archive.size_bytes,
         provider=PROVIDER,
     )
+
+
+def _absolute(path: str) -> str:
+    """A relative path is taken from where this program stands, as CCM has it."""
+    return os.path.abspath(path)  # noqa: PTH100 - by its text alone: symlinks are for the kernel to follow
