@@ -1,7 +1,9 @@
 """
 Buckets: keys and values, read by direct get and watched by pokes.
 
-An entry with an empty value is an absent one, however it came to be empty: deleted, expired, or written so. Nothing here makes
+An entry with an empty value is an absent one, however it came to be empty: deleted, expired, or written so. An entry that was not
+written but copied (a direct get whose answer was asked for on the key's own subject: an old revision, or another key's) is never
+handed out: who obeys a key gets an error and keeps what it has, who lists keys does not see it. Nothing here makes
 a consumer, not even `watch`: it reads what is there, then each key again that a poke names, and everything again after a
 connection was lost.
 """
@@ -9,11 +11,12 @@ connection was lost.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.streams import Stored, read_all, read_last, read_newest, store
 from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
-from ccm_agent.model.errors import BusUnavailableError, RevisionError, UsageError
+from ccm_agent.model.errors import BusUnavailableError, ProtocolError, RevisionError, UsageError
 from ccm_agent.model.ports import Entry
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
+
+log = logging.getLogger(__name__)
 
 _OPERATION = "KV-Operation"
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
@@ -41,10 +46,10 @@ class NatsKeyValue:
 
     async def matching(self, patterns: Sequence[str]) -> list[Entry]:
         """See `KeyValue.matching`."""
-        subjects = [key_subject(self.bucket, pattern) for pattern in patterns]
-        found = await read_newest(self._connection, self._stream, subjects)
-        entries = [entry for entry in map(self._entry, found) if entry.value]
-        return sorted(entries, key=lambda entry: entry.key)
+        found = await self._read(patterns)
+        for each in found:
+            self._refuse_copy(each)
+        return self._sorted(found)
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
@@ -75,9 +80,15 @@ class NatsKeyValue:
         prefix = poke_subject(self.bucket, "")
 
         def poked(message: Message) -> None:
-            sequence = message.headers.get("Nats-Sequence", "")
-            if sequence.isdecimal():
-                on_poke(message.subject.removeprefix(prefix), int(sequence))
+            key, headers = message.subject.removeprefix(prefix), message.headers
+            sequence = headers.get("Nats-Sequence", "")
+            is_ours = headers.get("Nats-Stream") == self._stream
+            if (
+                is_ours
+                and headers.get("Nats-Subject") == key_subject(self.bucket, key)
+                and sequence.isdecimal()
+            ):
+                on_poke(key, int(sequence))
 
         made = await self._connection.subscribe([poke_subject(self.bucket, pattern)], poked)
 
@@ -92,13 +103,15 @@ class NatsKeyValue:
 
     async def entries(self, prefix: str = "") -> list[Entry]:
         """See `KeyHistory.entries`."""
-        found = await self.matching([_pattern(prefix)])
-        return [entry for entry in found if entry.key.startswith(prefix)]
+        found = await self._read([_pattern(prefix)])
+        entries = self._sorted([each for each in found if not self._is_copy(each)])
+        return [entry for entry in entries if entry.key.startswith(prefix)]
 
     async def history(self, key: str) -> list[Entry]:
         """See `KeyHistory.history`."""
         subject = key_subject(self.bucket, check_key(key))
-        return [self._entry(each) async for each in read_all(self._connection, self._stream, subject)]
+        found = [each async for each in read_all(self._connection, self._stream, subject)]
+        return [self._entry(each) for each in found if not self._is_copy(each)]
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
         """See `KeyHistory.watch`."""
@@ -126,6 +139,9 @@ class NatsKeyValue:
             newest = await self._newest(key, revision)
         except BusUnavailableError:
             return []  # the next connection begins with reading everything
+        except ProtocolError as err:
+            log.warning("a change is passed over", extra={"error": str(err)})
+            return []
         was = seen.pop(key, None)
         if newest is not None:
             seen[key] = newest
@@ -137,7 +153,30 @@ class NatsKeyValue:
         """The newest revision, a deletion too (its value is empty)."""
         subject = key_subject(self.bucket, check_key(key))
         stored = await read_last(self._connection, self._stream, subject, at_least)
-        return self._entry(stored) if stored is not None else None
+        if stored is None:
+            return None
+        self._refuse_copy(stored)
+        return self._entry(stored)
+
+    async def _read(self, patterns: Sequence[str]) -> list[Stored]:
+        subjects = [key_subject(self.bucket, pattern) for pattern in patterns]
+        return await read_newest(self._connection, self._stream, subjects)
+
+    def _sorted(self, found: Sequence[Stored]) -> list[Entry]:
+        entries = [entry for entry in map(self._entry, found) if entry.value]
+        return sorted(entries, key=lambda entry: entry.key)
+
+    def _refuse_copy(self, stored: Stored) -> None:
+        if stored.copied:
+            raise ProtocolError(
+                f"{self._entry(stored).key}: what stands in {self.bucket} was not written there but copied by somebody's read; "
+                "refused until it is written again"
+            )
+
+    def _is_copy(self, stored: Stored) -> bool:
+        if stored.copied:
+            log.warning("a copied entry is passed over", extra={"subject": stored.subject})
+        return stored.copied
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         subject = key_subject(self.bucket, check_key(key))

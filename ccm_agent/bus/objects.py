@@ -127,8 +127,8 @@ class NatsObjects:
 
     async def _meta(self, name: str) -> _Meta | None:
         stored = await read_last(self._connection, self._stream, self._meta_subject(name))
-        if stored is None or not stored.body:
-            return None
+        if stored is None or not stored.body or stored.copied:
+            return None  # a copied description was written by nobody: `put` makes a new one
         try:
             meta = msgspec.json.decode(stored.body, type=_Meta)
         except msgspec.MsgspecError as err:

@@ -98,8 +98,12 @@ class MemoryBroker:
         """Deliver a message as it is, whoever may send it: one with `Nats-Stream` is what somebody's direct get copied."""
         headers = headers or {}
         self.sent.append(Sent(subject, body, headers))
+        copied = "Nats-Stream" in headers
         if any(subject_matches(pattern, subject) for pattern in stored_patterns()):
-            self.store(EVENTS_STREAM, self.events, subject, body, copied="Nats-Stream" in headers)
+            self.store(EVENTS_STREAM, self.events, subject, body, copied=copied)
+        if subject.startswith("$KV."):
+            _, bucket, key = subject.split(".", 2)
+            self.store(f"KV_{bucket}", self.buckets.setdefault(bucket, []), key, body, copied=copied)
         self.deliver(Sent(subject, body, headers))
 
     def fire(self, subject: str, body: bytes) -> None:

@@ -143,12 +143,16 @@ class MemoryKeyValue:
 
     async def entries(self, prefix: str = "") -> list[Entry]:
         """See `KeyHistory.entries`."""
-        return [entry for entry in await self.matching([">"]) if entry.key.startswith(prefix)]
+        self._check(">")
+        newest = {write.subject: write for write in self._living()}
+        entries = [self._entry(write) for write in newest.values() if not write.copied]
+        found = [entry for entry in entries if entry.value and entry.key.startswith(prefix)]
+        return sorted(found, key=lambda entry: entry.key)
 
     async def history(self, key: str) -> list[Entry]:
         """See `KeyHistory.history`."""
         self._check(check_key(key))
-        return [self._entry(write) for write in self._living() if write.subject == key]
+        return [self._entry(write) for write in self._living() if write.subject == key and not write.copied]
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
         """See `KeyHistory.watch`."""
@@ -191,6 +195,10 @@ class MemoryKeyValue:
     def _newest(self, key: str) -> Entry | None:
         self._check(key)
         found = [write for write in self._living() if write.subject == key]
+        if found and found[-1].copied:
+            raise ProtocolError(
+                f"{key}: what stands in {self.bucket} was not written there but copied; refused"
+            )
         return self._entry(found[-1]) if found else None
 
     def _entry(self, write: Write) -> Entry:

@@ -305,3 +305,35 @@ async def test_what_was_stored_is_there_after_the_broker_came_back(broker) -> No
     await broker.start()
 
     assert (await bucket.get("common")).revision == revision
+
+
+async def test_a_document_copied_onto_another_key_is_refused_until_that_is_written_again(broker) -> None:
+    operator, node = await broker.connect("op"), await broker.connect("web1")
+    facts = operator.bucket("CCM_FACTS")
+    await facts.put("web1", b"web1 is a db")
+    await facts.put("web2", b"web2 is a web")
+    await broker.put_plain("CCM_DATA", "common", b"plain")
+
+    await broker.copy_to("$KV.CCM_FACTS.web1", "KV_CCM_DATA", "$KV.CCM_DATA.common")
+    with pytest.raises(ProtocolError, match="copied"):
+        await node.bucket("CCM_FACTS").get("web1")
+    with pytest.raises(ProtocolError, match="copied"):
+        await node.bucket("CCM_FACTS").matching(["*"])
+    listed = await facts.keys()
+    history = await facts.history("web1")
+    await facts.put("web1", b"web1 is a db again")
+
+    assert listed == ["web2"]
+    assert [entry.value for entry in history] == [b"web1 is a db"]
+    assert (await node.bucket("CCM_FACTS").get("web1")).value == b"web1 is a db again"
+
+
+async def test_an_update_that_expires_is_there_until_it_does(broker) -> None:
+    bucket = (await broker.connect("web1")).bucket("CCM_NODES")
+
+    first = await bucket.put("presence.web1", b"one", ttl_s=60)
+    second = await bucket.update("presence.web1", b"two", first, ttl_s=60)
+
+    assert (await bucket.get("presence.web1")).revision == second
+    with pytest.raises(UsageError):
+        await bucket.update("presence.web1", b"three", second, ttl_s=0)

@@ -1,0 +1,491 @@
+"""Each line of what nodes and operators may do, and what they must not, on a broker that knows them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.events import NatsEvents
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.layout import Layout, make
+from ccm_agent.bus.objects import NatsObjects
+from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
+from ccm_agent.bus.requests import NatsRequests
+from ccm_agent.bus.streams import read_last, store
+from ccm_agent.bus.subjects import (
+    event_subject,
+    fact_scope,
+    registration_subject,
+    request_subject,
+    run_pattern,
+    schedule_subject,
+    scopes_of,
+)
+from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SESSION_START
+from ccm_agent.model.secret import Secret
+from ccm_agent.model.wire import AGENT_STARTUP, MANIFEST_APPLY, NODE_PING
+from tests.support.nats_server import Heard, running_server, settings
+
+pytestmark = pytest.mark.nats
+
+P = "io.choria.ccm.v1"
+RUN = new_id()
+LIMITED = Role(apply=("fact.role.web",), data=True, facts=True)
+USERS = {
+    "web1": node_permissions("web1", ["10.0.0.1"]),
+    "web2.example.com": node_permissions("web2.example.com"),
+    "b": node_permissions("b"),
+    "op": operator_permissions("op", LIMITED),
+    "planner": operator_permissions("planner", Role()),
+    "timer": operator_permissions("timer", Role(schedules=True)),
+    "admin": operator_permissions(
+        "admin", Role(apply=(">",), data=True, facts=True, schedules=True, admin=True)
+    ),
+}
+
+
+def configuration() -> str:
+    """Users of a broker, one for each name above."""
+    users = "\n".join(
+        f'{{ user: "{name}", password: "{name}", permissions: {allowed.as_configuration()} }}'
+        for name, allowed in USERS.items()
+    )
+    return f"authorization {{ users: [\n{users}\n] }}\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A broker with those users and the project's streams, made by the admin."""
+    with running_server(tmp_path_factory.mktemp("nats"), configuration()) as server:
+
+        async def prepare() -> None:
+            async with connected(server, "admin") as admin:
+                await make(admin, Layout(secure=True))
+
+        asyncio.run(prepare())
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def connected(server, name):
+    """A connection of one of the users."""
+    chosen = settings(server, name, user=name, password=Secret(name))
+    async with Connection(chosen) as connection:
+        await connection.connect_now()
+        yield connection
+
+
+NODE_MAY_PUBLISH = [
+    f"{P}.session.start.{RUN}.web1",
+    f"{P}.transaction.event.{RUN}.web1",
+    f"{P}.session.summary.{RUN}.web1",
+    f"{P}.session.progress.{RUN}.web1",
+    f"{P}.session.answer.{RUN}.web1",
+    f"{P}.agent.startup.web1",
+    "$KV.CCM_NODES.node.web1",
+    "$KV.CCM_NODES.facts.web1",
+    "$KV.CCM_NODES.presence.web1",
+    "choria.ccm.registration.v1.prod.http.web.10_0_0_1.abc",
+    "$JS.API.DIRECT.GET.KV_CCM_FACTS.$KV.CCM_FACTS.web1",
+    "$JS.API.DIRECT.GET.KV_CCM_ASSIGNMENTS",
+    "$JS.API.DIRECT.GET.KV_CCM_DATA.$KV.CCM_DATA.common",
+    "$JS.API.DIRECT.GET.OBJ_CCM_MANIFESTS",
+    "$JS.API.DIRECT.GET.OBJ_CCM_MANIFESTS.$O.CCM_MANIFESTS.M.c2l0ZQ==",
+    "$JS.API.DIRECT.GET.CCM_SCHEDULES.choria.ccm.due.manifest.apply.request.all",
+]
+NODE_MAY_NOT_PUBLISH = [
+    # others' events, also by a name that begins or ends with its own
+    f"{P}.session.start.{RUN}.web2.example.com",
+    f"{P}.transaction.event.{RUN}.web11",
+    f"{P}.transaction.event.{RUN}.web1.example.com",
+    f"{P}.session.summary.{RUN}.x.web1",
+    f"{P}.session.answer.{RUN}.web2.example.com",
+    f"{P}.agent.startup.web2.example.com",
+    # requests of any kind, to anybody
+    f"{P}.manifest.apply.request.all",
+    f"{P}.manifest.plan.request.node.web1",
+    f"{P}.resource.ensure.request.fact.role.web",
+    f"{P}.node.ping.request.node.web2.example.com",
+    f"{P}.run.stop.request.all",
+    # others' keys, and its own in buckets that operators write
+    "$KV.CCM_NODES.node.web2.example.com",
+    "$KV.CCM_NODES.presence.web11",
+    "$KV.CCM_NODES.other.web1",
+    "$KV.CCM_FACTS.web1",
+    "$KV.CCM_DATA.common",
+    "$KV.CCM_ASSIGNMENTS.node.web1.app",
+    "$KV.CCM_RUNS.x.request",
+    "$O.CCM_MANIFESTS.M.c2l0ZQ==",
+    "$O.CCM_MANIFESTS.C.abc",
+    # pokes, due messages, schedules
+    "choria.ccm.poke.CCM_FACTS.web2.example.com",
+    "choria.ccm.due.manifest.apply.request.all",
+    "choria.ccm.schedule.manifest.apply.request.all.nightly",
+    # reading what nodes wrote, or another's facts, or old revisions of its own
+    "$JS.API.DIRECT.GET.CCM_EVENTS",
+    f"$JS.API.DIRECT.GET.CCM_EVENTS.{P}.session.start.{RUN}.web1",
+    "$JS.API.DIRECT.GET.KV_CCM_NODES",
+    "$JS.API.DIRECT.GET.KV_CCM_NODES.$KV.CCM_NODES.node.web1",
+    "$JS.API.DIRECT.GET.REGISTRATION",
+    "$JS.API.DIRECT.GET.KV_CCM_FACTS",
+    "$JS.API.DIRECT.GET.KV_CCM_FACTS.$KV.CCM_FACTS.web2.example.com",
+    "$JS.API.DIRECT.GET.KV_CCM_DATA",
+    "$JS.API.DIRECT.GET.CCM_SCHEDULES",
+    "$JS.API.DIRECT.GET.CCM_SCHEDULES.choria.ccm.schedule.manifest.apply.request.all.nightly",
+    # the API of streams and consumers
+    "$JS.API.INFO",
+    "$JS.API.STREAM.CREATE.MINE",
+    "$JS.API.STREAM.INFO.CCM_EVENTS",
+    "$JS.API.STREAM.PURGE.CCM_EVENTS",
+    "$JS.API.STREAM.DELETE.CCM_EVENTS",
+    "$JS.API.STREAM.MSG.GET.CCM_EVENTS",
+    "$JS.API.STREAM.MSG.DELETE.CCM_EVENTS",
+    "$JS.API.CONSUMER.CREATE.CCM_EVENTS",
+    # services elsewhere, and inboxes
+    "choria.ccm.registration.v1.prod.http.web.10_0_0_2.abc",
+    "_INBOX_op.x.1",
+    "_INBOX_web2=2Eexample=2Ecom.x.1",
+]
+NODE_MAY_SUBSCRIBE = [
+    f"{P}.*.*.request.all",
+    f"{P}.*.*.request.node.web1",
+    f"{P}.*.*.request.fact.role.web",
+    "choria.ccm.poke.CCM_FACTS.web1",
+    "choria.ccm.poke.CCM_DATA.>",
+    "choria.ccm.poke.CCM_ASSIGNMENTS.all.*",
+    "_INBOX_web1.x.*",
+]
+NODE_MAY_NOT_SUBSCRIBE = [
+    ">",
+    f"{P}.>",
+    f"{P}.*.*.request.>",
+    f"{P}.*.*.request.node.web2.example.com",
+    f"{P}.*.*.request.node.>",
+    f"{P}.transaction.event.>",
+    run_pattern(RUN),
+    "choria.ccm.poke.CCM_FACTS.>",
+    "choria.ccm.poke.CCM_FACTS.web2.example.com",
+    "choria.ccm.poke.CCM_NODES.>",
+    "choria.ccm.due.>",
+    "$KV.CCM_FACTS.>",
+    "$KV.CCM_NODES.>",
+    "choria.ccm.registration.v1.>",
+    "_INBOX_op.>",
+    "_INBOX_web2=2Eexample=2Ecom.>",
+    "_INBOX_web1",
+    "_INBOX.>",
+    "$JS.>",
+]
+OPERATOR_MAY_PUBLISH = [
+    f"{P}.manifest.plan.request.all",
+    f"{P}.manifest.plan.request.node.web1",
+    f"{P}.manifest.check.request.all",
+    f"{P}.manifest.apply.request.fact.role.web",
+    f"{P}.resource.ensure.request.fact.role.web",
+    f"{P}.run.stop.request.fact.role.web",
+    f"{P}.node.ping.request.all",
+    f"{P}.node.facts.request.node.web1",
+    f"{P}.node.status.request.all",
+    "$KV.CCM_RUNS.x.request",
+    "$KV.CCM_ASSIGNMENTS.fact.role.web.app",
+    "$KV.CCM_DATA.common",
+    "$KV.CCM_FACTS.web1",
+    "$O.CCM_MANIFESTS.M.c2l0ZQ==",
+    "$O.CCM_MANIFESTS.C.abc",
+    "$JS.API.STREAM.INFO.CCM_EVENTS",
+    "$JS.API.DIRECT.GET.CCM_EVENTS",
+]
+OPERATOR_MAY_NOT_PUBLISH = [
+    f"{P}.manifest.apply.request.all",
+    f"{P}.manifest.apply.request.node.web1",
+    f"{P}.manifest.apply.request.fact.role.db",
+    f"{P}.resource.ensure.request.all",
+    f"{P}.run.stop.request.all",
+    f"{P}.session.summary.{RUN}.web1",
+    f"{P}.session.answer.{RUN}.web1",
+    f"{P}.agent.startup.web1",
+    "$KV.CCM_ASSIGNMENTS.all.app",
+    "$KV.CCM_ASSIGNMENTS.fact.role.db.app",
+    "$KV.CCM_ASSIGNMENTS.fact.role.web",
+    "$KV.CCM_NODES.node.web1",
+    "choria.ccm.poke.CCM_FACTS.web1",
+    "choria.ccm.due.manifest.apply.request.fact.role.web",
+    "choria.ccm.schedule.manifest.apply.request.fact.role.web.nightly",
+    "$JS.API.STREAM.CREATE.MINE",
+    "$JS.API.STREAM.UPDATE.CCM_EVENTS",
+    "$JS.API.STREAM.DELETE.CCM_EVENTS",
+    "$JS.API.STREAM.PURGE.CCM_EVENTS",
+    "$JS.API.STREAM.MSG.DELETE.CCM_EVENTS",
+    "_INBOX_web1.x.1",
+]
+
+
+async def may_publish(connection: Connection, subject: str) -> bool:
+    """The broker takes a message on a subject."""
+    try:
+        await connection.publish(subject, b"", confirm=True)
+    except BusDeniedError:
+        return False
+    return True
+
+
+async def may_subscribe(connection: Connection, subject: str) -> bool:
+    """The broker takes a subscription to a subject."""
+    try:
+        await connection.unsubscribe(await connection.subscribe([subject], lambda _message: None))
+    except BusDeniedError:
+        return False
+    return True
+
+
+async def test_what_a_node_may_publish_on(server) -> None:
+    async with connected(server, "web1") as node:
+        assert [s for s in NODE_MAY_PUBLISH if not await may_publish(node, s)] == []
+        assert [s for s in NODE_MAY_NOT_PUBLISH if await may_publish(node, s)] == []
+
+
+async def test_what_a_node_may_subscribe_to(server) -> None:
+    async with connected(server, "web1") as node:
+        assert [s for s in NODE_MAY_SUBSCRIBE if not await may_subscribe(node, s)] == []
+        assert [s for s in NODE_MAY_NOT_SUBSCRIBE if await may_subscribe(node, s)] == []
+
+
+async def test_what_an_operator_may_publish_on(server) -> None:
+    async with connected(server, "op") as operator:
+        assert [s for s in OPERATOR_MAY_PUBLISH if not await may_publish(operator, s)] == []
+        assert [s for s in OPERATOR_MAY_NOT_PUBLISH if await may_publish(operator, s)] == []
+
+
+async def test_an_operator_hears_everything_but_others_inboxes(server) -> None:
+    async with connected(server, "op") as operator:
+        for subject in (run_pattern(RUN), f"{P}.agent.*.>", f"{P}.*.*.request.>", "choria.ccm.poke.>"):
+            assert await may_subscribe(operator, subject)
+        for subject in ("_INBOX_web1.>", "_INBOX.>", ">", "$KV.>"):
+            assert not await may_subscribe(operator, subject)
+
+
+async def test_a_planner_changes_nothing(server) -> None:
+    subjects = [
+        f"{P}.manifest.apply.request.all",
+        f"{P}.manifest.apply.request.fact.role.web",
+        f"{P}.resource.ensure.request.all",
+        "$KV.CCM_ASSIGNMENTS.all.app",
+        "$KV.CCM_DATA.common",
+        "$KV.CCM_FACTS.web1",
+        "choria.ccm.schedule.manifest.plan.request.all.nightly",
+    ]
+
+    async with connected(server, "planner") as planner:
+        assert [s for s in subjects if await may_publish(planner, s)] == []
+        assert await may_publish(planner, f"{P}.manifest.plan.request.all")
+
+
+async def test_who_makes_schedules_may_make_and_remove_them(server) -> None:
+    async with connected(server, "timer") as timer:
+        subject = schedule_subject(MANIFEST_APPLY, "all", "nightly")
+        headers = {
+            "Nats-Schedule": "0 0 2 * * *",
+            "Nats-Schedule-Target": "choria.ccm.due.manifest.apply.request.all",
+        }
+        await store(timer, subject, b"{}", headers)
+
+        assert await may_publish(timer, "$JS.API.STREAM.PURGE.CCM_SCHEDULES")
+
+
+async def test_a_node_does_its_work_with_what_it_may(server) -> None:
+    content = b"x" * 400_000
+    async with connected(server, "admin") as admin, connected(server, "web2.example.com") as node:
+        name = "web2.example.com"
+        await NatsKeyValue(admin, "CCM_FACTS").put(name, b"facts")
+        await NatsKeyValue(admin, "CCM_DATA").put("work", b"data")
+        await NatsKeyValue(admin, "CCM_ASSIGNMENTS").put(f"node.{name}.app", b"assigned")
+        await NatsObjects(admin, "CCM_MANIFESTS").put("work", content)
+        heard, poked = Heard(), Heard()
+
+        await NatsRequests(node).subscribe(scopes_of(name, {"role": "web"}), heard)
+        await NatsKeyValue(node, "CCM_FACTS").pokes(name, poked)
+        await NatsKeyValue(node, "CCM_NODES").put(f"presence.{name}", b"here", ttl_s=60)
+        sequence = await NatsEvents(node).publish(event_subject(AGENT_STARTUP, name), new_id(), b"up")
+        await NatsEvents(node).announce(event_subject("io.choria.ccm.v1.session.answer", name, RUN), b"yes")
+        facts = await NatsKeyValue(node, "CCM_FACTS").get(name)
+        data = await NatsKeyValue(node, "CCM_DATA").get("work")
+        assigned = await NatsKeyValue(node, "CCM_ASSIGNMENTS").matching(["all.*", f"node.{name}.*"])
+        bundle = await NatsObjects(node, "CCM_MANIFESTS").get("work", 1 << 20)
+        await NatsRequests(admin).publish(
+            request_subject(NODE_PING, fact_scope("role", "web")),
+            b'{"protocol":"io.choria.ccm.v1.node.ping.request"}',
+        )
+        await NatsKeyValue(admin, "CCM_FACTS").put(name, b"newer")
+
+        assert sequence > 0
+        assert (facts.value, data.value, [entry.value for entry in assigned]) == (
+            b"facts",
+            b"data",
+            [b"assigned"],
+        )
+        assert bundle == content
+        assert len(await heard.wait(1)) == 1
+        assert [key for key, _ in await poked.wait(1)] == [name]
+        assert node.denials == 0
+
+
+async def copy(thief: Connection, question: str, subject: str, body: bytes = b"") -> None:
+    """Ask for something stored, and have the answer sent to a subject; return when that has happened."""
+    await thief.publish(question, body, reply=subject, confirm=True)
+    with contextlib.suppress(BusError):
+        await thief.request("$JS.API.DIRECT.GET.KV_CCM_DATA.$KV.CCM_DATA.none")
+
+
+TRAP = b'{"protocol":"io.choria.ccm.v1.node.ping.request"}'
+TRAP_QUESTION = "$JS.API.DIRECT.GET.KV_CCM_DATA.$KV.CCM_DATA.trap"
+
+
+async def plain(connection: Connection, key: str, value: bytes) -> None:
+    """Write a key as other programs do, so that no header of ours is in the way of copying it."""
+    await connection.request(f"$KV.{key}", value)
+
+
+async def test_a_node_cannot_command_by_a_copied_document(server) -> None:
+    async with (
+        connected(server, "admin") as admin,
+        connected(server, "web1") as node,
+        connected(server, "b") as b,
+    ):
+        await plain(admin, "CCM_DATA.trap", TRAP)
+        heard, refused = Heard(), Heard()
+        await NatsRequests(node).subscribe(["all"], heard, refused)
+
+        await copy(b, TRAP_QUESTION, f"{P}.node.ping.request.all")
+
+        assert len(await refused.wait(1)) == 1
+        assert heard.items == []
+
+
+async def test_a_node_cannot_speak_for_another_by_a_copied_document(server) -> None:
+    subject = event_subject(SESSION_START, "web1", new_id())
+    async with connected(server, "op") as operator, connected(server, "b") as b:
+        await plain(operator, "CCM_DATA.trap", TRAP)
+        heard, events = Heard(), NatsEvents(operator)
+        await events.follow(subject, heard)
+
+        await copy(b, TRAP_QUESTION, subject)
+
+        assert await events.read(subject) == []
+        assert events.dropped == 2
+        assert heard.items == []
+
+
+async def test_a_node_cannot_give_itself_facts_by_a_copied_document(server) -> None:
+    async with connected(server, "op") as operator, connected(server, "b") as b:
+        await plain(operator, "CCM_DATA.trap", b'{"role":"admin"}')
+
+        await copy(b, TRAP_QUESTION, "$KV.CCM_FACTS.b")
+
+        with pytest.raises(ProtocolError, match="copied"):
+            await NatsKeyValue(b, "CCM_FACTS").get("b")
+
+
+async def test_a_node_cannot_restore_an_old_assignment(server) -> None:
+    async with connected(server, "admin") as admin, connected(server, "b") as b:
+        bucket = NatsKeyValue(admin, "CCM_ASSIGNMENTS")
+        old = await bucket.put("all.app", b"old")
+        new = await bucket.update("all.app", b"new", old)
+        newest = await bucket.update("all.app", b"newest", new)
+        question = "$JS.API.DIRECT.GET.KV_CCM_ASSIGNMENTS"
+
+        # What was written as an update names the revision that it followed, so the broker refuses its copy.
+        await copy(b, question, "$KV.CCM_ASSIGNMENTS.all.app", b'{"seq":%d}' % new)
+        unharmed = await bucket.get("all.app")
+        await copy(b, question, "$KV.CCM_ASSIGNMENTS.all.app", b'{"seq":%d}' % old)
+
+        assert (unharmed.value, unharmed.revision) == (b"newest", newest)
+        with pytest.raises(ProtocolError, match="copied"):
+            await NatsKeyValue(b, "CCM_ASSIGNMENTS").matching(["all.*"])
+
+
+async def test_a_node_cannot_widen_a_due_request(server) -> None:
+    protocol = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request"}'
+    due = "choria.ccm.due.manifest.apply.request"
+    async with (
+        connected(server, "timer") as timer,
+        connected(server, "web1") as node,
+        connected(server, "b") as b,
+    ):
+        headers = {
+            "Nats-Schedule": "@at 2020-01-01T00:00:00Z",
+            "Nats-Schedule-Target": f"{due}.fact.role.web",
+        }
+        heard, refused = Heard(), Heard()
+        await NatsRequests(node).subscribe(["all", "fact.role.web"], heard, refused)
+        await store(timer, schedule_subject(MANIFEST_APPLY, "fact.role.web", "once"), protocol, headers)
+        [incoming] = await heard.wait(1)
+        assert (incoming.scope, incoming.scheduled, incoming.body) == ("fact.role.web", True, protocol)
+
+        question = f"$JS.API.DIRECT.GET.CCM_SCHEDULES.{due}.fact.role.web"
+        await copy(b, question, f"{P}.manifest.apply.request.all")
+        await copy(b, question, f"{due}.all")
+
+        assert [subject for subject, _ in await refused.wait(2)] == [f"{P}.manifest.apply.request.all"] * 2
+        assert len(heard.items) == 1
+
+
+async def test_one_presence_cannot_erase_all_nodes(server) -> None:
+    async with (
+        connected(server, "web1") as node,
+        connected(server, "b") as b,
+        connected(server, "op") as operator,
+    ):
+        await NatsKeyValue(node, "CCM_NODES").put("presence.web1", b"here", ttl_s=60)
+
+        for rollup in ("all", "sub"):
+            with pytest.raises(BusError):
+                await store(b, "$KV.CCM_NODES.presence.b", b"x", {"Nats-Rollup": rollup})
+
+        assert "presence.web1" in await NatsKeyValue(operator, "CCM_NODES").keys()
+
+
+async def test_one_registration_cannot_erase_another(server) -> None:
+    async with connected(server, "web1") as node:
+        subject = registration_subject("prod", "http", "web", "10.0.0.1", "abc")
+        await store(node, subject, b"one", {"Nats-TTL": "60"})
+
+        with pytest.raises(BusError):
+            await store(node, subject, b"two", {"Nats-Rollup": "all"})
+
+
+async def test_a_node_cannot_answer_in_anothers_inbox(server) -> None:
+    async with connected(server, "web1") as node, connected(server, "b") as b:
+        with pytest.raises(BusDeniedError):
+            await b.publish(f"{node._inbox}.1", b"forged", confirm=True)
+
+
+async def test_node_b_cannot_read_the_inbox_of_b_x(server) -> None:
+    assert node_permissions("b.x").subscribe[-1] == "_INBOX_b=2Ex.>"
+
+    async with connected(server, "b") as b:
+        assert not await may_subscribe(b, "_INBOX_b=2Ex.>")
+        assert await may_subscribe(b, "_INBOX_b.x.>")  # nobody's: no inbox is made of a raw name
+
+
+async def test_a_schedule_beyond_an_operators_role_is_refused(server) -> None:
+    headers = {
+        "Nats-Schedule": "@every 1h",
+        "Nats-Schedule-Target": "choria.ccm.due.manifest.apply.request.all",
+    }
+
+    async with connected(server, "op") as operator:
+        with pytest.raises(BusDeniedError):
+            await store(operator, schedule_subject(MANIFEST_APPLY, "fact.role.web", "x"), b"{}", headers)
+
+
+async def test_the_admin_may_remove_a_node(server) -> None:
+    async with connected(server, "admin") as admin:
+        await NatsKeyValue(admin, "CCM_NODES").put("node.gone", b"x")
+        await NatsKeyValue(admin, "CCM_NODES").delete("node.gone")
+
+        assert (await read_last(admin, "KV_CCM_NODES", "$KV.CCM_NODES.node.gone")).body == b""
