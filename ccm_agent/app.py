@@ -363,11 +363,12 @@ def run_agent(config: str, context: str = "") -> None:
     from ccm_agent.daemon.logs import set_up_logging
     from ccm_agent.daemon.notify import Notifier
     from ccm_agent.daemon.service import serve
+    from ccm_agent.system.leftover import hand_over_output
 
     path = Path(config)
     settings = with_context(read_config(path), context)
     set_up_logging(settings.log_level, settings.log_format)
-    asyncio.run(serve(path, settings, build_agent, Notifier()))
+    asyncio.run(serve(path, settings, build_agent, Notifier(), hand_over_output))
 
 
 @asynccontextmanager

@@ -20,7 +20,9 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.daemon.assigned import AssignedFacts, routed_facts
+from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.bundles import Bundles
+from ccm_agent.daemon.claim import Claim
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.delivery import Delivery
 from ccm_agent.daemon.due import run_of
@@ -28,33 +30,25 @@ from ccm_agent.daemon.handlers import Desk, Handlers, Refusal
 from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.identity import machine_id, settle_identity
 from ccm_agent.daemon.last_good import LastGood
-from ccm_agent.daemon.ledger import Ledger
+from ccm_agent.daemon.ledger import Ledger, LedgerEntry
 from ccm_agent.daemon.node_facts import FactKeeper
-from ccm_agent.daemon.report import INTERRUPTED, STOPPED, Shorten, interrupted_summary
+from ccm_agent.daemon.recovery import Recovery
+from ccm_agent.daemon.report import STOPPED, Shorten
 from ccm_agent.daemon.routing import Routing
-from ccm_agent.daemon.segment import Kind
 from ccm_agent.daemon.spool import OpenRun, Spool
 from ccm_agent.daemon.stamps import Stamps
 from ccm_agent.daemon.turns import Turns
 from ccm_agent.daemon.worker import Worker, Workshop
 from ccm_agent.engine.request import Engine
 from ccm_agent.model.errors import BusError, ProtocolError
-from ccm_agent.model.ids import new_id
-from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Clock, Events, Incoming, KeyValue, Link, Objects, Requests
 from ccm_agent.model.wire import (
-    AGENT_DUPLICATE,
-    AGENT_LOST_EVENTS,
-    AGENT_REFUSED,
-    AGENT_SHUTDOWN,
-    AGENT_STARTUP,
     NODE_FACTS,
     NODE_PING,
     NODE_STATUS,
     SESSION_PROGRESS,
-    AgentEvent,
     NodeRecord,
-    NodeState,
     Progress,
     Request,
 )
@@ -66,9 +60,6 @@ INBOX_LIMIT = 1000
 
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
-
-REFUSALS_A_MINUTE = 10
-"""Refusals are told, but somebody who sends nothing else must not fill the spool with them."""
 
 
 class Ports(Struct, frozen=True, kw_only=True):
@@ -104,13 +95,11 @@ class Agent:
     Attributes:
         settings: Its configuration; replaced by `reload`.
         node: Its identity.
-        leaves_child: The resource in hand goes on after the process has ended.
     """
 
     def __init__(self, settings: Settings, ports: Ports, *, version: str) -> None:
         """Nothing runs yet; blocking, for it reads the identity."""
         self.settings = settings
-        self.leaves_child = False
         state = Path(settings.state_dir)
         self.node = settle_identity(settings.identity, state)
         self._ports = ports
@@ -118,6 +107,7 @@ class Agent:
         self._version = version
         self._machine = machine_id(state)
         self._started = ports.clock.now()
+        self._claim = Claim(state)
         self._stamps = Stamps(state / "documents.json")
         self._spool = Spool(
             state / "spool",
@@ -125,6 +115,7 @@ class Agent:
             segment_bytes=settings.spool_segment_bytes,
         )
         self._ledger = Ledger(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=self._clock)
+        self._bulletin = Bulletin(self.node, version, self._machine, self._spool, self._clock)
         self._turns = Turns(settings.queue_limit)
         nodes = ports.bucket("CCM_NODES")
         facts_bucket = ports.bucket("CCM_FACTS")
@@ -140,13 +131,13 @@ class Agent:
             ports.link,
             routed=self._routed,
             on_request=self._arrived,
-            on_refused=self._refused,
+            on_refused=self._bulletin.refused,
             on_change=self._rerouted,
         )
         self._worker = Worker(self._workshop(state), self._spool, self._ledger, self._clock)
         self._handlers = Handlers(self._desk(), self._turns, self._ledger, self._worker, self._clock)
         self._delivery = Delivery(
-            self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._lost
+            self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._bulletin.lost
         )
         self._inbox: deque[Incoming] = deque(maxlen=INBOX_LIMIT)
         self._has_mail = asyncio.Event()
@@ -155,25 +146,28 @@ class Agent:
         self._is_idle.set()
         self._is_busy = asyncio.Event()
         self._is_stopping = False
-        self._refusals: deque[float] = deque(maxlen=REFUSALS_A_MINUTE)
 
     # -- life
 
-    async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
+    async def run(
+        self,
+        stop: asyncio.Event,
+        ready: Callable[[], None] = lambda: None,
+        leave: Callable[[], None] = lambda: None,
+    ) -> None:
         """
         Serve until `stop` is set, then finish the resource in hand and say goodbye.
 
         Args:
             stop: Set by a signal.
             ready: Called when everything that does not need the broker is up.
+            leave: Called at the end when a resource goes on without us; it ends the process. Where it returns, the resource's
+                program is ended.
         """
         left, open_runs = await asyncio.to_thread(self._open)
-        self._recover(left, open_runs)
-        self._tell(
-            AGENT_STARTUP,
-            f"agent {self._version} started",
-            {"version": self._version, "machine": self._machine},
-        )
+        recovery = Recovery(self.node, self._spool, self._ledger, self._clock)
+        await asyncio.to_thread(recovery.recover, left, open_runs, self._turns, self._handlers.job_of)
+        self._bulletin.started()
         await self._routing.begin()
         self._ports.link.on_connect(self._beat_now.set)
         self._beat_now.set()
@@ -192,10 +186,12 @@ class Agent:
             ready()
             log.info("the agent is up", extra={"node": self.node, "version": self._version})
             await stop.wait()
-            await self._drain()
+            is_idle = await self._drain()
+            self.close()
+            if not is_idle:
+                leave()
             for task in tasks:
                 task.cancel()
-        self.close()
         log.info("the agent has stopped", extra={"node": self.node})
 
     @property
@@ -223,59 +219,28 @@ class Agent:
         """Close the files of the agent's state; nothing is lost by it."""
         self._spool.close()
         self._ledger.close()
+        self._claim.release()
 
-    def _open(self) -> tuple[list[str], dict[str, OpenRun]]:
+    def _open(self) -> tuple[list[LedgerEntry], list[OpenRun]]:
+        self._claim.take()
         self._stamps.open()
         self._assigned.open()
-        open_runs = {one.run: one for one in self._spool.open()}
-        return [entry.run for entry in self._ledger.open()], open_runs
+        open_runs = self._spool.open()
+        return self._ledger.open(), open_runs
 
-    def _recover(self, left: list[str], open_runs: dict[str, OpenRun]) -> None:
-        """What an earlier process left: runs that wait still wait, runs that it was killed in have ended."""
-        for run in left:
-            entry = self._ledger.find(run)
-            found = open_runs.pop(run, None)
-            if entry is None:
-                continue
-            ended = self._spool.summary_of(run)
-            if ended is not None:
-                summary = msgspec.json.decode(ended.body, type=SessionSummary)
-                self._ledger.end(run, summary.state, summary.reason, summary.code)
-                continue
-            job = self._handlers.job_of(entry)
-            if job is None or entry.has_begun or found is not None:
-                self._interrupt(run, found)
-            else:
-                self._turns.offer(job)
-        for run, found in open_runs.items():
-            # the ledger lost it to a power cut, the flushed events did not
-            self._interrupt(run, found)
-
-    def _interrupt(self, run: str, found: OpenRun | None) -> None:
-        summary, body = interrupted_summary(self.node, run, found.events if found else [], self._clock.now())
-        self._spool.append(
-            subject=event_subject(SESSION_SUMMARY, self.node, run),
-            event_id=summary.event_id,
-            body=body,
-            run=run,
-            number=summary.number,
-            kind=Kind.SUMMARY,
-        )
-        self._ledger.end(run, NodeState.FAILED, INTERRUPTED, "run.interrupted")
-        log.warning("a run was interrupted", extra={"run": run, "events": summary.events_sent - 1})
-
-    async def _drain(self) -> None:
-        """Finish the resource in hand, close the session, say goodbye; bounded."""
+    async def _drain(self) -> bool:
+        """Finish the resource in hand, close the session, say goodbye; bounded. False: a resource goes on."""
         self._is_stopping = True
+        is_idle = True
         self._worker.stop("", STOPPED)
         try:
             async with asyncio.timeout(self.settings.drain_s):
                 await self._is_idle.wait()
         except TimeoutError:
             # what it started, a package manager perhaps that restarts this very agent, is not ours to kill
-            self.leaves_child = True
+            is_idle = False
             self._worker.leave()
-        self._tell(AGENT_SHUTDOWN, f"agent {self._version} stopped", {"version": self._version})
+        self._bulletin.stopped()
         try:
             async with asyncio.timeout(GOODBYE_S):
                 if self._ports.link.connected:
@@ -285,6 +250,7 @@ class Agent:
             log.info(
                 "not everything could be said", extra={"waiting": self._spool.backlog, "reason": str(err)}
             )
+        return is_idle
 
     # -- requests
 
@@ -301,7 +267,7 @@ class Agent:
                 try:
                     await self._handlers.handle(incoming)
                 except ProtocolError as err:
-                    self._refused(incoming.subject, str(err))
+                    self._bulletin.refused(incoming.subject, str(err))
                 except Exception:  # one request must not end the agent
                     log.exception("a request could not be handled", extra={"subject": incoming.subject})
 
@@ -387,10 +353,9 @@ class Agent:
         is_so = self._heartbeat.is_duplicate
         record = self._heartbeat.record
         record.conflict = "another agent uses this identity" if is_so else ""
-        details = {"machine": self._machine, "started": self._started, "duplicate": is_so}
         message = record.conflict or "no other agent uses this identity any more"
         log.error(message) if is_so else log.warning(message)
-        self._tell(AGENT_DUPLICATE, message, details)
+        self._bulletin.duplicated(is_so, message)
 
     async def _routed(self) -> dict[str, Any]:
         paths = self.settings.routed_facts
@@ -400,32 +365,6 @@ class Agent:
         self._heartbeat.record.facts = facts
         self._beat_now.set()
 
-    def _refused(self, what: str, why: str) -> None:
-        now = self._clock.monotonic()
-        if len(self._refusals) == REFUSALS_A_MINUTE and now - self._refusals[0] < 60:
-            return
-        self._refusals.append(now)
-        self._tell(AGENT_REFUSED, why, {"refused": what})
-
-    def _lost(self, count: int) -> None:
-        self._spool.reported(count)
-        self._tell(AGENT_LOST_EVENTS, f"{count} events were given up: the spool was full", {"events": count})
-
-    def _tell(self, protocol: str, message: str, details: dict[str, Any]) -> None:
-        event = AgentEvent(
-            protocol=protocol,
-            event_id=new_id(),
-            timestamp=self._clock.now(),
-            node=self.node,
-            message=message,
-            details=details,
-        )
-        self._spool.append(
-            subject=event_subject(protocol, self.node),
-            event_id=event.event_id,
-            body=msgspec.json.encode(event),
-        )
-
     # -- wiring
 
     def _workshop(self, state: Path) -> Workshop:
@@ -434,7 +373,7 @@ class Agent:
         async def open_bucket(name: str) -> KeyValue:
             if name not in buckets:
                 buckets[name] = LastGood(
-                    self._ports.bucket(name), name, self._stamps, state / "data", self._refused
+                    self._ports.bucket(name), name, self._stamps, state / "data", self._bulletin.refused
                 )
             return buckets[name]
 

@@ -35,7 +35,9 @@ NEEDS_RESTART = (
 """Settings that a reload does not change."""
 
 
-async def serve(path: Path, settings: Settings, build: BuildAgent, notifier: Notifier) -> None:
+async def serve(
+    path: Path, settings: Settings, build: BuildAgent, notifier: Notifier, hand_over: Callable[[], int]
+) -> None:
     """
     Run an agent until SIGTERM or SIGINT; SIGHUP reads its configuration again.
 
@@ -44,21 +46,22 @@ async def serve(path: Path, settings: Settings, build: BuildAgent, notifier: Not
         settings: What it held at the start.
         build: Makes the agent.
         notifier: The service manager.
+        hand_over: Lets somebody else read the output of programs that outlive us.
     """
     stop = asyncio.Event()
-    async with build(settings) as agent, _signals(path, agent, stop, notifier):
-        status = f"node {agent.node}"
-        async with asyncio.TaskGroup() as group:
-            watchdog = group.create_task(_stay_alive(notifier), name="service:watchdog")
-            try:
-                await agent.run(stop, lambda: notifier.ready(status))
-            finally:
-                watchdog.cancel()
-        if agent.leaves_child:
-            log.warning("a resource goes on after the agent")
-            logging.shutdown()
-            # an orderly end would cancel the task that waits for its program, and end the program with it
-            os._exit(0)
+
+    def leave() -> None:
+        log.warning("a resource goes on after the agent", extra={"streams": hand_over()})
+        logging.shutdown()
+        # an orderly end would cancel the task that waits for its program, and end the program with it
+        os._exit(0)
+
+    async with build(settings) as agent, _signals(path, agent, stop, notifier), asyncio.TaskGroup() as group:
+        watchdog = group.create_task(_stay_alive(notifier), name="service:watchdog")
+        try:
+            await agent.run(stop, lambda: notifier.ready(f"node {agent.node}"), leave)
+        finally:
+            watchdog.cancel()
 
 
 async def _stay_alive(notifier: Notifier) -> None:

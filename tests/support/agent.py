@@ -277,10 +277,16 @@ def agent_ports(bus: Bus, engine: Any, clock: Any, **fields: Any) -> Ports:
 class Running:
     """An agent that runs."""
 
-    def __init__(self, agent: Agent, stop: asyncio.Event, task: asyncio.Task[None]) -> None:
+    def __init__(self, agent: Agent, stop: asyncio.Event, task: asyncio.Task[None], left: list[bool]) -> None:
         self.agent = agent
         self.stop = stop
         self.task = task
+        self._left = left
+
+    @property
+    def left_a_resource(self) -> bool:
+        """It ended while a resource went on."""
+        return bool(self._left)
 
     async def end(self) -> None:
         """Stop it as SIGTERM does."""
@@ -300,7 +306,8 @@ async def running(settings: Settings, ports: Ports) -> AsyncIterator[Running]:
     """An agent that has come up; ended kindly unless the test has done so."""
     agent = await asyncio.to_thread(Agent, settings, ports, version="0.1.0")
     stop, up = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(agent.run(stop, up.set), name="agent")
+    left: list[bool] = []
+    task = asyncio.create_task(agent.run(stop, up.set, lambda: left.append(True)), name="agent")
     try:
         async with asyncio.timeout(WAIT_S):
             waiting = asyncio.create_task(up.wait())
@@ -308,7 +315,7 @@ async def running(settings: Settings, ports: Ports) -> AsyncIterator[Running]:
             waiting.cancel()
         if task.done():
             task.result()
-        one = Running(agent, stop, task)
+        one = Running(agent, stop, task, left)
         yield one
         if not task.done():
             await one.end()

@@ -222,6 +222,7 @@ async def test_a_stop_of_the_agent_finishes_the_resource_in_hand_and_says_goodby
         summary = await at.controller.summary(run, NODE)
         assert (summary["state"], summary["reason"], summary["skipped_resources"]) == ("failed", "stopped", 1)
         assert len(at.engine.applied) == 1
+        assert not agent.left_a_resource
         await at.controller.said(event_subject(AGENT_SHUTDOWN, NODE))
         assert await at.controller.bus.bucket("CCM_NODES").get(f"presence.{NODE}") is None
 
@@ -239,7 +240,7 @@ async def test_a_resource_that_does_not_end_is_left_to_itself_after_the_drain(tm
         summary = await at.controller.summary(run, NODE)
         assert summary["reason"] == "interrupted at file#/b, which goes on"
         assert (summary["changed_resources"], summary["events_sent"]) == (1, 3)
-        assert agent.agent.leaves_child
+        assert agent.left_a_resource
 
     async with at.agent():
         await at.controller.said(event_subject(AGENT_STARTUP, NODE))

@@ -1,0 +1,51 @@
+"""
+One agent to a state folder: two would write into each other's spool and ledger.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from ccm_agent.model.errors import FileError, LockError
+
+
+class Claim:
+    """A lock on a state folder; it ends with the process, whatever ends that."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is locked yet."""
+        self._path = folder / "agent.lock"
+        self._fd = -1
+
+    def take(self) -> None:
+        """
+        Lock the folder, which is made if need be. Blocking, but never waits.
+
+        Raises:
+            LockError: Another agent has it.
+            FileError: It cannot be used.
+        """
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(self._path, flags, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as err:
+            owner = os.pread(self._fd, 20, 0).decode(errors="replace").strip() or "another"
+            self.release()
+            raise LockError(
+                f"{self._path.parent}: process {owner} is an agent with this state folder; give each its own `state_dir`"
+            ) from err
+        except OSError as err:
+            self.release()
+            raise FileError(f"{self._path}: cannot lock: {err.strerror}; may we write there?") from err
+
+    def release(self) -> None:
+        """Unlock it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

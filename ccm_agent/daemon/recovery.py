@@ -1,0 +1,77 @@
+"""
+What an earlier process left: runs that wait still wait, runs that it was killed in have ended.
+
+The spool says what a run had told, the ledger what was taken on; a power cut may have left either behind the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.ledger import Ledger, LedgerEntry
+from ccm_agent.daemon.report import INTERRUPTED, interrupted_summary
+from ccm_agent.daemon.segment import Kind
+from ccm_agent.daemon.spool import OpenRun, Spool
+from ccm_agent.daemon.turns import Job, Turns
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import NodeState
+
+log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Brings spool and ledger of one agent to one state, before anything else happens."""
+
+    def __init__(self, node: str, spool: Spool, ledger: Ledger, clock: Clock) -> None:
+        self._node = node
+        self._spool = spool
+        self._ledger = ledger
+        self._clock = clock
+
+    def recover(
+        self,
+        left: Iterable[LedgerEntry],
+        open_runs: Iterable[OpenRun],
+        turns: Turns,
+        job_of: Callable[[LedgerEntry], Job | None],
+    ) -> None:
+        """
+        Close what was interrupted, and queue what had not begun.
+
+        Args:
+            left: Runs without an end in the ledger, in order of arrival.
+            open_runs: Runs without an end in the spool.
+            turns: Where runs wait.
+            job_of: The job of an entry; None when its request cannot be read any more.
+        """
+        told = {one.run: one for one in open_runs}
+        for entry in left:
+            found = told.pop(entry.run, None)
+            ended = self._spool.summary_of(entry.run)
+            job = None if entry.has_begun or found else job_of(entry)
+            if ended is not None:
+                summary = msgspec.json.decode(ended.body, type=SessionSummary)
+                self._ledger.end(entry.run, summary.state, summary.reason, summary.code)
+            elif job is None or turns.offer(job).position < 0:
+                self._interrupt(entry.run, found)
+        for run, found in told.items():
+            # the ledger lost it to a power cut, the flushed events did not
+            self._interrupt(run, found)
+
+    def _interrupt(self, run: str, found: OpenRun | None) -> None:
+        summary, body = interrupted_summary(self._node, run, found.events if found else [], self._clock.now())
+        self._spool.append(
+            subject=event_subject(SESSION_SUMMARY, self._node, run),
+            event_id=summary.event_id,
+            body=body,
+            run=run,
+            number=summary.number,
+            kind=Kind.SUMMARY,
+        )
+        self._ledger.end(run, NodeState.FAILED, INTERRUPTED, "run.interrupted")
+        log.warning("a run was interrupted", extra={"run": run, "events": summary.events_sent - 1})
