@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+
+import msgspec
 
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 
@@ -131,11 +132,17 @@ def _value(value: object) -> str:
     text = value if isinstance(value, str) else str(value)
     if text and text.isprintable() and not any(char in text for char in ' "='):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """JSON of a text, with what does not print as an escape."""
+    written = msgspec.json.encode(text).decode()
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in written)
 
 
 def _plain(text: str) -> str:
     """A name without control characters: a line stays a line, and a terminal takes no orders from it."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char == "\t" else json.dumps(char)[1:-1] for char in text)
+    return "".join(char if char.isprintable() or char == "\t" else _quoted(char)[1:-1] for char in text)

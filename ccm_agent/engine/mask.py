@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -93,8 +92,12 @@ def _texts(value: Any) -> list[str]:
 
 
 def _learn_url(masker: Masker, url: str) -> None:
+    if "@" not in url:
+        return
+    from urllib.parse import unquote, urlsplit
+
     try:
-        password = urlsplit(url).password if "@" in url else None
+        password = urlsplit(url).password
     except ValueError:
         return
     if password:

@@ -60,10 +60,23 @@ def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unquoted(key: str, value: float) -> str:
-    was = f'"{value:04o}"' if isinstance(value, int) and 0 <= value <= 0o7777 else '"0644"'
-    return (
-        f"`{key}` must stand in quotes, as in {key}: {was}; without them it is the number {key_text(value)}"
-    )
+    return f"`{key}` must stand in quotes, as in {key}: {_as_typed(value)}; without them it is the number {key_text(value)}"
+
+
+def _as_typed(value: float) -> str:
+    """
+    The mode that somebody probably typed: 0644 is read as the number 420, and 644 as itself.
+
+    The plain ones of three digits (444, 600 …) would make no sensible mode if they had been octal.
+    """
+    digits = str(value)
+    if (
+        len(digits) == 3
+        and set(digits) <= set("01234567")
+        and (float(value) > 0o777 or set(digits) <= set("0467"))
+    ):
+        return f'"0{digits}"'
+    return f'"{value:04o}"' if isinstance(value, int) and 0 <= value <= 0o7777 else '"0644"'
 
 
 _known_fields: dict[Any, dict[str, msgspec.inspect.Type]] = {}

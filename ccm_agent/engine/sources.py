@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import ManifestError
 from ccm_agent.model.ports import Objects, Transfer
 from ccm_agent.model.secret import mask_url
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PACKED_LIMIT_BYTES = 128 << 20
 MANIFEST_NAMES = ("manifest.yaml", "manifest.json")
@@ -42,6 +41,12 @@ async def open_source(
     if found is None:
         yield ManifestSource(path=url)
         return
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
+
     name = mask_url(url)
     packed = await _fetch(found[1].lower(), found[2], url, name, port, objects)
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ccm-manifest-"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ccm_agent.health.run import normalise
 from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.health import HealthCheck
@@ -43,6 +42,8 @@ def check_properties(kind: AnyType, wanted: CommonProperties) -> None:
 
 
 def _check_one(number: int, check: HealthCheck) -> HealthCheck:
+    from ccm_agent.health.run import normalise
+
     try:
         return normalise(check)
     except PropertyError as err:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ccm_agent.engine.expressions import Expressions
-from ccm_agent.hiera.sources import Sources
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import Probe
+
+if TYPE_CHECKING:
+    from ccm_agent.hiera.sources import Sources
 
 MakeExpressions = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, str], str], Expressions]
 """From facts, data, environment and the directory that relative paths begin in."""

@@ -9,12 +9,16 @@ function that could read a file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ccm_agent.hiera.rules import read_rules
 from ccm_agent.model import codec, merge
 from ccm_agent.model.data import Hierarchy, Merge, Resolved
 from ccm_agent.model.errors import DataError, ExpressionError, Place
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.env import Environment
 
 DATA_KEY = "data"
 
@@ -95,10 +99,15 @@ def expressions_on(facts: Mapping[str, Any]) -> Expressions:
 
 class _Rendering:
     def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+
+    @cached_property
+    def _environment(self) -> Environment:
+        # made for the first expression: most documents have none
         from ccm_agent.templates.env import Environment
 
-        known = facts if isinstance(facts, dict) else dict(facts)
-        self._environment = Environment(facts=known, is_lenient=True, is_restricted=True)
+        known = self._facts if isinstance(self._facts, dict) else dict(self._facts)
+        return Environment(facts=known, is_lenient=True, is_restricted=True)
 
     def typed(self, text: str) -> object:
         from ccm_agent.templates.resolve import render_value

@@ -36,11 +36,10 @@ Each has a stable `code`, which travels in events and in `--json`. The sentence 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """
     Where in a text something is.
 
