@@ -115,6 +115,8 @@ class _Rendering:
         return render_value(text, self._environment)
 
     def entry(self, text: str) -> str | None:
+        if text and "{" not in text:
+            return text
         from ccm_agent.templates.resolve import render_matching
 
         name, has_something = render_matching(text, self._environment)
