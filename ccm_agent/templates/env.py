@@ -81,6 +81,7 @@ class Environment:
         names = ("lookup",) if is_restricted else tuple(self._all_functions)
         self.functions = {name: self._all_functions[name] for name in names}
         self.functions.update(extra_functions or {})
+        self.function_names = frozenset(self.functions)
 
     # The functions, for engines and other callers
 

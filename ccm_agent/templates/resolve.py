@@ -126,7 +126,7 @@ def evaluate(expression: str, env: Environment) -> Any:
     """
     from ccm_agent.templates.expr.program import compile_expression
 
-    program = compile_expression(expression, _names(frozenset(env.functions)))
+    program = compile_expression(expression, _names(env.function_names))
     return program.run(env.variables, env.functions)
 
 
@@ -139,7 +139,7 @@ def evaluate_condition(expression: str, env: Environment) -> bool:
     """
     from ccm_agent.templates.expr.program import compile_expression
 
-    program = compile_expression(expression, _names(frozenset(env.functions)), is_condition=True)
+    program = compile_expression(expression, _names(env.function_names), is_condition=True)
     return bool(program.run(env.variables, env.functions))
 
 
@@ -225,7 +225,7 @@ def needs_host(text: str, env: Environment) -> bool:
         return False
     from ccm_agent.templates.expr.program import compile_expression
 
-    names = _names(frozenset(env.functions))
+    names = _names(env.function_names)
     for part in parts.parts:
         if isinstance(part, str) or part.path or part.lookup is not None:
             continue

@@ -21,13 +21,15 @@ WORD_OPERATORS = frozenset(
     {"not", "in", "or", "and", "matches", "contains", "startsWith", "endsWith", "let", "if", "else"}
 )
 
-_WORD = r"A-Za-z0-9_$\u0080-\U0010ffff"
-_HEX = "0-9a-fA-F_"
+# Classes of ASCII only, negated where they let everything else through: large classes take long to compile. What Go's
+# Unicode tables say of the rest is looked up for the few who write it.
+_WORD = r"[^\x00-\#%-/:-@\[-^`{-\x7f]"
+_WORD_START = r"[^\x00-\#%-@\[-^`{-\x7f]"
 _TOKEN = re.compile(
     rf"""
-      (?P<space>[{GO_SPACE}]+ | //[^\n]* | /\*(?s:.*?)\*/)
+      (?P<space>[\t-\r\ ]+ | //[^\n]* | /\*(?s:.*?)\*/)
     | (?P<number>
-          0[xX][{_HEX}]*(?:\.(?!\.)[{_HEX}]*)?(?:[eE][+-]?[{_HEX}]*)?
+          0[xX][0-9a-fA-F_]*(?:\.(?!\.)[0-9a-fA-F_]*)?(?:[eE][+-]?[0-9a-fA-F_]*)?
         | 0[oO][0-7_]*(?:\.(?!\.)[0-7_]*)?(?:[eE][+-]?[0-7_]*)?
         | 0[bB][01_]*(?:\.(?!\.)[01_]*)?(?:[eE][+-]?[01_]*)?
         | [0-9][0-9_]*(?:\.(?!\.)[0-9_]*)?(?:[eE][+-]?[0-9_]*)?
@@ -35,14 +37,14 @@ _TOKEN = re.compile(
       )
     | (?P<string>[bB]?(?:"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'))
     | (?P<raw>`(?:[^`]|``)*`)
-    | (?P<name>[A-Za-z_$\u0080-\U0010ffff][{_WORD}]*)
-    | (?P<pointer>\#\#?[{_WORD}]*)
+    | (?P<name>{_WORD_START}{_WORD}*)
+    | (?P<pointer>\#\#?{_WORD}*)
     | (?P<operator>\?[.?]? | \|\|? | ::? | \.\.? | [&!=*<>][&=*]? | [/,;%+\-^])
     | (?P<bracket>[()\[\]{{}}])
     """,
     re.VERBOSE,
 )
-_ALPHANUMERIC = re.compile(rf"[{_WORD}]")
+_ALPHANUMERIC = re.compile(_WORD)
 _ESCAPE = re.compile(
     r"""\\(?:
         (?P<simple>[abfnrtv\\"'])
@@ -90,8 +92,8 @@ def tokenize(text: str) -> list[Token]:
             raise _strange(text, at)
         kind = match.lastgroup
         word = match.group()
-        if kind == "space":
-            at = match.end()
+        if kind == "space" or word[0] in GO_SPACE:
+            at += len(word) if kind == "space" else 1
             continue
         if kind in ("name", "pointer"):
             word = _cut_word(text, at, word)

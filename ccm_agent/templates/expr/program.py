@@ -28,11 +28,12 @@ class Names:
         functions: Its functions; they take and give anything.
     """
 
-    __slots__ = ("functions", "variables")
+    __slots__ = ("_hash", "functions", "variables")
 
     def __init__(self, variables: Mapping[str, str], functions: frozenset[str] = frozenset()) -> None:
         self.variables = tuple(sorted(variables.items()))
         self.functions = functions
+        self._hash = hash((self.variables, functions))
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -42,7 +43,7 @@ class Names:
         )
 
     def __hash__(self) -> int:
-        return hash((self.variables, self.functions))
+        return self._hash
 
 
 class Program:

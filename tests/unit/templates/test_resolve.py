@@ -1,0 +1,203 @@
+"""Strings, and what holds strings, with their expressions replaced."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from ccm_agent.model.errors import ExpressionError
+from ccm_agent.templates.env import Environment
+from ccm_agent.templates.resolve import (
+    DEFERRED,
+    NEVER,
+    PLAIN,
+    Evaluated,
+    Field,
+    evaluate,
+    evaluate_condition,
+    evaluate_shown,
+    needs_host,
+    render_matching,
+    render_text,
+    render_value,
+    resolve,
+    resolve_properties,
+)
+
+FACTS = {"host": {"info": {"hostname": "web1"}}, "role": "web"}
+DATA = {"port": 8080, "ports": [80, 443], "null": None, "m": {"a": 1}, "big": 1000000.0}
+
+
+@pytest.fixture
+def env() -> Environment:
+    return Environment(facts=FACTS, data=DATA, environ={"HOME": "/root"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("plain", "plain", id="text stays"),
+        pytest.param("{{ Data.ports }}", [80, 443], id="one expression keeps its type"),
+        pytest.param("  ${ Data.port }\n", 8080, id="white space around it does not count"),
+        pytest.param("{{ Data.null }}", None, id="nil"),
+        pytest.param("p{{ Data.port }}", "p8080", id="in text it prints"),
+        pytest.param("{{ Data.port }}{{ Data.port }}", "80808080", id="two of them print"),
+        pytest.param(
+            "x {{ Data.big }} {{ Data.null }} {{ Data.m }}", "x 1e+06 <nil> map[a:1]", id="as Go prints"
+        ),
+        pytest.param("{{ lookup('data.port') }}", 8080, id="lookup"),
+        pytest.param('{{ lookup("data.ports") }}', [80.0, 443.0], id="numbers in a list become floats"),
+        pytest.param("{{ lookup('data.nope', 7) }}", 7, id="default number"),
+        pytest.param("{{ lookup('data.nope', 'd') }}", "d", id="default text"),
+        pytest.param("{{ lookup('data.nope', true) }}", True, id="default boolean"),
+        pytest.param("{{ lookup('data.null', 'd') }}", None, id="a null is there"),
+        pytest.param('{{ "{{ 1 }}" }}', "{{ 1 }}", id="a value is not rendered again"),
+        pytest.param("{{ Facts.nope }}", None, id="a missing fact is nil"),
+    ],
+)
+def test_a_string_becomes_its_value(env: Environment, text: str, value: Any) -> None:
+    got = render_value(text, env)
+
+    assert got == value
+    assert type(got) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("{{ nope }}", "unknown name nope"),
+        ("a {{ lookup('data.nope') }}", "lookup of 'data.nope' found nothing"),
+        ("{{ Facts.nope.deeper }}", "there is no deeper in nil"),
+        ("{{ }}", "the expression ends where more must follow"),
+        ("{{ 1 + 'a' }}", "+ does not go between an integer and text (at character 3 of `1 + 'a'`)"),
+    ],
+)
+def test_errors_say_what_and_where(env: Environment, text: str, wrong: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        render_text(text, env)
+
+    assert wrong in str(caught.value)
+
+
+def test_an_error_knows_its_expression_and_offset(env: Environment) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        render_text("abc {{  1 + nope  }}", env)
+
+    assert (caught.value.expression, caught.value.offset) == ("1 + nope", 4)
+
+
+def test_the_plain_shapes_are_answered_without_the_language(env: Environment) -> None:
+    loaded = [name for name in sys.modules if name.startswith("ccm_agent.templates.expr")]
+    saved = {name: sys.modules.pop(name) for name in loaded}
+    try:
+        text = render_text("{{ Facts.host.info.hostname }}:{{ lookup('data.port', 1) }}", env)
+        now_loaded = [name for name in sys.modules if name.startswith("ccm_agent.templates.expr")]
+    finally:
+        sys.modules.update(saved)
+
+    assert text == "web1:8080"
+    assert now_loaded == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered", "has_something"),
+    [
+        ("", "", False),
+        ("default", "default", True),
+        ("role:{{ Facts.role }}", "role:web", True),
+        ("role:{{ Data.null }}", "role:<nil>", False),
+        ("role:{{ Environ.NOPE }}", "role:", False),
+        ("{{ Environ.NOPE }}{{ Data.port }}", "8080", True),
+        ("{{ false }}", "false", True),
+    ],
+)
+def test_it_is_told_whether_any_expression_gave_something(
+    env: Environment, text: str, rendered: str, has_something: bool
+) -> None:
+    assert render_matching(text, env) == (rendered, has_something)
+
+
+def test_values_are_walked_and_keys_left_alone(env: Environment) -> None:
+    value = {"{{ k }}": ["{{ Data.port }}", {"a": "x{{ Data.port }}"}], "n": 1, "none": None}
+
+    assert resolve(value, env) == {"{{ k }}": [8080, {"a": "x8080"}], "n": 1, "none": None}
+
+
+def test_properties_are_rendered_in_their_phase(env: Environment) -> None:
+    fields = {"content": DEFERRED, "control": NEVER, "data": Field(keys=True)}
+    properties = {
+        "name": "/srv/{{ Facts.role }}",
+        "content": "{{ Data.port }}",
+        "control": "{{ Data.port }}",
+        "data": {"{{ Facts.role }}": "{{ Data.ports }}"},
+        "environment": ["PORT={{ Data.port }}", "{{ Data.port }}"],
+        "force": True,
+    }
+
+    now = resolve_properties(properties, env, lambda name: fields.get(name, PLAIN))
+    later = resolve_properties(now, env, lambda name: fields.get(name, PLAIN), phase="deferred")
+
+    assert now == {
+        "name": "/srv/web",
+        "content": "{{ Data.port }}",
+        "control": "{{ Data.port }}",
+        "data": {"web": [80, 443]},
+        "environment": ["PORT=8080", "8080"],
+        "force": True,
+    }
+    assert later == {**now, "content": "8080"}
+
+
+def test_an_error_in_a_property_names_it(env: Environment) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        resolve_properties({"owner": "{{ nope }}"}, env)
+
+    assert str(caught.value).startswith("owner: unknown name nope")
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer"),
+    [("Data.port > 1", True), ("Facts.role == 'db'", False), ("Data.null", False), ("Data.nope", False)],
+)
+def test_a_condition_is_a_boolean_or_nil(env: Environment, expression: str, answer: bool) -> None:
+    assert evaluate_condition(expression, env) is answer
+
+
+@pytest.mark.parametrize("expression", ["Data.port", "'yes'", "1", "nil"])
+def test_a_condition_that_is_something_else_is_refused(env: Environment, expression: str) -> None:
+    with pytest.raises(ExpressionError, match="a condition must give a boolean"):
+        evaluate_condition(expression, env)
+
+
+def test_an_expression_is_shown_with_its_text(env: Environment) -> None:
+    assert evaluate_shown("[Data.port, 2.0]", env) == Evaluated([8080, 2.0], "[8080 2]")
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("plain", False),
+        ("{{ Data.port }}", False),
+        ("{{ lookup('data.port') }}", False),
+        ("{{ Data.port + 1 }}", False),
+        ("{{ file('x') }}", True),
+        ("{{ 'x' | readFile() }}", True),
+        ("{{ map([1], kvGet('b', 'k')) }}", True),
+        ("{{ this does not parse }}", False),
+    ],
+)
+def test_strings_that_read_the_host_are_known(env: Environment, text: str, needs: bool) -> None:
+    assert needs_host(text, env) is needs
+
+
+def test_evaluating_again_costs_no_compiling(env: Environment) -> None:
+    from ccm_agent.templates.expr.program import compile_expression
+
+    evaluate("Data.port + 12345", env)
+    before = compile_expression.cache_info().misses
+
+    evaluate("Data.port + 12345", env)
+
+    assert compile_expression.cache_info().misses == before
