@@ -162,6 +162,8 @@ def _other(value: Any) -> str:
         return str(value.number)
     if kind == "*time.Location":
         return "{}"
+    if kind == "*semver.Version":
+        return quote(value.go_text())
     raise JSONError("a value of this type has no JSON")
 
 

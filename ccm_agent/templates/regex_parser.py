@@ -274,7 +274,10 @@ class _Parser:
             if match is None:
                 raise PatternError(f"{self.peek(4)!r} is no group of RE2; it has no lookaround")
             self.at = match.end()
-            if not match.group(1):
+            if match.group(1):
+                name = match.group(1)
+                number = self.groups = self.groups + 1
+            else:
                 on, _, off = match.group(2).partition("-")
                 if match.group(3) == ")":
                     self.flags = (flags | set(on)) - set(off)

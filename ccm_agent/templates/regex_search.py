@@ -115,16 +115,20 @@ class Searcher:
             loop = self._step("split")
             begin = self._emit(body, loop)
             loop.next = (following, begin) if piece.is_lazy else (begin, following)
-            following = loop
-            if piece.least and not _can_be_empty(body):
+            if piece.least:
                 return self._emit_times(body, piece.least - 1, begin)
-        else:
-            behind = following
-            for _ in range(piece.most - piece.least):
-                step = self._step("split")
-                begin = self._emit(body, following)
-                step.next = (behind, begin) if piece.is_lazy else (begin, behind)
-                following = step
+            if not _can_be_empty(body):
+                return loop
+            # A body that matched nothing must not find itself at the loop that it came through: Go issue 46123.
+            entry = self._step("split")
+            entry.next = loop.next
+            return entry
+        behind = following
+        for _ in range(piece.most - piece.least):
+            step = self._step("split")
+            begin = self._emit(body, following)
+            step.next = (behind, begin) if piece.is_lazy else (begin, behind)
+            following = step
         return self._emit_times(body, piece.least, following)
 
     def _emit_times(self, body: Piece, times: int, following: _Step) -> _Step:

@@ -73,6 +73,12 @@ def strings(items: Iterable[str]) -> TypedList:
     return TypedList(items, "string")
 
 
+class NilMap(dict[str, Any]):
+    """A nil map: it reads as an empty one, and nothing can be put into it."""
+
+    __slots__ = ()
+
+
 class Complex(GoValue):
     """A complex number, which only a literal such as `3i` makes."""
 

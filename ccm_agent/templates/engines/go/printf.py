@@ -203,7 +203,7 @@ def _print_argument(value: Any, verb: str, spec: _Spec) -> str:
 
 def _print_value(value: Any, verb: str, spec: _Spec) -> str:
     if isinstance(value, bool):
-        return spec.pad("true" if value else "false") if verb in "tv" else _bad(value, verb)
+        return spec.pad("true" if value else "false") if verb in "tv" else _bad(value, verb, spec)
     if isinstance(value, float):
         return _print_float(value, verb, spec)
     if isinstance(value, int):
@@ -217,14 +217,14 @@ def _print_value(value: Any, verb: str, spec: _Spec) -> str:
     if isinstance(value, (list, tuple)):
         return _print_list(value, verb, spec)
     if isinstance(value, Complex):
-        return spec.pad(value.go_text()) if verb == "v" else _bad(value, verb)
+        return spec.pad(value.go_text()) if verb == "v" else _bad(value, verb, spec)
     if isinstance(value, GoValue) and verb in "vsqxX":
         return _print_text(value.go_text(), "s" if verb == "v" else verb, spec)
-    return _bad(value, verb)
+    return _bad(value, verb, spec)
 
 
-def _bad(value: Any, verb: str) -> str:
-    return f"%!{verb}({go_type(value)}={_print_value(value, 'v', _Spec())})"
+def _bad(value: Any, verb: str, spec: _Spec) -> str:
+    return f"%!{verb}({go_type(value)}={_print_value(value, 'v', spec)})"
 
 
 def _print_inner(value: Any, verb: str, spec: _Spec) -> str:
@@ -267,7 +267,7 @@ def _print_text(text: str, verb: str, spec: _Spec) -> str:
         return spec.pad(quote(text, ascii_only=spec.plus))
     if verb in "xX":
         return _print_hex(to_bytes(text), verb, spec)
-    return _bad(text, verb)
+    return _bad(text, verb, spec)
 
 
 def _print_bytes(data: bytes, verb: str, spec: _Spec) -> str:
@@ -304,7 +304,7 @@ def _print_int(value: int, verb: str, spec: _Spec) -> str:
         if spec.sharp and code < 0x110000 and chr(code).isprintable():
             text += f" '{chr(code)}'"
         return spec.pad(text, zeroes=False)
-    return _bad(value, verb)
+    return _bad(value, verb, spec)
 
 
 _BASES = {"v": "d", "d": "d", "b": "b", "o": "o", "O": "o", "x": "x", "X": "X"}
@@ -332,7 +332,7 @@ def _print_digits(value: int, verb: str, spec: _Spec) -> str:
 
 def _print_float(value: float, verb: str, spec: _Spec) -> str:
     if verb not in "vbgGxXfFeE":
-        return _bad(value, verb)
+        return _bad(value, verb, spec)
     letter = {"v": "g", "F": "f"}.get(verb, verb)
     precision = spec.precision
     if precision is None and letter in "feE":

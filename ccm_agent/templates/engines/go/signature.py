@@ -18,19 +18,30 @@ from typing import Any
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines.external import call_plain
 from ccm_agent.templates.engines.go.nodes import Bool, Number, String
-from ccm_agent.templates.engines.gotypes import MISSING, Complex, Int64, TypedList, Uint8, Uint64, go_type
+from ccm_agent.templates.engines.gotypes import (
+    MISSING,
+    Complex,
+    Int64,
+    NilMap,
+    TypedList,
+    Uint8,
+    Uint64,
+    go_type,
+)
 from ccm_agent.templates.gotime import Time
 from ccm_agent.templates.values import StringMap
 
 Value = typing.NewType("Value", object)
 """A parameter that tells what is missing from what is nil."""
 
+_MAP = "map[string]interface {}"
+
 _KINDS: dict[Any, str] = {
     str: "string",
     bool: "bool",
     int: "int",
     float: "float64",
-    Mapping: "map[string]interface {}",
+    Mapping: _MAP,
     list: "[]interface {}",
     Time: "time.Time",
     Value: "value",
@@ -39,7 +50,7 @@ _KINDS: dict[Any, str] = {
 }
 
 # nil can be given where one of these is asked.
-_NILABLE = frozenset(("any", "value", "map[string]interface {}", "[]interface {}"))
+_NILABLE = frozenset(("any", "value", _MAP, "[]interface {}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +153,8 @@ def of_nil(kind: str) -> Any:
     if kind == "value":
         return MISSING
     if kind in _NILABLE:
-        return None
-    raise TemplateError(f"a {kind} is needed, not nil")
+        return NilMap() if kind == _MAP else None
+    raise TemplateError(f"a {kind} is needed, not nil: is a value missing?")
 
 
 def of_value(value: Any, kind: str) -> Any:
@@ -155,10 +166,12 @@ def of_value(value: Any, kind: str) -> Any:
     """
     if kind == "value":
         return value
-    if value is None or value is MISSING:
-        if kind in _NILABLE:
+    if value is MISSING:
+        return of_nil(kind)
+    if value is None:
+        if kind == "any":
             return None
-        raise TemplateError(f"a {kind} is needed, not nil: is a value missing?")
+        raise TemplateError(f"a {kind} is needed, not null")
     if kind == "any" or _is_of(value, kind):
         return value
     hint = (

@@ -18,6 +18,7 @@ from ccm_agent.templates.engines.jet.values import (
     Function,
     HiddenBool,
     Ints,
+    Lazy,
     Printed,
     Writer,
     sprint,
@@ -61,7 +62,10 @@ def builtins() -> dict[str, Any]:
         "exec": _exec,
         "dump": _dump,
     }
-    return {**{function.name: function for function in typed}, **lazy}
+    return {
+        **{function.name: function for function in typed},
+        **{name: Lazy(name, call) for name, call in lazy.items()},
+    }
 
 
 def _as_it_is(text: str) -> str:

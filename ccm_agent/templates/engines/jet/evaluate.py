@@ -232,7 +232,7 @@ class Evaluator(ABC):
         elif isinstance(function, Writer):
             raise TemplateError(f"{function.name!r} writes to the output: it cannot be part of an expression")
         else:
-            result = function(call)
+            result = function.call(call)
         check_size(result)
         return result
 

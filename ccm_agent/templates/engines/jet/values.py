@@ -19,6 +19,7 @@ from typing import Any
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines.gotypes import MISSING, TypedList, go_type, is_unsigned, text_byte
 from ccm_agent.templates.values import (
+    GoValue,
     StringMap,
     byte_length,
     float_digits,
@@ -36,43 +37,79 @@ class Boxed:
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(GoValue):
     """What prints as this text whatever it is compared with: `writeJson` gives one."""
 
     text: str
 
+    def go_text(self) -> str:
+        return self.text
+
 
 @dataclass(frozen=True, slots=True)
-class HiddenBool:
+class HiddenBool(GoValue):
     """A boolean that prints nothing: what `includeIfExists` gives."""
 
     value: bool
 
+    def go_text(self) -> str:
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
-class Caught:
+class Caught(GoValue):
     """An error in the hands of `catch`; its one method is `Error`."""
 
     message: str
 
+    def go_text(self) -> str:
+        return self.message
+
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class Root(GoValue):
     """The context at the top of a template: a structure whose members are the variables a template may read there."""
 
     members: dict[str, Any]
 
+    def go_text(self) -> str:
+        return "{" + " ".join(map(go_print, self.members.values())) + "}"
+
 
 @dataclass(frozen=True, slots=True)
-class Ints:
+class Ints(GoValue):
     """What `ints` gives: it can be ranged over and nothing else."""
 
     start: int
     stop: int
 
+    def go_text(self) -> str:
+        raise _unprintable("range of numbers")
+
+
+class _Callable(GoValue):
+    """What can be called, and so cannot be printed."""
+
+    __slots__ = ()
+
+    def go_text(self) -> str:
+        raise _unprintable("function")
+
+
+def _unprintable(what: str) -> TemplateError:
+    return TemplateError(f"a {what} cannot be printed; is it missing its arguments?")
+
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class Lazy(_Callable):
+    """A built-in that looks at its arguments itself."""
+
+    name: str
+    call: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Function(_Callable):
     """
     A function with typed parameters, whose arguments are converted as Go's reflection does.
 
@@ -88,7 +125,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(_Callable):
     """A function that writes to the output past everything: the last stage of a pipeline, or the only one."""
 
     name: str
@@ -96,7 +133,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class External:
+class External(_Callable):
     """A function that somebody outside gave: it takes and gives plain values."""
 
     name: str
@@ -105,7 +142,7 @@ class External:
 
 def is_function(value: object) -> bool:
     """True for what can be called."""
-    return isinstance(value, (Function, Writer, External)) or callable(value)
+    return isinstance(value, _Callable)
 
 
 def boxed(value: Any) -> Any:
@@ -173,16 +210,7 @@ def print_value(value: Any) -> str:
 
 def sprint(value: Any) -> str:
     """The text of a value inside another: in a list, or after text and `+`."""
-    value = unboxed(value)
-    if isinstance(value, Printed):
-        return value.text
-    if isinstance(value, Caught):
-        return value.message
-    if isinstance(value, Root):
-        return go_print(list(value.members.values()))
-    if isinstance(value, Ints) or is_function(value):
-        raise TemplateError(f"a {type_of(value)} cannot be printed; is it missing its arguments?")
-    return go_print(value)
+    return go_print(unboxed(value))
 
 
 def _plain_float(value: float) -> str:

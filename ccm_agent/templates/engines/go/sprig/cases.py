@@ -60,6 +60,12 @@ def _words(text: str) -> list[_Word]:
     start = 0
     while start < len(text):
         end = _word_end(kinds, start)
+        while (
+            kinds[start] is _Kind.PUNCTUATION
+            and end < len(text)
+            and unicodedata.category(text[end])[0] == "P"
+        ):
+            end += 1  # a dash or underscore that follows punctuation is punctuation too
         words.append((kinds[start], text[start:end]))
         start = end
     return words

@@ -36,7 +36,25 @@ def _b64enc(text: str) -> str:
 
 def _b64dec(text: str) -> str:
     """The text that base64 stands for; what is none gives a message in place of it, as Sprig does."""
-    return _decoded(text, _BASE64, 4, "base64", base64.b64decode)
+    body = text.translate(_LINE_ENDS)
+    wrong = _wrong_base64(body)
+    return f"illegal base64 data at input byte {wrong}" if wrong >= 0 else from_bytes(base64.b64decode(body))
+
+
+def _wrong_base64(body: str) -> int:
+    """Where Go's decoder stops, or -1."""
+    bare = body.rstrip("=")
+    wrong = next((place for place, char in enumerate(bare) if char not in _BASE64), -1)
+    if wrong >= 0:
+        return wrong
+    padding, over = len(body) - len(bare), len(bare) % 4
+    if not padding:
+        return len(bare) - over if over else -1
+    if over < 2:
+        return len(bare)
+    if padding < 4 - over:
+        return len(body)
+    return len(bare) + 4 - over if padding > 4 - over else -1
 
 
 def _b32enc(text: str) -> str:
@@ -44,19 +62,13 @@ def _b32enc(text: str) -> str:
 
 
 def _b32dec(text: str) -> str:
-    return _decoded(text, _BASE32, 8, "base32", base64.b32decode)
-
-
-def _decoded(text: str, alphabet: str, size: int, name: str, decode: Callable[[bytes], bytes]) -> str:
     body = text.translate(_LINE_ENDS)
     bare = body.rstrip("=")
-    wrong = next((place for place, char in enumerate(bare) if char not in alphabet), None)
-    if wrong is None and len(body) % size == 0:
-        try:
-            return from_bytes(decode(body.encode()))
-        except binascii.Error:
-            wrong = len(bare)
-    return f"illegal {name} data at input byte {len(bare) if wrong is None else wrong}"
+    wrong = next((place for place, char in enumerate(bare) if char not in _BASE32), len(bare))
+    try:
+        return from_bytes(base64.b32decode(body))
+    except (binascii.Error, ValueError):
+        return f"illegal base32 data at input byte {wrong}"
 
 
 def _sha1sum(text: str) -> str:

@@ -16,7 +16,7 @@ from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines.bounds import ITEMS_MAX, check_count
 from ccm_agent.templates.engines.go.sprig.lists import is_empty
 from ccm_agent.templates.engines.go.sprig.text import to_string
-from ccm_agent.templates.engines.gotypes import TypedList, go_type, strings
+from ccm_agent.templates.engines.gotypes import NilMap, TypedList, go_type, strings
 from ccm_agent.templates.values import StringMap, sorted_keys
 
 GoMap = dict[str, Any]
@@ -38,38 +38,39 @@ def _set(mapping: Mapping[str, Any], key: str, value: Any) -> Any:
 
 
 def _unset(mapping: Mapping[str, Any], key: str) -> Any:
-    _changeable(mapping).pop(key, None)
+    if key in mapping:
+        _changeable(mapping).pop(key)
     return mapping
 
 
 def _changeable(mapping: Mapping[str, Any]) -> GoMap:
-    if not isinstance(mapping, dict):
-        raise TemplateError("a map is needed to change, not nil")
+    if not isinstance(mapping, dict) or isinstance(mapping, NilMap):
+        raise TemplateError("a map is needed to change, not nil: is a value missing?")
     return mapping
 
 
 def _has_key(mapping: Mapping[str, Any], key: str) -> bool:
-    return mapping is not None and key in mapping
+    return key in mapping
 
 
 def _pluck(key: str, *mappings: Mapping[str, Any]) -> list[Any]:
-    return [mapping[key] for mapping in mappings if mapping is not None and key in mapping]
+    return [mapping[key] for mapping in mappings if key in mapping]
 
 
 def _keys(*mappings: Mapping[str, Any]) -> TypedList:
-    return strings(key for mapping in mappings for key in sorted_keys(dict(mapping or {})))
+    return strings(key for mapping in mappings for key in sorted_keys(dict(mapping)))
 
 
 def _values(mapping: Mapping[str, Any]) -> list[Any]:
-    return [mapping[key] for key in sorted_keys(dict(mapping or {}))]
+    return [mapping[key] for key in sorted_keys(dict(mapping))]
 
 
 def _pick(mapping: Mapping[str, Any], *keys: str) -> GoMap:
-    return {key: mapping[key] for key in keys if mapping is not None and key in mapping}
+    return {key: mapping[key] for key in keys if key in mapping}
 
 
 def _omit(mapping: Mapping[str, Any], *keys: str) -> GoMap:
-    return {key: value for key, value in (mapping or {}).items() if key not in keys}
+    return {key: value for key, value in mapping.items() if key not in keys}
 
 
 def _dig(*arguments: Any) -> Any:
@@ -97,15 +98,18 @@ def _merge_overwrite(target: Mapping[str, Any], *sources: Mapping[str, Any]) -> 
 
 
 def _merged(target: Mapping[str, Any], sources: tuple[Mapping[str, Any], ...], *, overwrites: bool) -> Any:
+    merged: Any = {} if isinstance(target, NilMap) else target
     for source in sources:
-        _merge_into(_changeable(target), source or {}, overwrites)
-    return target
+        _merge_into(merged, source, overwrites)
+    return merged
 
 
 def _merge_into(target: GoMap, source: Mapping[str, Any], overwrites: bool) -> None:
     """Maps are merged deeply; otherwise what is there stays, unless it is empty or told to go."""
     for key, value in list(source.items()):
         known = target.get(key)
+        if value is None and not overwrites:
+            continue
         if isinstance(value, dict) and isinstance(known, dict) and type(value) is type(known):
             if value is not known:
                 _merge_into(known, value, overwrites)

@@ -152,7 +152,7 @@ def _decimals(values: tuple[Any, ...], step: Callable[[Decimal, Decimal], Decima
                 total = step(total, Decimal(repr(number)))
     except ArithmeticError:
         raise TemplateError("the result is too large") from None
-    return float(total)
+    return float(total) + 0.0  # decimals have no negative zero
 
 
 def _divide(left: Decimal, right: Decimal) -> Decimal:

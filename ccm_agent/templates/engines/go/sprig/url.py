@@ -127,7 +127,7 @@ def _hostname(host: str) -> str:
 def _url_join(parts: Mapping[str, Any]) -> str:
     """The URL that these parts make."""
     texts = {
-        name: _part(parts or {}, name)
+        name: _part(parts, name)
         for name in ("scheme", "host", "path", "query", "opaque", "fragment", "userinfo")
     }
     url = f"{texts['scheme']}:" if texts["scheme"] else ""
