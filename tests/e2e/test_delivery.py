@@ -24,7 +24,16 @@ from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.launch import Launch, prepare, send, send_again
 from ccm_ctl.fleet.ports import Fleet as Ports
 from ccm_ctl.fleet.run import Run
-from tests.support.fleet import FILES, Controller, Done, Fleet, a_file, a_gate, manifest
+from tests.support.fleet import (
+    FILES,
+    AgentProcess,
+    Controller,
+    Fleet,
+    a_file,
+    a_gate,
+    assert_told_once,
+    manifest,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -38,40 +47,8 @@ def begin(fleet: Fleet, *targets: str, at: set[str] | None = None) -> Controller
     words = [word for target in targets for word in ("--targets", target)] or ["--all"]
     controller = fleet.begin("apply", path, *words, "--yes", "--json")
     wanted = at if at is not None else set(fleet.agents)
-    fleet.wait_for(lambda: changed(controller.so_far) >= wanted, f"{wanted} to stand at the gate")
+    fleet.wait_for(lambda: controller.so_far.changed("before") >= wanted, f"{wanted} to stand at the gate")
     return controller
-
-
-def changed(done: Done) -> set[str]:
-    """Nodes of which a change was reported."""
-    return {event["node"] for event in resources(done) if event["changed"]}
-
-
-def resources(done: Done) -> list[dict[str, object]]:
-    """The resource events that were shown."""
-    events = [record["event"] for record in done.named("event")]
-    return [event for event in events if event["protocol"].endswith("transaction.event")]
-
-
-def shown(done: Done) -> dict[str, list[int]]:
-    """Numbers of the events that were shown, by node, in that order."""
-    found: dict[str, list[int]] = {}
-    for record in done.named("event"):
-        found.setdefault(record["event"]["node"], []).append(record["event"]["number"])
-    return found
-
-
-def reasons(done: Done) -> dict[str, str]:
-    """Why each node ended so."""
-    return {record["node"]: record.get("reason", "") for record in done.named("result")}
-
-
-def assert_told_once(fleet: Fleet, done: Done) -> None:
-    """Each event stands in the stream once and in order, and was shown once and in order."""
-    stored = fleet.stored(done.run)
-
-    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in stored.values()), stored
-    assert shown(done) == stored
 
 
 def test_an_agent_killed_and_restarted_has_failed_with_what_it_had_done(trio: Fleet) -> None:
@@ -84,7 +61,7 @@ def test_an_agent_killed_and_restarted_has_failed_with_what_it_had_done(trio: Fl
 
     assert done.code == 2
     assert done.states == {"web1": "failed", "web2": "changed", "db1": "changed"}
-    assert reasons(done)["web1"] == "interrupted"
+    assert done.reasons["web1"] == "interrupted"
     assert done.named("result")[-1]["summary"]["changed_resources"] >= 1
     assert_told_once(trio, done)
     trio.open_gates("web1")
@@ -101,7 +78,7 @@ def test_an_agent_killed_for_good_is_lost_with_the_resource_it_reported_last(tri
     files = trio.agents["web1"].files
     assert done.code == 3
     assert done.states == {"web1": "lost", "web2": "changed", "db1": "changed"}
-    assert reasons(done)["web1"] in (
+    assert done.reasons["web1"] in (
         f"silent for 16 s; the last it reported was file#{files}/before",
         "silent for 16 s; it was last at exec#gate-go (2 of 3)",
     )
@@ -148,7 +125,7 @@ def test_a_controller_killed_is_picked_up_where_it_was(trio: Fleet) -> None:
 
     controller.kill()
     watcher = trio.begin("run", "watch", run, "--json")
-    trio.wait_for(lambda: changed(watcher.so_far) == set(trio.agents), "what had happened before")
+    trio.wait_for(lambda: watcher.so_far.changed("before") == set(trio.agents), "what had happened before")
     trio.open_gates()
     done = watcher.end()
     afterwards = trio.ctl("run", "watch", run, "--json")
@@ -156,7 +133,7 @@ def test_a_controller_killed_is_picked_up_where_it_was(trio: Fleet) -> None:
     assert (done.code, done.states) == (0, dict.fromkeys(trio.agents, "changed"))
     assert_told_once(trio, done)
     assert afterwards.states == done.states
-    assert shown(afterwards) == shown(done)
+    assert afterwards.numbers == done.numbers
 
 
 def test_ctrl_c_stops_watching_and_says_how_to_watch_and_to_stop(trio: Fleet) -> None:
@@ -187,8 +164,8 @@ def test_a_run_that_is_stopped_finishes_what_is_in_hand_and_skips_the_rest(trio:
 
     assert stopped.code == 0
     assert (done.code, done.states) == (2, dict.fromkeys(trio.agents, "failed"))
-    assert reasons(done) == dict.fromkeys(trio.agents, "stopped")
-    skipped = {(event["node"], event["name"]) for event in resources(done) if event["skipped"]}
+    assert done.reasons == dict.fromkeys(trio.agents, "stopped")
+    skipped = {(event["node"], event["name"]) for event in done.resources if event["skipped"]}
     assert skipped == {(name, f"{agent.files}/after") for name, agent in trio.agents.items()}
     assert not any((agent.files / "after").exists() for agent in trio.agents.values())
     assert_told_once(trio, done)
@@ -207,6 +184,32 @@ def test_a_second_run_waits_for_the_first_and_a_newer_one_takes_its_place(trio: 
     assert (superseded.code, superseded.states) == (3, {"web1": "superseded"})
     assert first.end().states == {"web1": "changed"}
     assert newer.end().states == {"web1": "changed"}
+
+
+def test_two_agents_of_one_identity_are_named_and_refused_until_one_is_gone(trio: Fleet) -> None:
+    path = trio.write("motd.yaml", manifest(a_file("motd")))
+    twin = AgentProcess("web1", trio.directory / "twin", trio.environ)
+    twin.configure(trio.url)
+    twin.start()
+    try:
+        trio.wait_for(lambda: conflict(trio, "web1"), "the conflict to be seen")
+        listed = trio.ctl("nodes", "--targets", "node=web1").out
+        refused = trio.ctl("apply", path, "--targets", "node=web1", "--yes", "--json")
+    finally:
+        twin.stop()
+    trio.wait_for(lambda: not conflict(trio, "web1"), "the conflict to be over")
+    done = trio.ctl("apply", path, "--targets", "node=web1", "--yes", "--json")
+
+    assert listed.count("started ") == 2, listed
+    assert (refused.code, refused.states) == (2, {"web1": "refused"})
+    assert refused.reasons == {"web1": "another agent uses this identity; remove one of them"}
+    assert (done.code, done.states) == (0, {"web1": "changed"})
+
+
+def conflict(fleet: Fleet, node: str) -> str:
+    """What is wrong with a node's identity."""
+    found = fleet.ctl("nodes", "--targets", f"node={node}", "--json").named("node")
+    return str(found[0].get("conflict", "")) if found else ""
 
 
 def waiting(fleet: Fleet, node: str) -> int:

@@ -25,6 +25,7 @@ from typing import Any
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import parse_event, run_pattern
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_servers
 
@@ -79,6 +80,33 @@ class Done:
     def states(self) -> dict[str, str]:
         """Where each node of a run came to."""
         return {record["node"]: record["state"] for record in self.named("result")}
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why each node ended so."""
+        return {record["node"]: record.get("reason", "") for record in self.named("result")}
+
+    @property
+    def resources(self) -> list[dict[str, Any]]:
+        """The resource events that were shown."""
+        events = [record["event"] for record in self.named("event")]
+        return [event for event in events if event["protocol"].endswith("transaction.event")]
+
+    @property
+    def numbers(self) -> dict[str, list[int]]:
+        """Numbers of the events that were shown, by node, in that order."""
+        found: dict[str, list[int]] = {}
+        for record in self.named("event"):
+            found.setdefault(record["event"]["node"], []).append(record["event"]["number"])
+        return found
+
+    def changed(self, name: str) -> set[str]:
+        """Nodes that reported a change of a file of this name."""
+        return {
+            event["node"]
+            for event in self.resources
+            if event["changed"] and event["name"].endswith(f"/{name}")
+        }
 
     @property
     def run(self) -> str:
@@ -262,6 +290,16 @@ class Fleet:
             for path in agent.files.iterdir():
                 path.unlink()
 
+    def leader_of(self, stream: str) -> NatsServer:
+        """The member of the cluster that leads a stream."""
+        return asyncio.run(self._leader_of(stream))
+
+    async def _leader_of(self, stream: str) -> NatsServer:
+        async with Connection(settings_for(self.url)) as connection:
+            await connection.connect_now()
+            info = await call(connection, f"STREAM.INFO.{stream}")
+        return next(one for one in self.servers if one.settings.name == info["cluster"]["leader"])
+
     def stored(self, run: str) -> dict[str, list[int]]:
         """Numbers of the events in the stream, by node, in the order in which they stand there."""
         return asyncio.run(self._stored(run))
@@ -294,9 +332,26 @@ class Fleet:
             server.stop()
 
 
+def assert_told_once(fleet: Fleet, done: Done) -> None:
+    """
+    Each event stands in the stream once and in order, and was shown once and in order.
+
+    What was heard is not yet stored where the stream has just lost its leader: the agent publishes it again.
+    """
+    fleet.wait_for(lambda: _sizes(fleet.stored(done.run)) >= _sizes(done.numbers), "the spools to be drained")
+    stored = fleet.stored(done.run)
+
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in stored.values()), stored
+    assert done.numbers == stored, f"shown {done.numbers}, stored {stored}"
+
+
+def _sizes(numbers: dict[str, list[int]]) -> int:
+    return sum(map(len, numbers.values()))
+
+
 @contextlib.contextmanager
-def fleet(directory: Path, *, servers: int = 1) -> Iterator[Fleet]:
-    """A broker (or a cluster of them), initialised, without agents; all of it ends with the block."""
+def fleet(directory: Path, *, servers: int = 1, init: Sequence[str] = ()) -> Iterator[Fleet]:
+    """A broker (or a cluster of them), initialised with these options, without agents; all of it ends with the block."""
     if servers == 1:
         made = [NatsServer(ServerSettings(directory=directory / "nats"))]
         made[0].start()
@@ -308,7 +363,7 @@ def fleet(directory: Path, *, servers: int = 1) -> Iterator[Fleet]:
             server.wait_ready()
     built = Fleet(directory, made)
     try:
-        done = built.ctl("init")
+        done = built.ctl("init", *init)
         assert done.code == 0, done.err
         yield built
     finally:
