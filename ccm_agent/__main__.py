@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
@@ -14,6 +15,9 @@ def main() -> None:
 
         sys.stdout.write(f"{VERSION}\n")
         return
+    # what is imported and loaded now stays until the end, so nothing is gained by looking for garbage in it;
+    # `ccm apply` switches the collection on again when its manifest is loaded, other verbs when they are found
+    gc.disable()
     from ccm_agent.cli.main import run
 
     sys.exit(run(arguments))

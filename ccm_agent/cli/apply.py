@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from ccm_agent.cli import lines, options
+from ccm_agent.cli.given import environment, more_facts
 from ccm_agent.cli.terminal import Terminal, complain
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
@@ -65,8 +67,8 @@ async def _apply(given: dict[str, Any]) -> int:
         noop=given["noop"],
         health_check_only=given["monitor_only"],
         hiera=(given["hiera"],) if given["hiera"] else (),
-        more_facts=options.more_facts(given["fact"], given["facts"]),
-        environ=options.environment(given["read_env"]),
+        more_facts=more_facts(given["fact"], given["facts"]),
+        environ=environment(given["read_env"]),
         on_start=on_start,
         on_event=on_event,
         on_note=lambda level, message, fields: terminal.note(level, message, dict(fields)),
@@ -89,6 +91,8 @@ async def _run(
     async with app.source(given["manifest"]) as source:
         engine = app.engine()
         plan = await engine.load(source, asked)
+        gc.freeze()
+        gc.enable()
         if given["render"]:
             terminal.data(app.rendered(plan))
             return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
 from ccm_agent.cli.terminal import Terminal
 from ccm_agent.model.codec import did_you_mean
@@ -106,7 +107,7 @@ def apply_options(shared: dict[str, Any], **more: Any) -> Any:
     return ApplyOptions(
         noop=bool(shared["noop"]),
         hiera=(hiera,) if hiera else (),
-        environ=options.environment(shared["read_env"] is not False),
+        environ=given_values.environment(shared["read_env"] is not False),
         session=shared["session"] or "",
         **more,
     )

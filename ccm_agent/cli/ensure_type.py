@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from ccm_agent.cli import ensure, options
+from ccm_agent.cli import given as given_values
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import AnyType, Flag
 
@@ -29,7 +30,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
         own = {name: value for name, value in given.items() if value is not None and value != ()}
         for name in maps:
             if name in own:
-                own[name] = options.pairs(own[name], f"--{name.replace('_', '-')}")
+                own[name] = given_values.pairs(own[name], f"--{name.replace('_', '-')}")
         own = {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
         if kind.command.gather is not None:
             own = kind.command.gather(own)

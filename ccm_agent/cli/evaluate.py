@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
 
 
@@ -39,9 +40,9 @@ async def _evaluate(given: dict[str, Any]) -> str:
 
     app = App(os.environ, context=given["nats_context"])
     try:
-        facts = app.facts(options.more_facts(given["fact"], given["facts"]))
+        facts = app.facts(given_values.more_facts(given["fact"], given["facts"]))
         data = await app.resolve_hiera(given["data"], facts, {}) if given["data"] else {}
-        environ = options.environment(given["read_env"])
+        environ = given_values.environment(given["read_env"])
         value, text = app.evaluate(given["expression"], facts, data, environ, is_template=given["template"])
         return json_text(value) if given["as_json"] else text
     finally:

@@ -1,70 +1,15 @@
-"""The command line of `ccm`: a table of verbs, each imported when it is used, and what errors look like."""
+"""The command line of `ccm`: what errors look like, and which status they end with."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-import click
-
-from ccm_agent.cli.options import log_flags
+from ccm_agent.cli.program import invoke
 from ccm_agent.cli.terminal import complain
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
-from ccm_agent.version import VERSION
-
-VERBS = {
-    "agent": ("agent", "Run the agent that this node converges by."),
-    "apply": ("apply", "Apply a manifest."),
-    "ensure": ("ensure", "Manage a single resource."),
-    "eval": ("evaluate", "Evaluate an expression."),
-    "facts": ("facts", "Show this host's facts."),
-    "hiera": ("hiera", "Resolve hierarchical data."),
-    "lint": ("lint", "Check manifests without applying them."),
-    "schema": ("schema", "Print the JSON Schema of manifests or of a type."),
-    "session": ("session", "Tie several `ccm ensure` together."),
-    "status": ("status", "Show the state of a resource."),
-}
-"""Verb, the module that holds it, and what it is for; help needs no import of any."""
-
-ALIASES = {"info": "status", "r": "registration", "reg": "registration"}
-
-
-class Verbs(click.Group):
-    """Looks a verb up in the table and imports its module then."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        name = ALIASES.get(cmd_name, cmd_name)
-        if name not in VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"ccm_agent.cli.{VERBS[name][0]}").command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        from ccm_agent.model.codec import did_you_mean
-
-        if args and args[0] not in ALIASES and args[0] not in VERBS and not args[0].startswith("-"):
-            raise click.UsageError(f"there is no verb `{args[0]}`{did_you_mean(args[0], VERBS)}", ctx=ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, about) for name, (_, about) in VERBS.items()])
-
-
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, message="%(version)s")
-@log_flags
-def program() -> None:
-    """Configuration management for this host: Choria CCM manifests, with or without a fleet around it."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -74,16 +19,10 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The process's exit status: 0 fine, 1 could not run, 2 a resource failed.
     """
-    context: dict[str, Any] = {}
     try:
-        result = program.main(list(arguments), prog_name="ccm", standalone_mode=False, obj=context)
+        code = invoke(arguments)
         sys.stdout.flush()
-    except click.exceptions.Exit as err:
-        return err.exit_code
-    except click.ClickException as err:
-        _show_usage(err)
-        return Exit.COULD_NOT_RUN
-    except click.Abort:
+    except KeyboardInterrupt:
         complain("interrupted")
         return Exit.COULD_NOT_RUN
     except BrokenPipeError:
@@ -91,9 +30,9 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.COULD_NOT_RUN
     except CcmError as err:
-        complain(str(err))
         if "--debug" in arguments:
             raise
+        complain(str(err))
         return Exit.COULD_NOT_RUN
     except Exception as err:  # the last place that can say something sensible
         if "--debug" in arguments:
@@ -102,13 +41,4 @@ def run(arguments: Sequence[str]) -> int:
             f"internal error: {type(err).__name__}: {err}; run it again with --debug and report what it says"
         )
         return Exit.COULD_NOT_RUN
-    return int(result) if isinstance(result, int) else Exit.OK
-
-
-def _show_usage(err: click.ClickException) -> None:
-    if isinstance(err, click.exceptions.NoArgsIsHelpError):
-        sys.stderr.write(f"{err.format_message()}\n")
-        return
-    if isinstance(err, click.UsageError) and err.ctx is not None:
-        sys.stderr.write(f"{err.ctx.get_usage()}\n")
-    complain(err.format_message())
+    return code

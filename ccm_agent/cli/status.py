@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
 from ccm_agent.model import codec
 from ccm_agent.resources.contract import AnyType
@@ -42,7 +43,9 @@ async def _status(app: Any, kind: AnyType, name: str) -> Any:
     from ccm_agent.app import ApplyOptions
 
     try:
-        return await app.engine().status(kind.name, name, ApplyOptions(environ=options.environment(False)))
+        return await app.engine().status(
+            kind.name, name, ApplyOptions(environ=given_values.environment(False))
+        )
     finally:
         await app.close()
 

@@ -1,0 +1,83 @@
+"""What flags give, made into what the engine takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ccm_agent.model import merge
+from ccm_agent.model.codec import decode_document
+from ccm_agent.model.errors import UsageError
+
+DATA_LIMIT_BYTES = 16 << 20
+"""Of a file that a flag names; nobody writes a larger one by hand."""
+
+
+def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
+    """`K=V` texts as a mapping, the last one of a key winning; UsageError for one without `=`."""
+    found = {}
+    for text in texts:
+        key, mark, value = text.partition("=")
+        if not mark or not key:
+            raise UsageError(f"{flag} {text}: write NAME=VALUE")
+        found[key] = value
+    return found
+
+
+def read_text(path: str, flag: str) -> str:
+    """A file that a flag names; UsageError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+            if not os.path.isfile(path):  # noqa: PTH113
+                raise UsageError(f"{flag} {path}: it is no regular file")
+            data = file.read(DATA_LIMIT_BYTES + 1)
+    except OSError as err:
+        raise UsageError(f"{flag} {path}: {err.strerror}") from err
+    if len(data) > DATA_LIMIT_BYTES:
+        raise UsageError(f"{flag} {path}: it is larger than {DATA_LIMIT_BYTES >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as err:
+        raise UsageError(f"{flag} {path}: it is not UTF-8 text") from err
+
+
+def read_mapping(path: str, flag: str) -> dict[str, Any]:
+    """The mapping in a JSON or YAML file; {} for an empty one. UsageError or DocumentError when it holds something else."""
+    value = decode_document(read_text(path, flag), path)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(f"{flag} {path}: it must hold a mapping, as in `env: prod`")
+    return value
+
+
+def more_facts(fact: tuple[str, ...], facts: str | None) -> Mapping[str, Any]:
+    """What `--facts FILE` and `--fact K=V` say; the latter win, and their values stay text."""
+    from_file = read_mapping(facts, "--facts") if facts else {}
+    return merge.deep(from_file, pairs(fact, "--fact"))
+
+
+def environment(read_env: bool) -> dict[str, str]:
+    """
+    What expressions see as `Environ`: the process environment, and the file `.env` over it.
+
+    Empty variables are left out, as in the reference, so that a default takes their place.
+    """
+    found = dict(os.environ)
+    if read_env and os.path.isfile(".env"):  # noqa: PTH113 - pathlib is slow to import
+        found.update(parse_env(read_text(".env", "--read-env")))
+    return {key: value for key, value in found.items() if value}
+
+
+def parse_env(text: str) -> dict[str, str]:
+    """The variables of an `.env` file: NAME=VALUE lines, values perhaps in quotes; other lines say nothing."""
+    found = {}
+    for line in text.splitlines():
+        name, mark, value = line.removeprefix("export ").partition("=")
+        if not mark or not name or name.lstrip().startswith("#"):
+            continue
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        found[name] = value
+    return found

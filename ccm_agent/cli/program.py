@@ -1,0 +1,96 @@
+"""The command tree of `ccm`: a table of verbs, each imported when it is used."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ccm_agent.cli.options import log_flags
+from ccm_agent.cli.terminal import complain
+from ccm_agent.model.exits import Exit
+from ccm_agent.version import VERSION
+
+VERBS = {
+    "agent": ("agent", "Run the agent that this node converges by."),
+    "apply": ("apply", "Apply a manifest."),
+    "ensure": ("ensure", "Manage a single resource."),
+    "eval": ("evaluate", "Evaluate an expression."),
+    "facts": ("facts", "Show this host's facts."),
+    "hiera": ("hiera", "Resolve hierarchical data."),
+    "lint": ("lint", "Check manifests without applying them."),
+    "schema": ("schema", "Print the JSON Schema of manifests or of a type."),
+    "session": ("session", "Tie several `ccm ensure` together."),
+    "status": ("status", "Show the state of a resource."),
+}
+"""Verb, the module that holds it, and what it is for; help needs no import of any."""
+
+ALIASES = {"info": "status", "r": "registration", "reg": "registration"}
+
+
+class Verbs(click.Group):
+    """Looks a verb up in the table and imports its module then."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in VERBS:
+            return None
+        if name != "apply":
+            gc.enable()
+        command: click.Command = importlib.import_module(f"ccm_agent.cli.{VERBS[name][0]}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from ccm_agent.model.codec import did_you_mean
+
+        if args and args[0] not in ALIASES and args[0] not in VERBS and not args[0].startswith("-"):
+            raise click.UsageError(f"there is no verb `{args[0]}`{did_you_mean(args[0], VERBS)}", ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, about) for name, (_, about) in VERBS.items()])
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, message="%(version)s")
+@log_flags
+def program() -> None:
+    """Configuration management for this host: Choria CCM manifests, with or without a fleet around it."""
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """
+    Run a command line.
+
+    Returns:
+        The process's exit status; 1 for a command line that is wrong, which has been complained about.
+    """
+    try:
+        result = program.main(list(arguments), prog_name="ccm", standalone_mode=False)
+    except click.exceptions.Exit as err:
+        return err.exit_code
+    except click.ClickException as err:
+        _show_usage(err)
+        return Exit.COULD_NOT_RUN
+    except click.Abort:
+        complain("interrupted")
+        return Exit.COULD_NOT_RUN
+    return int(result) if isinstance(result, int) else Exit.OK
+
+
+def _show_usage(err: click.ClickException) -> None:
+    if isinstance(err, click.exceptions.NoArgsIsHelpError):
+        sys.stderr.write(f"{err.format_message()}\n")
+        return
+    if isinstance(err, click.UsageError) and err.ctx is not None:
+        sys.stderr.write(f"{err.ctx.get_usage()}\n")
+    complain(err.format_message())
