@@ -29,8 +29,9 @@ class SystemRunner:
     def __init__(self, *, term_grace_s: float = TERM_GRACE_S) -> None:
         self._term_grace_s = term_grace_s
         self._threads = Threads("ccm-run", PROGRAMS_AT_ONCE)
-        if threading.current_thread() is threading.main_thread():
-            # a parent may have left it ignored; then the kernel keeps no exit status, and each failure would look like success
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            # a parent may have left it so; then the kernel keeps no exit status, and each failure would look like success
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     async def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Completed:

@@ -52,7 +52,13 @@ TYPE: ResourceType[ExecProperties, ExecState] = ResourceType(
         flags=(
             Flag(field="creates", names=("--creates",), placeholder="FILE"),
             Flag(field="returns", names=("--returns",), default=[0]),
-            Flag(field="timeout", names=("--timeout",), default="1m"),
+            Flag(
+                field="timeout",
+                names=("--timeout",),
+                default="1m",
+                placeholder="DURATION",
+                help="How long the command, and each guard, may take; 1m unless given.",
+            ),
             Flag(field="cwd", names=("--cwd",), placeholder="DIR"),
             Flag(field="environment", names=("--environment", "-e"), placeholder="NAME=VALUE"),
             Flag(field="path", names=("--path",), placeholder="DIR:DIR"),

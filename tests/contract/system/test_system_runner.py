@@ -317,6 +317,16 @@ class TestEnding:
         assert (late.code, late.timed_out) == (-signal.SIGTERM, True)
 
 
+async def test_a_failure_is_seen_although_our_parent_ignored_the_end_of_children() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        done = await SystemRunner().run(Command(argv=("false",)))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+    assert done == Completed(code=1)
+
+
 class TestMuch:
     async def test_output_without_end_costs_no_memory(self, runner: SystemRunner) -> None:
         done = await runner.run(
