@@ -29,20 +29,23 @@ def _show(application: Application, name: str) -> Exit:
     """Show what is known of a node: presence, versions, assigned and routed facts, its last run."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.nodes import node_fields, note_of, state_of
-        from ccm_ctl.fleet.discovery import read_inventory
+        from ccm_ctl.commands.nodes import is_disputed, node_fields, note_of, state_of
+        from ccm_ctl.fleet.discovery import read_inventory, read_twins
         from ccm_ctl.render.text import ago, clock
         from ccm_ctl.render.tree import tree
 
         found = (await read_inventory(fleet)).need(name)
         now = fleet.clock.now()
         record, presence = found.record, found.presence
-        application.terminal.record(records.NODE, **node_fields(found), assigned=found.assigned)
+        twins = await read_twins(fleet, name) if is_disputed(found) else []
+        application.terminal.record(
+            records.NODE, **node_fields(found), assigned=found.assigned, agents=twins or None
+        )
         seen = f", last seen {ago(presence.time, now)}" if presence and presence.time else ""
         told: dict[str, object] = {
             "node": found.name,
             "state": f"{state_of(found)}{seen}",
-            "note": note_of(found),
+            "note": note_of(found, twins),
             "assigned facts": found.assigned,
             "routed facts": found.routed,
         }

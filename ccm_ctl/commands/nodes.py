@@ -13,10 +13,11 @@ from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import Node
+    from ccm_ctl.fleet.discovery import Node, Twin
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.render.table import Cell
 
@@ -31,7 +32,7 @@ def nodes(application: Application, **options: Any) -> Exit:
     """List nodes: those that are present and those that are expected; without --targets all of them."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.discovery import resolve
+        from ccm_ctl.fleet.discovery import read_twins, resolve
         from ccm_ctl.render.table import Column, table
         from ccm_ctl.render.text import plural
 
@@ -39,11 +40,13 @@ def nodes(application: Application, **options: Any) -> Exit:
         inventory, resolved = await resolve(fleet, wish_of(options, otherwise_all=True))
         now = fleet.clock.now()
         found = [inventory.nodes[name] for name in resolved.nodes]
+        twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
         for node in found:
-            terminal.record(records.NODE, **node_fields(node))
+            terminal.record(records.NODE, **node_fields(node), agents=twins.get(node.name))
         columns = [Column("NODE"), Column("STATE"), Column("FACTS", fold=True), Column("LAST RUN")]
         columns += [Column("VERSION"), Column("NOTE", fold=True)]
-        terminal.show(table(columns, [_row(node, now) for node in found], terminal.style))
+        rows = [_row(node, twins.get(node.name, []), now) for node in found]
+        terminal.show(table(columns, rows, terminal.style))
         offline = f", {len(resolved.offline)} offline" if resolved.offline else ""
         terminal.show(f"{plural(len(found), 'node')}{offline}\n")
         return Exit.OK
@@ -117,11 +120,17 @@ def state_of(node: Node) -> str:
     return "offline" if node.record else "expected"
 
 
-def note_of(node: Node) -> str:
-    """What an operator should know of a node."""
+def is_disputed(node: Node) -> bool:
+    """Something is wrong with its identity or its assignments."""
+    return bool(node.record and node.record.conflict)
+
+
+def note_of(node: Node, twins: Sequence[Twin] = ()) -> str:
+    """What an operator should know of a node; two agents of one identity are told apart by machine and start."""
     notes = []
     if node.record and node.record.conflict:
-        notes.append(node.record.conflict)
+        agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)
+        notes.append(f"{node.record.conflict}{agents}")
     if node.record and node.record.disabled:
         why = node.record.disabled.get("why") or "no reason given"
         notes.append(f"disabled: {why}")
@@ -130,7 +139,7 @@ def note_of(node: Node) -> str:
     return "; ".join(notes)
 
 
-def _row(node: Node, now: datetime) -> list[str | Cell]:
+def _row(node: Node, twins: Sequence[Twin], now: datetime) -> list[str | Cell]:
     from ccm_ctl.render.outcome import MEANINGS
     from ccm_ctl.render.table import Cell
     from ccm_ctl.render.text import ago
@@ -146,5 +155,5 @@ def _row(node: Node, now: datetime) -> list[str | Cell]:
         facts,
         Cell(last, meaning),
         record.version if record else "",
-        Cell(note_of(node), "bad" if record and record.conflict else ""),
+        Cell(note_of(node, twins), "bad" if is_disputed(node) else ""),
     ]

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.subjects import ALL, fact_scope, fact_text, is_node, node_scope
+from ccm_agent.bus.subjects import ALL, event_subject, fact_scope, fact_text, is_node, node_scope
 from ccm_agent.model.codec import nearest
 from ccm_agent.model.errors import NoTargetError, UsageError
-from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
+from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_ctl.fleet.documents import decode_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ccm_agent.templates.selector import Selector
-
     from ccm_agent.model.ports import Entry
+    from ccm_agent.templates.selector import Selector
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -63,6 +62,13 @@ class Node(Struct, kw_only=True):
     def facts(self) -> dict[str, Any]:
         """What a selector sees of it: all that is known, assigned facts over all."""
         return _over(_over(self.gathered, _nested(self.routed)), self.assigned)
+
+
+class Twin(Struct, frozen=True, kw_only=True):
+    """One of the agents that use one identity: what tells it from the other."""
+
+    machine: str
+    started: str
 
 
 class Inventory(Struct, frozen=True):
@@ -141,6 +147,20 @@ async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -
     for begin in range(0, len(wanted), FACTS_AT_ONCE):
         for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
             _take_in(inventory.nodes, entry)
+
+
+async def read_twins(fleet: Fleet, node: str) -> list[Twin]:
+    """The agents that use one identity, as each of them told when it saw the other; those two that were seen last."""
+    found: dict[Twin, bool] = {}
+    for message in await fleet.events.read(event_subject(AGENT_DUPLICATE, node)):
+        try:
+            details = msgspec.json.decode(message.body, type=AgentEvent).details
+        except msgspec.MsgspecError:
+            continue
+        twin = Twin(machine=str(details.get("machine", "")), started=str(details.get("started", "")))
+        found.pop(twin, None)
+        found[twin] = bool(details.get("duplicate"))
+    return [twin for twin, is_duplicate in found.items() if is_duplicate][-2:]
 
 
 async def resolve(fleet: Fleet, wish: Wish) -> tuple[Inventory, Resolved]:

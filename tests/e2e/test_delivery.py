@@ -192,12 +192,12 @@ def test_two_agents_of_one_identity_are_named_and_refused_until_one_is_gone(trio
     twin.configure(trio.url)
     twin.start()
     try:
-        trio.wait_for(lambda: conflict(trio, "web1"), "the conflict to be seen")
+        trio.wait_for(lambda: len(node_of(trio, "web1").get("agents", [])) == 2, "both to see the conflict")
         listed = trio.ctl("nodes", "--targets", "node=web1").out
         refused = trio.ctl("apply", path, "--targets", "node=web1", "--yes", "--json")
     finally:
         twin.stop()
-    trio.wait_for(lambda: not conflict(trio, "web1"), "the conflict to be over")
+    trio.wait_for(lambda: not node_of(trio, "web1").get("conflict"), "the conflict to be over")
     done = trio.ctl("apply", path, "--targets", "node=web1", "--yes", "--json")
 
     assert listed.count("started ") == 2, listed
@@ -206,10 +206,10 @@ def test_two_agents_of_one_identity_are_named_and_refused_until_one_is_gone(trio
     assert (done.code, done.states) == (0, {"web1": "changed"})
 
 
-def conflict(fleet: Fleet, node: str) -> str:
-    """What is wrong with a node's identity."""
-    found = fleet.ctl("nodes", "--targets", f"node={node}", "--json").named("node")
-    return str(found[0].get("conflict", "")) if found else ""
+def node_of(fleet: Fleet, name: str) -> dict[str, Any]:
+    """A node as `ccmctl nodes` has it."""
+    found = fleet.ctl("nodes", "--targets", f"node={name}", "--json").named("node")
+    return found[0] if found else {}
 
 
 def waiting(fleet: Fleet, node: str) -> int:
