@@ -18,6 +18,7 @@ from ccm_agent.model.errors import ExpressionError
 from ccm_agent.templates.values import StringMap, clean_text, from_bytes, is_number
 
 READ_LIMIT = 64 * 1024 * 1024  # bytes of one file
+VALUE_LIMIT = 500_000  # values in a list or map that is looked up
 TEMPLATE_DEPTH = 20  # templates that render templates
 
 # The functions of the environment that a whole-file template sees, by engine.
@@ -346,14 +347,22 @@ def _as_looked_up(value: Any) -> Any:
             return scalar_number(number_text(value))
         except JSONError as err:
             raise ExpressionError(f"lookup failed: {err}") from None
-    return _with_floats(value) if isinstance(value, (list, dict)) else value
+    if not isinstance(value, (list, dict)):
+        return value
+    try:
+        return _with_floats(value, [VALUE_LIMIT])
+    except RecursionError:
+        raise ExpressionError("lookup failed: the value is nested too deeply") from None
 
 
-def _with_floats(value: Any) -> Any:
+def _with_floats(value: Any, room: list[int]) -> Any:
+    room[0] -= 1
+    if room[0] < 0:
+        raise ExpressionError(f"lookup failed: the value holds more than {VALUE_LIMIT} values")
     if isinstance(value, dict):
-        return {key: _with_floats(item) for key, item in value.items()}
+        return {key: _with_floats(item, room) for key, item in value.items()}
     if isinstance(value, list):
-        return [_with_floats(item) for item in value]
+        return [_with_floats(item, room) for item in value]
     if isinstance(value, str):
         return clean_text(value)
     return float(value) if is_number(value) else value

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccm_agent.model.errors import CcmError
+from ccm_agent.model.errors import CcmError, ExpressionError, Place
 from ccm_agent.templates.scan import GO_SPACE, find_spans
 from ccm_agent.templates.values import go_print
 
@@ -32,6 +32,8 @@ _LOOKUP = re.compile(
     re.VERBOSE,
 )
 _MISSING = object()
+
+VALUE_LIMIT = 500_000  # values in one value that is rendered
 
 
 class _Expression(NamedTuple):
@@ -242,14 +244,25 @@ def resolve(value: Any, env: Environment) -> Any:
     A value with every string in it rendered, through lists and maps; keys stay as they are.
 
     Raises:
-        ExpressionError: An expression is wrong or fails.
+        ExpressionError: An expression is wrong or fails; the value holds more than VALUE_LIMIT values, since aliases in YAML
+            make much of little, or is nested too deeply.
     """
+    try:
+        return _resolved(value, env, [VALUE_LIMIT])
+    except RecursionError:
+        raise ExpressionError("the data are nested too deeply to be rendered") from None
+
+
+def _resolved(value: Any, env: Environment, room: list[int]) -> Any:
+    room[0] -= 1
+    if room[0] < 0:
+        raise ExpressionError(f"the data hold more than {VALUE_LIMIT} values: are there aliases of aliases?")
     if isinstance(value, str):
         return render_value(value, env)
     if isinstance(value, dict):
-        return {key: resolve(item, env) for key, item in value.items()}
+        return {key: _resolved(item, env, room) for key, item in value.items()}
     if isinstance(value, list):
-        return [resolve(item, env) for item in value]
+        return [_resolved(item, env, room) for item in value]
     return value
 
 
@@ -319,8 +332,6 @@ def _property(value: Any, env: Environment, field: Field) -> Any:
 
 def _placed(err: CcmError, name: str) -> CcmError:
     """The same error with the property's name as its place, unless it has one."""
-    from ccm_agent.model.errors import ExpressionError, Place
-
     if not isinstance(err, ExpressionError) or err.place is not None:
         return err
     return ExpressionError(err.message, expression=err.expression, offset=err.offset, place=Place(path=name))

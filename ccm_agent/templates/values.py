@@ -31,7 +31,7 @@ INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
 
 # A printed value may not have more characters: with aliases a small YAML document can print without end.
-PRINT_LIMIT = 16 * 1024 * 1024
+PRINT_LIMIT = 4 * 1024 * 1024
 
 
 class GoValue:
@@ -182,34 +182,28 @@ def go_print(value: Any) -> str:
 
 
 def _print_into(value: Any, out: list[str], room: list[int]) -> None:
+    if isinstance(value, (list, tuple, dict)):
+        text = "map[" if isinstance(value, dict) else "["
+    else:
+        text = print_scalar(value)
+    room[0] -= len(text) + 2
+    if room[0] < 0:
+        raise TemplateError(f"value cannot be printed: its text is longer than {PRINT_LIMIT} characters")
+    out.append(text)
     if isinstance(value, (list, tuple)):
-        _print_items("[", value, out, room)
+        for index, item in enumerate(value):
+            if index:
+                out.append(" ")
+            _print_into(item, out, room)
+        out.append("]")
     elif isinstance(value, dict):
-        out.append("map[")
-        separator = ""
-        for key in sorted_keys(value):
-            out.append(separator)
+        for index, key in enumerate(sorted_keys(value)):
+            if index:
+                out.append(" ")
             _print_into(key, out, room)
             out.append(":")
             _print_into(value[key], out, room)
-            separator = " "
         out.append("]")
-    else:
-        text = print_scalar(value)
-        room[0] -= len(text) + 2
-        if room[0] < 0:
-            raise TemplateError(f"value cannot be printed: its text is longer than {PRINT_LIMIT} characters")
-        out.append(text)
-
-
-def _print_items(opening: str, items: list[Any] | tuple[Any, ...], out: list[str], room: list[int]) -> None:
-    out.append(opening)
-    separator = ""
-    for item in items:
-        out.append(separator)
-        _print_into(item, out, room)
-        separator = " "
-    out.append("]")
 
 
 def print_scalar(value: object) -> str:

@@ -207,29 +207,21 @@ def equal(frame: Frame, left: Any, right: Any) -> bool:
         return True
     if isinstance(left, bytes) and isinstance(right, list):
         return equal(frame, right, left)
+    return strictly_equal(frame, left, right)
+
+
+def strictly_equal(frame: Frame, left: Any, right: Any) -> bool:
+    """Equality inside of maps: the kinds must agree, so 1 is not 1.0; counts a step for each value."""
+    frame.spend(1)
     if isinstance(left, dict) and isinstance(right, dict):
-        frame.spend(1 + count_leaves(left))
-        return deep_equal(left, right)
+        return len(left) == len(right) and all(
+            key in right and strictly_equal(frame, item, right[key]) for key, item in left.items()
+        )
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(
+            strictly_equal(frame, x, y) for x, y in zip(left, right, strict=True)
+        )
     return deep_equal(left, right)
-
-
-def count_leaves(value: Any) -> int:
-    """How many values are in a value, as far as comparing cares."""
-    total = 0
-    todo = [value]
-    while todo:
-        current = todo.pop()
-        if isinstance(current, dict):
-            todo.extend(current.values())
-        elif isinstance(current, list):
-            todo.extend(current)
-        total += 1
-        if total > ELEMENTS_COUNTED:
-            break
-    return total
-
-
-ELEMENTS_COUNTED = 1_000_000
 
 
 def contained(frame: Frame, needle: Any, haystack: Any) -> bool:

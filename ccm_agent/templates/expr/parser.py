@@ -385,12 +385,12 @@ class _Parser:
         least = 1 if name.text in _OPTIONAL_PREDICATE else 2
         self.expect(BRACKET, "(")
         while len(arguments) < most:
-            if self.is_bracket(")") and len(arguments) >= least:
-                break
+            if self.is_bracket(")"):
+                if len(arguments) >= least:
+                    break
+                raise Fault(f"{name.text}() needs at least {least} arguments", self.current.offset)
             if len(arguments) > piped:
                 self.expect(OPERATOR, ",")
-            if self.is_bracket(")"):
-                raise Fault(f"{name.text}() needs at least {least} arguments", self.current.offset)
             arguments.append(self.predicate() if len(arguments) == 1 else self.expression(0))
         if self.is_operator(","):
             self.advance()

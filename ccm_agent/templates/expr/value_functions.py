@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.expr.arguments import is_number, wrong
 from ccm_agent.templates.expr.collections import AnyMap, NilList
 from ccm_agent.templates.expr.faults import Fault
@@ -60,7 +61,10 @@ def type_of(_frame: Frame, value: Any) -> str:
 
 
 def to_text(frame: Frame, value: Any) -> str:
-    text = go_print(value)
+    try:
+        text = go_print(value)
+    except TemplateError as err:
+        raise Fault(f"string(): {err.message}") from None
     frame.write(len(text))
     return text
 

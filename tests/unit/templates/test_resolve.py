@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import ExpressionError
+from ccm_agent.templates import env as env_module
+from ccm_agent.templates import resolve as resolve_module
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.resolve import (
     DEFERRED,
@@ -201,3 +203,20 @@ def test_evaluating_again_costs_no_compiling(env: Environment) -> None:
     evaluate("Data.port + 12345", env)
 
     assert compile_expression.cache_info().misses == before
+
+
+def test_data_that_unfold_without_end_are_refused(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve_module, "VALUE_LIMIT", 10_000)
+    monkeypatch.setattr(env_module, "VALUE_LIMIT", 10_000)
+    laughs: Any = ["ha"]
+    for _ in range(40):
+        laughs = [laughs, laughs]
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = [deep]
+
+    for value, wrong in ((laughs, "aliases of aliases"), (deep, "nested too deeply")):
+        with pytest.raises(ExpressionError, match=wrong):
+            resolve(value, env)
+        with pytest.raises(ExpressionError):
+            Environment(data={"v": value}).lookup("data.v")
