@@ -1,0 +1,177 @@
+"""
+Simulated agents, several to a process: `python -m bench.simulated ours|bare|controller URL …`.
+
+`ours` are real agents on real connections, of which only the engine is replaced: it tells 50 stable resources and touches no
+host. `bare` are nats-py programs that send the same messages in the same way, `controller` is the bare program that asks them
+and waits until it holds every summary. Each says `ready` on a line when all of its nodes listen, and ends at the end of its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+RESOURCES = 50
+PROTOCOL = "io.choria.ccm.v1"
+
+
+class StableEngine:
+    """An engine of 50 resources that are as they should be."""
+
+    async def apply(self, source: Any, options: Any) -> Any:
+        from ccm_agent.model.ids import new_id
+        from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, SessionStart, SessionSummary
+
+        now = datetime.now(UTC)
+        names = {"manifest": source.name, "digest": source.digest, "noop": options.noop}
+        options.on_start(
+            SessionStart(
+                protocol=SESSION_START,
+                event_id=new_id(),
+                timestamp=now,
+                resources=RESOURCES,
+                requester=options.requester,
+                cause=options.cause,
+                **names,
+            )
+        )
+        return SessionSummary(
+            protocol=SESSION_SUMMARY,
+            event_id=new_id(),
+            timestamp=now,
+            start_time=now,
+            end_time=now,
+            total_resources=RESOURCES,
+            unique_resources=RESOURCES,
+            stable_resources=RESOURCES,
+            state="stable",
+            **names,
+        )
+
+
+async def ended() -> None:
+    """Return at the end of our input."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+
+
+async def ours(url: str, first: int, count: int) -> None:
+    """Real agents, their engine replaced."""
+    from msgspec.structs import replace
+
+    from ccm_agent import app
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.daemon.agent import Agent
+    from ccm_agent.daemon.broker import bus_settings
+    from ccm_agent.daemon.config import BrokerSettings, Settings
+
+    folder = tempfile.TemporaryDirectory(prefix="bench-")
+    stop, ready = asyncio.Event(), 0
+
+    def one_more() -> None:
+        nonlocal ready
+        ready += 1
+        if ready == count:
+            print("ready", flush=True)
+
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        for i in range(first, first + count):
+            node = f"node{i:05}"
+            broker = BrokerSettings(servers=(url,))
+            settings = Settings(
+                state_dir=str(Path(folder.name, node)), identity=node, broker=broker, connect_spread_s=2
+            )
+            bus = bus_settings(broker, node, first_spread_s=settings.connect_spread_s)
+            if bus is None:
+                raise RuntimeError("no broker")
+            connection = Connection(bus)
+            await stack.enter_async_context(connection)
+            ports = replace(
+                app.agent_ports(connection, settings),
+                make_engine=lambda *_: StableEngine(),
+                gather_facts=lambda: {"host": {"info": {"hostname": "bench"}}},
+            )
+            agent = Agent(settings, ports, version=app.VERSION)
+            group.create_task(agent.run(stop, one_more, lambda: None), name=node)
+        await ended()
+        stop.set()
+    folder.cleanup()
+
+
+async def bare(url: str, first: int, count: int) -> None:
+    """The same messages, with nothing around them."""
+    import nats
+    from ksuid import Ksuid
+
+    encoder = msgspec.json.Encoder()
+    clients = []
+
+    async def connect(node: str) -> None:
+        client = await nats.connect(url, pending_size=0, inbox_prefix=f"_INBOX_{node}")
+        stream = client.jetstream()
+
+        async def asked(message: Any) -> None:
+            run = msgspec.json.decode(message.data)["run"]
+            answer = {"protocol": f"{PROTOCOL}.session.answer", "run": run, "node": node, "state": "accepted"}
+            await client.publish(f"{PROTOCOL}.session.answer.{run}.{node}", encoder.encode(answer))
+            for number, word in enumerate(("start", "summary"), 1):
+                protocol, event_id = f"{PROTOCOL}.session.{word}", str(Ksuid())
+                event = {"protocol": protocol, "event_id": event_id, "node": node, "run": run, "number": number,
+                         "timestamp": datetime.now(UTC), "manifest": "m.yaml", "stable_resources": RESOURCES}  # fmt: skip
+                headers = {"Nats-Msg-Id": event_id, "Nats-Expected-Stream": "CCM_EVENTS"}
+                await stream.publish(
+                    f"{protocol}.{run}.{node}", encoder.encode(event), headers=headers, timeout=30
+                )
+
+        await client.subscribe(f"{PROTOCOL}.manifest.apply.request.all", cb=asked)
+        await client.flush()
+        clients.append(client)
+
+    for i in range(first, first + count):
+        await connect(f"node{i:05}")
+    print("ready", flush=True)
+    await ended()
+    for client in clients:
+        await client.close()
+
+
+async def controller(url: str, count: int) -> None:
+    """Ask the bare nodes, and print how long it took until every summary was here."""
+    import nats
+    from ksuid import Ksuid
+
+    client = await nats.connect(url)
+    run, done, summaries = str(Ksuid()), asyncio.Event(), set()
+
+    async def heard(message: Any) -> None:
+        event = msgspec.json.decode(message.data)
+        if event["protocol"].endswith("session.summary"):
+            summaries.add(event["node"])
+            if len(summaries) == count:
+                done.set()
+
+    await client.subscribe(f"{PROTOCOL}.*.*.{run}.>", cb=heard)
+    await client.flush()
+    begin = time.perf_counter()
+    request = {"protocol": f"{PROTOCOL}.manifest.apply.request", "run": run, "manifest": "x" * 4000}
+    await client.publish(f"{PROTOCOL}.manifest.apply.request.all", msgspec.json.encode(request))
+    async with asyncio.timeout(120):
+        await done.wait()
+    print(f"{time.perf_counter() - begin:.4f}", flush=True)
+    await client.close()
+
+
+if __name__ == "__main__":
+    kind, address, *numbers = sys.argv[1:]
+    programs = {"ours": ours, "bare": bare, "controller": controller}
+    asyncio.run(programs[kind](address, *map(int, numbers)))
