@@ -26,6 +26,9 @@ BUCKET = "CCM_NODES"
 CONFLICTS = 2
 """So many signs of life in a row that somebody wrote over: one alone may be our own, whose acknowledgement was lost."""
 
+PEACEFUL = 3
+"""So many in a row that nobody wrote over end the suspicion: two agents' beats drift past each other now and then."""
+
 FACTS_LIMIT_BYTES = 900_000
 """A broker takes messages of 1 MiB; facts above this are told without their largest families."""
 
@@ -54,6 +57,7 @@ class Heartbeat:
         self._clock = clock
         self._ttl_s = ttl_s
         self._conflicts = 0
+        self._peaceful = 0
         self._revision = 0
         self._beat_at = 0.0
         self._written_record = b""
@@ -85,14 +89,17 @@ class Heartbeat:
             return False
         try:
             self._revision = await self._bucket.update(key, body, self._revision, ttl_s=self._ttl_s)
-            self._conflicts = 0
         except RevisionError:
-            self._conflicts += 1
+            self._conflicts, self._peaceful = self._conflicts + 1, 0
             await self._put(key, body)
         except BusError:
             # it may have been stored all the same, and would then look like somebody else's
             self._revision = 0
             raise
+        else:
+            self._peaceful += 1
+            if self._peaceful >= PEACEFUL or not self.is_duplicate:
+                self._conflicts = 0
         self._beat_at = self._clock.monotonic()
         was, self.is_duplicate = self.is_duplicate, self._conflicts >= CONFLICTS
         return was != self.is_duplicate

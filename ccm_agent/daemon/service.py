@@ -56,12 +56,23 @@ async def serve(
         # an orderly end would cancel the task that waits for its program, and end the program with it
         os._exit(0)
 
-    async with build(settings) as agent, _signals(path, agent, stop, notifier), asyncio.TaskGroup() as group:
-        watchdog = group.create_task(_stay_alive(notifier), name="service:watchdog")
-        try:
-            await agent.run(stop, lambda: notifier.ready(f"node {agent.node}"), leave)
-        finally:
-            watchdog.cancel()
+    try:
+        async with (
+            build(settings) as agent,
+            _signals(path, agent, stop, notifier),
+            asyncio.TaskGroup() as group,
+        ):
+            watchdog = group.create_task(_stay_alive(notifier), name="service:watchdog")
+            try:
+                await agent.run(stop, lambda: notifier.ready(f"node {agent.node}"), leave)
+            finally:
+                watchdog.cancel()
+    except ExceptionGroup as errors:
+        # of an agent that could not start there is one error, and people want to read that
+        reasons, others = errors.split(CcmError)
+        if reasons is not None and others is None and len(reasons.exceptions) == 1:
+            raise reasons.exceptions[0] from errors
+        raise
 
 
 async def _stay_alive(notifier: Notifier) -> None:

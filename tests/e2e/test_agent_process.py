@@ -152,6 +152,28 @@ def test_the_service_manager_is_told_when_the_agent_is_up_lives_and_goes(one: Fl
     assert said.count("WATCHDOG=1") >= 2
 
 
+def test_a_second_agent_on_a_state_folder_ends_and_names_the_first(one: Fleet) -> None:
+    agent = one.agents["web1"]
+    assert agent.process is not None
+
+    done = subprocess.run(
+        [sys.executable, "-m", "ccm_agent", "agent", "--config", str(agent.directory / "agent.yaml")],
+        cwd=TOP,
+        env=one.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
+    )
+
+    state = agent.directory / "state"
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        f"ccm: error: {state}: process {agent.process.pid} is an agent with this state folder; "
+        "give each its own `state_dir`\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("document", "code", "said"),
     [

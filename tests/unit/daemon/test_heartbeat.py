@@ -133,12 +133,24 @@ async def test_the_one_that_is_left_notices_that_it_is_alone_again(bus: Bus, clo
             clock.pass_s(30)
             await one.beat("")
     changes = []
-    for _ in range(3):
+    for _ in range(5):
         clock.pass_s(60)
         changes.append(await first.beat(""))
 
-    assert changes == [False, True, False]
+    # the first still finds what the other wrote last
+    assert changes == [False, False, False, True, False]
     assert not first.is_duplicate
+
+
+async def test_two_agents_whose_beats_pass_each_other_are_still_two(bus: Bus, clock: FakeClock) -> None:
+    first, second = heartbeat(bus, clock, "m1"), heartbeat(bus, clock, "m2")
+    for one in (first, second, first, second, first, second):
+        await one.beat("")
+
+    changes = [await one.beat("") for one in (second, first, second, first, first, second)]
+
+    assert changes == [False] * 6
+    assert (first.is_duplicate, second.is_duplicate) == (True, True)
 
 
 async def test_an_agent_that_comes_back_is_not_taken_for_two(bus: Bus, clock: FakeClock) -> None:
