@@ -1,9 +1,9 @@
 """
 Simulated agents, several to a process: `python -m bench.simulated ours|bare|controller URL …`.
 
-`ours` are real agents on real connections, of which only the engine is replaced: it tells 50 stable resources and touches no
-host. `bare` are nats-py programs that send the same messages in the same way, `controller` is the bare program that asks them
-and waits until it holds every summary. Each says `ready` on a line when all of its nodes listen, and ends at the end of its input.
+`ours` are real agents on real connections; only their engine is replaced: it tells 50 stable resources and touches no host.
+`bare` are nats-py programs that send the same messages in the same way. `controller` is the bare program that asks them, and
+waits until it holds every summary. Each says `ready` on a line when all of its nodes listen, and ends at the end of its input.
 """
 
 from __future__ import annotations
