@@ -19,7 +19,8 @@ _SCALAR = re.compile(rf'{_STRING}|"(?:[^"\\]|\\.)*|[^\s,\]}}:\x00-\x20]+', re.DO
 _BLANK = re.compile(r"[\x00-\x20]*")
 _BETWEEN = re.compile(r"[\x00-\x20,:]*")
 _NOT_IN_STRINGS = re.compile(rf"{_STRING}|[\x00-\x20]+", re.DOTALL)
-_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([0-9a-fA-F]{4}))?|(["\\/bfnrt]))')
+_HEX = "[0-9a-fA-F]"
+_ESCAPE = re.compile(rf'\\(?:u([dD][89a-fA-F]{_HEX}{{2}})(?:\\u({_HEX}{{4}}))?|u({_HEX}{{4}})|(["\\/bfnrt]))')
 _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -91,21 +92,16 @@ def unescape(body: str) -> str:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    first, second, simple = match.groups()
+    surrogate, second, code, simple = match.groups()
     if simple is not None:
         return _SIMPLE.get(simple, simple)
-    code = int(first, 16)
-    if 0xD800 <= code < 0xDC00 and second is not None and 0xDC00 <= int(second, 16) < 0xE000:
-        return chr(0x10000 + ((code - 0xD800) << 10) + int(second, 16) - 0xDC00)
-    char = "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
-    if second is None or 0xD800 <= code < 0xE000:  # two surrogates that are no pair are one wrong character
-        return char
-    return char + _unescaped_again(second)
-
-
-def _unescaped_again(second: str) -> str:
-    code = int(second, 16)
-    return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
+    if code is not None:
+        return chr(int(code, 16))
+    low = int(second, 16) if second is not None else 0
+    high = int(surrogate, 16)
+    if high < 0xDC00 <= low < 0xE000:
+        return chr(0x10000 + ((high - 0xD800) << 10) + low - 0xDC00)
+    return "\ufffd"  # half a pair, or two that are none
 
 
 def is_valid(text: str) -> bool:
