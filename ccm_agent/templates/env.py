@@ -9,16 +9,15 @@ event loop can render those in a thread.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ccm_agent.model.errors import ExpressionError
-from ccm_agent.templates.values import StringMap, clean_text, from_bytes, is_number
+from ccm_agent.templates.lookup import NOTHING, Root, find
+from ccm_agent.templates.values import StringMap, from_bytes
 
 READ_LIMIT = 64 * 1024 * 1024  # bytes of one file
-VALUE_LIMIT = 500_000  # values in a list or map that is looked up
 TEMPLATE_DEPTH = 20  # templates that render templates
 
 # The functions of the environment that a whole-file template sees, by engine.
@@ -28,10 +27,6 @@ TEMPLATE_FUNCTIONS = {
     "go": (*_SHARED, "jet"),
     "jinja": (*_SHARED, "template", "jet"),
 }
-
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
-_INDEX = re.compile(r"[0-9]{1,9}\Z")
-_NOTHING = object()
 
 
 class Environment:
@@ -68,6 +63,7 @@ class Environment:
         self.is_restricted = is_restricted
         self._registrations = registrations
         self._kv_get = kv_get
+        self._root = Root(facts=self.facts, data=self.data, environ=self.environ)
         self._depth = 0
         self.variables: dict[str, Any] = {"Facts": self.facts, "Data": self.data, "Environ": self.environ}
         self._all_functions: dict[str, Callable[..., Any]] = {
@@ -99,8 +95,8 @@ class Environment:
         Raises:
             ExpressionError: There is nothing there, and neither a default nor leniency.
         """
-        found = self._find(path)
-        if found is not _NOTHING:
+        found = find(self._root, path)
+        if found is not NOTHING:
             return found
         if default is not None:
             return default
@@ -174,11 +170,13 @@ class Environment:
 
         chosen = engine_of(engine)
         variables = {"facts": self.facts, "data": self.data, "environ": self.environ}
-        functions = {
-            key: _with_exact_count(key, self._all_functions[key]) for key in TEMPLATE_FUNCTIONS[engine]
-        }
+        functions = self.template_functions(engine)
         with _Nested(self):
             return chosen.render(body, variables, name=name, left=left, right=right, functions=functions)
+
+    def template_functions(self, engine: str) -> dict[str, Callable[..., Any]]:
+        """The functions that a template of a whole-file engine sees, besides the engine's own."""
+        return {key: _with_exact_count(key, self._all_functions[key]) for key in TEMPLATE_FUNCTIONS[engine]}
 
     def registrations(self, cluster: str, protocol: str, service: str, address: str) -> Any:
         """
@@ -225,57 +223,6 @@ class Environment:
     def _call_kv_get(self, *arguments: Any) -> str:
         _count("kvGet", arguments, (2,))
         return self.kv_get(*_texts("kvGet", arguments, 2))
-
-    # Lookup
-
-    def _find(self, path: str) -> Any:
-        """What is at a path, or _NOTHING. Plain keys are walked; what is left of the path is GJSON's."""
-        value: Any = _Root(facts=self.facts, data=self.data, environ=self.environ)
-        rest = path
-        while True:
-            key, dot, following = rest.partition(".")
-            if not _PLAIN_KEY.match(key) or (dot and not following):
-                return self._find_in(value, rest)
-            if isinstance(value, dict) and key in value:
-                value = value[key]
-            elif isinstance(value, list) and _INDEX.match(key) and int(key) < len(value):
-                value = value[int(key)]
-            else:
-                return self._find_behind_nothing(following)
-            if not dot:
-                return _as_looked_up(value)
-            rest = following
-            if rest[0] not in "@[{" and not isinstance(value, (dict, list)):
-                return _NOTHING
-
-    def _find_behind_nothing(self, rest: str) -> Any:
-        """What a modifier makes of nothing: `nope.@keys` is an empty list."""
-        if rest[:1] not in ("@", "[", "{") or not rest:
-            return _NOTHING
-        from ccm_agent.templates.gjson import get
-        from ccm_agent.templates.gjson_modifiers import NAMES
-        from ccm_agent.templates.gjson_paths import is_piping
-
-        found = get("", rest) if is_piping(rest, NAMES) else None
-        return found.looked_up() if found is not None and found.exists else _NOTHING
-
-    def _find_in(self, value: Any, path: str) -> Any:
-        from ccm_agent.templates.gjson import get
-        from ccm_agent.templates.gojson import JSONError, write
-
-        try:
-            if isinstance(value, _Root):  # not sorted, as Go writes the fields of a struct
-                text = "{" + ",".join(f'"{key}":{write(item)}' for key, item in value.items()) + "}"
-            else:
-                text = write(value)
-        except JSONError as err:
-            raise ExpressionError(f"lookup of {path!r} failed: the data has no JSON: {err}") from None
-        found = get(text, path)
-        return found.looked_up() if found.exists else _NOTHING
-
-
-class _Root(dict[str, Any]):
-    """What a lookup begins at."""
 
 
 class _Nested:
@@ -333,36 +280,3 @@ def _texts(name: str, arguments: tuple[Any, ...], count: int) -> tuple[str, ...]
         if not isinstance(argument, str):
             raise ExpressionError(f"{name}() takes text as argument {index + 1}")
     return arguments[:count]
-
-
-def _as_looked_up(value: Any) -> Any:
-    """A value as it comes back from its JSON."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, float):
-        from ccm_agent.templates.gjson import scalar_number
-        from ccm_agent.templates.gojson import JSONError, number_text
-
-        try:
-            return scalar_number(number_text(value))
-        except JSONError as err:
-            raise ExpressionError(f"lookup failed: {err}") from None
-    if not isinstance(value, (list, dict)):
-        return value
-    try:
-        return _with_floats(value, [VALUE_LIMIT])
-    except RecursionError:
-        raise ExpressionError("lookup failed: the value is nested too deeply") from None
-
-
-def _with_floats(value: Any, room: list[int]) -> Any:
-    room[0] -= 1
-    if room[0] < 0:
-        raise ExpressionError(f"lookup failed: the value holds more than {VALUE_LIMIT} values")
-    if isinstance(value, dict):
-        return {key: _with_floats(item, room) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_floats(item, room) for item in value]
-    if isinstance(value, str):
-        return clean_text(value)
-    return float(value) if is_number(value) else value

@@ -15,6 +15,7 @@ from ccm_agent.templates.expr.collections import is_nil
 from ccm_agent.templates.expr.faults import Fault
 from ccm_agent.templates.expr.frame import Frame, weight
 from ccm_agent.templates.expr.functions import FUNCTIONS
+from ccm_agent.templates.expr.infix import infix
 from ccm_agent.templates.expr.loops import Loop
 from ccm_agent.templates.expr.methods import Method
 from ccm_agent.templates.expr.natures import INT, STRING
@@ -38,9 +39,7 @@ from ccm_agent.templates.expr.nodes import (
     Unary,
 )
 from ccm_agent.templates.expr.operators import Surroundings, describe
-from ccm_agent.templates.expr.optimize import TextSet
 from ccm_agent.templates.expr.parser import PREDICATES
-from ccm_agent.templates.values import clean_text
 
 Run = Callable[[Frame], Any]
 
@@ -126,14 +125,7 @@ class Compiler:
                 return right(frame) if is_nil(value) else value
 
             return run_otherwise
-        if sign == "matches" and isinstance(node.right, Constant) and isinstance(node.right.value, str):
-            return _matches_constant(left, node.right.value, offset)
-        if sign == "in" and isinstance(node.right, Constant) and isinstance(node.right.value, TextSet):
-            return _in_texts(left, node.right.value, offset)
-        with_frame = _WITH_FRAME.get(sign)
-        if with_frame is not None:
-            return _framed(with_frame, left, right, offset)
-        return _plain(_PLAIN[sign], left, right, offset)
+        return infix(node, left, right)
 
     def equality(self, node: Binary, is_negated: bool) -> Run:
         left, right, offset = self.compile(node.left), self.compile(node.right), node.offset
@@ -336,106 +328,6 @@ def _boolean(value: Any, sign: str, offset: int) -> bool:
     raise Fault(f"{sign} needs a boolean, and this is {describe(value)}", offset)
 
 
-def _plain(operate: Callable[[Any, Any], Any], left: Run, right: Run, offset: int) -> Run:
-    def run(frame: Frame) -> Any:
-        a, b = left(frame), right(frame)
-        try:
-            return operate(a, b)
-        except Fault as fault:
-            raise fault.at(offset) from None
-
-    return run
-
-
-def _framed(operate: Callable[[Frame, Any, Any], Any], left: Run, right: Run, offset: int) -> Run:
-    def run(frame: Frame) -> Any:
-        a, b = left(frame), right(frame)
-        try:
-            return operate(frame, a, b)
-        except Fault as fault:
-            raise fault.at(offset) from None
-
-    return run
-
-
-def _add(frame: Frame, left: Any, right: Any) -> Any:
-    if type(left) is str and type(right) is str:
-        frame.write(len(left) + len(right))
-        return left + right
-    return operators.add(left, right)
-
-
-def _range(frame: Frame, left: Any, right: Any) -> list[int]:
-    low, high = operators.to_int(left), operators.to_int(right)
-    if high < low:
-        return []
-    frame.grow(high - low + 1)
-    return list(range(low, high + 1))
-
-
-def _texts(operate: Callable[[str, str], bool], sign: str) -> Callable[[Frame, Any, Any], bool]:
-    def run(frame: Frame, left: Any, right: Any) -> bool:
-        if is_nil(left) or is_nil(right):
-            return False
-        if type(left) is not str or type(right) is not str:
-            wrong = left if type(left) is not str else right
-            raise Fault(f"{sign} goes between texts, and this is {describe(wrong)}")
-        frame.spend(weight(left))
-        return operate(left, right)
-
-    return run
-
-
-def _matches(frame: Frame, left: Any, right: Any) -> bool:
-    from ccm_agent.templates.regex import PatternError, compile_pattern
-
-    if is_nil(left) or is_nil(right):
-        return False
-    if type(right) is not str:
-        raise Fault(f"a pattern is text, and this is {describe(right)}")
-    try:
-        pattern = compile_pattern(right)
-    except PatternError as err:
-        raise Fault(f"the pattern does not parse: {err}") from None
-    return _match(frame, pattern.matches, left)
-
-
-def _match(frame: Frame, matches: Callable[[str], bool], value: Any) -> bool:
-    if isinstance(value, bytes):
-        value = clean_text(value.decode("utf-8", "replace"))
-    elif type(value) is not str:
-        raise Fault(f"matches looks at text, not at {describe(value)}")
-    frame.spend(len(value) >> 3)
-    return matches(value)
-
-
-def _matches_constant(left: Run, text: str, offset: int) -> Run:
-    from ccm_agent.templates.regex import compile_pattern
-
-    matches = compile_pattern(text).matches
-
-    def run(frame: Frame) -> bool:
-        value = left(frame)
-        if is_nil(value):
-            return False
-        try:
-            return _match(frame, matches, value)
-        except Fault as fault:
-            raise fault.at(offset) from None
-
-    return run
-
-
-def _in_texts(left: Run, texts: TextSet, offset: int) -> Run:
-    def run(frame: Frame) -> bool:
-        try:
-            return operators.text_key(left(frame)) in texts
-        except Fault as fault:
-            raise fault.at(offset) from None
-
-    return run
-
-
 def _called(function: Callable[..., Any], name: str, values: list[Any], offset: int) -> Any:
     """Call a function of the environment; what it raises gets the place of the call."""
     from ccm_agent.model.errors import CcmError
@@ -488,27 +380,6 @@ def _path(name: Name, keys: list[tuple[str, int]]) -> Run:
     return run
 
 
-_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
-    "<": operators.less,
-    ">": operators.more,
-    "<=": operators.less_or_equal,
-    ">=": operators.more_or_equal,
-    "-": operators.subtract,
-    "*": operators.multiply,
-    "/": operators.divide,
-    "%": operators.modulo,
-    "**": operators.power,
-    "^": operators.power,
-}
-_WITH_FRAME: dict[str, Callable[[Frame, Any, Any], Any]] = {
-    "+": _add,
-    "..": _range,
-    "in": operators.contained,
-    "matches": _matches,
-    "contains": _texts(lambda text, part: part in text, "contains"),
-    "startsWith": _texts(str.startswith, "startsWith"),
-    "endsWith": _texts(str.endswith, "endsWith"),
-}
 _COMPILERS: dict[type[Node], Callable[..., Run]] = {
     Constant: Compiler.constant,
     Name: Compiler.name,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import ExpressionError
-from ccm_agent.templates import env as env_module
+from ccm_agent.templates import lookup as lookup_module
 from ccm_agent.templates import resolve as resolve_module
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.resolve import (
@@ -207,7 +207,7 @@ def test_evaluating_again_costs_no_compiling(env: Environment) -> None:
 
 def test_data_that_unfold_without_end_are_refused(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve_module, "VALUE_LIMIT", 10_000)
-    monkeypatch.setattr(env_module, "VALUE_LIMIT", 10_000)
+    monkeypatch.setattr(lookup_module, "VALUE_LIMIT", 10_000)
     laughs: Any = ["ha"]
     for _ in range(40):
         laughs = [laughs, laughs]

@@ -1,0 +1,107 @@
+"""
+Lookups by GJSON paths in values.
+
+Plain keys are walked in the values themselves; only what is left of a path then is GJSON's, and works on the JSON of what was
+walked to. The answer is the same as if all of it had been JSON from the start: numbers change as `Result.looked_up` says.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ccm_agent.model.errors import ExpressionError
+from ccm_agent.templates.values import clean_text, is_number
+
+VALUE_LIMIT = 500_000  # values in a list or map that is looked up
+
+NOTHING = object()
+"""What is at a path where nothing is."""
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+_INDEX = re.compile(r"[0-9]{1,9}\Z")
+
+
+class Root(dict[str, Any]):
+    """What a lookup begins at."""
+
+
+def find(root: Root, path: str) -> Any:
+    """What is at a path, or NOTHING. Plain keys are walked; what is left of the path is GJSON's."""
+    value: Any = root
+    rest = path
+    while True:
+        key, dot, following = rest.partition(".")
+        if not _PLAIN_KEY.match(key) or (dot and not following):
+            return _find_in(value, rest)
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and _INDEX.match(key) and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return _find_behind_nothing(following)
+        if not dot:
+            return _as_looked_up(value)
+        rest = following
+        if rest[0] not in "@[{" and not isinstance(value, (dict, list)):
+            return NOTHING
+
+
+def _find_behind_nothing(rest: str) -> Any:
+    """What a modifier makes of nothing: `nope.@keys` is an empty list."""
+    if rest[:1] not in ("@", "[", "{") or not rest:
+        return NOTHING
+    from ccm_agent.templates.gjson import get
+    from ccm_agent.templates.gjson_modifiers import NAMES
+    from ccm_agent.templates.gjson_paths import is_piping
+
+    found = get("", rest) if is_piping(rest, NAMES) else None
+    return found.looked_up() if found is not None and found.exists else NOTHING
+
+
+def _find_in(value: Any, path: str) -> Any:
+    from ccm_agent.templates.gjson import get
+    from ccm_agent.templates.gojson import JSONError, write
+
+    try:
+        if isinstance(value, Root):  # not sorted, as Go writes the fields of a struct
+            text = "{" + ",".join(f'"{key}":{write(item)}' for key, item in value.items()) + "}"
+        else:
+            text = write(value)
+    except JSONError as err:
+        raise ExpressionError(f"lookup of {path!r} failed: the data has no JSON: {err}") from None
+    found = get(text, path)
+    return found.looked_up() if found.exists else NOTHING
+
+
+def _as_looked_up(value: Any) -> Any:
+    """A value as it comes back from its JSON."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, float):
+        from ccm_agent.templates.gjson import scalar_number
+        from ccm_agent.templates.gojson import JSONError, number_text
+
+        try:
+            return scalar_number(number_text(value))
+        except JSONError as err:
+            raise ExpressionError(f"lookup failed: {err}") from None
+    if not isinstance(value, (list, dict)):
+        return value
+    try:
+        return _with_floats(value, [VALUE_LIMIT])
+    except RecursionError:
+        raise ExpressionError("lookup failed: the value is nested too deeply") from None
+
+
+def _with_floats(value: Any, room: list[int]) -> Any:
+    room[0] -= 1
+    if room[0] < 0:
+        raise ExpressionError(f"lookup failed: the value holds more than {VALUE_LIMIT} values")
+    if isinstance(value, dict):
+        return {key: _with_floats(item, room) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(item, room) for item in value]
+    if isinstance(value, str):
+        return clean_text(value)
+    return float(value) if is_number(value) else value
