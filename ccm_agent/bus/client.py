@@ -207,11 +207,15 @@ class BusClient(nats.aio.client.Client):
         """
         Also: tell who waits before tidying up, send nothing more, and leave no task behind.
 
-        nats-py waits for the transport first, which a dead peer holds up for as long as TCP tries.
+        nats-py waits for the transport first, which a dead peer holds up for as long as TCP tries, and leaves who waits for
+        a pong waiting.
         """
         self.ended.set()
         self._pending.clear()
         self._pending_data_size = 0
+        for waiting in self._pongs:
+            if not waiting.done():
+                waiting.set_result(False)
         subscriptions = list(self._subs.values())
         try:
             await super()._close(status, do_cbs)

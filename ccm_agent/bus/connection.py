@@ -277,10 +277,10 @@ class Connection:
         return random.uniform(0.5, 1.0) * longest
 
     def _missed(self, err: CcmError, misses: int) -> None:
-        self.last_error = err if isinstance(err, BusError) else BusError(str(err))
+        was, self.last_error = self.last_error, err if isinstance(err, BusError) else BusError(str(err))
         if misses >= len(self._servers):
             self._tried.set()
-        if misses == 1:
+        if misses == 1 or type(was) is not type(self.last_error):
             log.warning("no broker", extra={"error": str(err)})
 
     async def _connect(self, misses: int) -> BusClient:
@@ -449,3 +449,5 @@ class Connection:
             raise BusUnavailableError(
                 f"{self.settings.address}: the broker did not answer: {err or 'too slow'}"
             ) from err
+        if client.ended.is_set():
+            raise BusUnavailableError(f"{self.settings.address}: the connection was lost")

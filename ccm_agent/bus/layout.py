@@ -31,6 +31,7 @@ from ccm_agent.model.wire import PROTOCOL
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.messages import ServerInfo
 
 NODES = "CCM_NODES"
 FACTS = "CCM_FACTS"
@@ -235,8 +236,7 @@ async def make(connection: Connection, layout: Layout | None = None) -> list[Mad
     server = connection.server
     if server is None:
         raise connection.why_not()
-    if not server.has_jetstream:
-        raise BusSetupError(f"{server.url}: JetStream is off; start nats-server with `jetstream {{}}`")
+    await _require_jetstream(connection, server)
     require_version(connection, READS_VERSION, "the project's buckets")
     can_schedule = server.version >= SCHEDULES_VERSION
     if layout.schedules:
@@ -249,6 +249,18 @@ async def make(connection: Connection, layout: Layout | None = None) -> list[Mad
         why = "not asked for" if can_schedule else _too_old(connection, SCHEDULES_VERSION)
         done.append(Made(name=SCHEDULES_STREAM, kind="stream", action=Action.SKIPPED, details=(why,)))
     return done
+
+
+async def _require_jetstream(connection: Connection, server: ServerInfo) -> None:
+    """See that somebody in the cluster stores; the server at the other end need not be the one."""
+    if server.has_jetstream:
+        return
+    try:
+        await call(connection, "INFO")
+    except BusUnavailableError as err:
+        raise BusSetupError(
+            f"{server.url}: JetStream is off; start nats-server with `jetstream {{}}`"
+        ) from err
 
 
 def require_schedules(connection: Connection) -> None:

@@ -217,6 +217,22 @@ async def test_a_lost_broker_fails_every_question_at_once(tmp_path) -> None:
                     await asking
 
 
+async def test_a_lost_broker_fails_what_waits_to_be_confirmed_at_once(tmp_path) -> None:
+    with running_server(tmp_path) as server:
+        async with asyncio.timeout(WAIT_S), Connection(settings(server, "web1", answer_s=60.0)) as connection:
+            await connection.connect_now()
+            server.pause()
+            confirming = asyncio.ensure_future(connection.publish("any", b"x", confirm=True))
+            subscribing = asyncio.ensure_future(connection.subscribe(["any"], lambda _message: None))
+            await asyncio.sleep(0)
+
+            await asyncio.to_thread(server.kill)
+
+            with pytest.raises(BusUnavailableError):
+                await confirming
+            assert len(await subscribing) == 1  # it stands, and begins with the next connection
+
+
 async def test_a_silent_broker_counts_as_lost(tmp_path) -> None:
     with running_server(tmp_path) as server:
         quick = settings(server, "web1", ping_s=0.05, connect_s=0.2)
@@ -389,25 +405,22 @@ async def test_a_connection_lives_through_the_loss_of_its_server_in_a_cluster(tm
     with running_cluster(tmp_path) as servers:
         await prepare(servers)
         by_url = {server.url: server for server in servers}
-        heard = Heard()
-        async with (
-            asyncio.timeout(60),
-            Connection(settings(servers[0], "web1")) as connection,
-            Connection(settings(servers, "op")) as operator,
-        ):
+        heard, back = Heard(), Heard()
+        async with asyncio.timeout(60), Connection(settings(servers[0], "web1")) as connection:
             await connection.connect_now()
             await connection.subscribe(["any"], lambda message: heard(message.body))
             assert connection.server.cluster == "test"
+            connection.on_connect(lambda: back(connection.server.url))
 
             # Only the first server was named; the others were learned from it.
-            await asyncio.to_thread(by_url[connection.server.url].kill)
-            await connection.wait_lost()
-            await connection.wait_connected()
-            await operator.wait_connected()
+            await asyncio.to_thread(by_url[servers[0].url].kill)
+            [url] = await back.wait(1)
 
-            assert connection.server.url != servers[0].url
-            await operator.publish("any", b"x")
-            assert await heard.wait(1) == [b"x"]
+            assert url in {servers[1].url, servers[2].url}
+            async with Connection(settings(by_url[url], "op")) as operator:
+                await operator.connect_now()
+                await operator.publish("any", b"x")
+                assert await heard.wait(1) == [b"x"]
 
 
 async def test_settings_with_no_server_at_the_other_end_are_shown_without_secrets() -> None:

@@ -193,13 +193,14 @@ async def test_an_older_server_is_told_apart_and_named(operator) -> None:
     assert done[-1].action is Action.SKIPPED
 
 
-async def test_without_jetstream_nothing_is_tried(operator) -> None:
-    from ccm_agent.bus.settings import replaced
+async def test_without_jetstream_nothing_is_tried(tmp_path) -> None:
+    with running_server(tmp_path, "jetstream: disabled") as server:
+        async with Connection(settings(server, "op")) as connection:
+            await connection.connect_now()
+            assert not connection.server.has_jetstream
 
-    operator.server = replaced(operator.server, has_jetstream=False)
-
-    with pytest.raises(BusSetupError, match="JetStream is off"):
-        await make(operator)
+            with pytest.raises(BusSetupError, match="JetStream is off"):
+                await make(connection)
 
 
 async def test_more_copies_than_servers_are_an_error_only_when_asked_for(operator) -> None:
