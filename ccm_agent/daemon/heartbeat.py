@@ -26,7 +26,7 @@ BUCKET = "CCM_NODES"
 CONFLICTS = 2
 """So many signs of life in a row that somebody wrote over: one alone may be our own, whose acknowledgement was lost."""
 
-PEACEFUL = 3
+PEACEFUL = 2
 """So many in a row that nobody wrote over end the suspicion: two agents' beats drift past each other now and then."""
 
 FACTS_LIMIT_BYTES = 900_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,13 @@ async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not is_so():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.002)
+
+
+async def until_asked(ask: Callable[[], Awaitable[object]]) -> None:
+    """As `until`, for what has to be asked for."""
+    async with asyncio.timeout(WAIT_S):
+        while not await ask():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.02)
 
 
 def memory_bus(broker: MemoryBroker, identity: str) -> Bus:
