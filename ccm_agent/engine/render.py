@@ -26,7 +26,5 @@ def render_plan(loaded: Loaded) -> str:
         properties = msgspec.to_builtins(shown)
         name = properties.pop("name")
         resources.append({declared.kind.name: [{name: properties}]})
-    section: dict[str, Any] = {"resources": resources}
-    if loaded.fail_on_error:
-        section["fail_on_error"] = True
+    section: dict[str, Any] = {"fail_on_error": loaded.fail_on_error, "resources": resources}
     return encode_yaml(masker.value({"ccm": section, "data": loaded.data})).rstrip("\n")
