@@ -26,7 +26,7 @@ from ccm_agent.templates.regex_parser import (
     parse_pattern,
 )
 
-WORK_MAX = 20_000_000  # threads advanced in one call: some ten seconds
+WORK_MAX = 3_000_000  # threads advanced in one call: some five seconds
 
 Span = tuple[int, ...]
 """Where a match begins and ends, then each group; -1 for a group that took no part."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sized
 
 from ccm_agent.model.errors import TemplateError
-from ccm_agent.templates.values import PRINT_LIMIT
 
 STEPS_MAX = 2_000_000  # statements run, iterations and calls: some ten seconds
-OUTPUT_MAX = PRINT_LIMIT  # characters of output, or of one text value
+OUTPUT_MAX = 16 * 1024 * 1024  # characters of output, or of one text value
 ITEMS_MAX = 2_000_000  # elements of one list or map that a function makes
 DEPTH_MAX = 100  # templates or blocks inside one another; parentheses and controls inside one another
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.model.errors import CcmError, Place, TemplateError
 from ccm_agent.templates.engines.external import call_plain
 from ccm_agent.templates.engines.jinja_bounds import (
+    CALL_STEPS,
     CONCAT,
     COUNT,
     FILTER_CHECKS,
@@ -87,6 +88,19 @@ _METHODS: dict[type, frozenset[str]] = {
 }
 
 
+# What Jinja's filters raise beside Jinja's own errors when they are given what they cannot use.
+_FAILURES = (
+    CcmError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
 class Jinja:
     """The `jinja` engine; see `engines.Engine`. One serves any number of renders, side by side."""
 
@@ -109,6 +123,8 @@ class Jinja:
 
         A context is a mapping whose members are names beside the variables. `left` and `right` stand for `{{` and `}}` only.
         """
+        from jinja2 import TemplateError as JinjaError
+
         if context is not None and not isinstance(context, Mapping):
             raise TemplateError("the context of a Jinja template is a mapping", place=Place(source=name))
         known = {key: _plain_call(key, call) for key, call in (functions or {}).items()}
@@ -116,11 +132,7 @@ class Jinja:
         try:
             template = _template(text, name, left or LEFT, right or RIGHT, load)
             return "".join(template.generate({**variables, **known, **(context or {})}))
-        except (CcmError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as err:
-            raise _as_ours(err, name) from err
-        except Exception as err:  # Jinja's errors have no common ancestor that is not Exception
-            if not type(err).__module__.startswith("jinja2"):
-                raise
+        except (JinjaError, *_FAILURES) as err:
             raise _as_ours(err, name) from err
         finally:
             budget.reset(token)
@@ -208,7 +220,7 @@ def _environment(left: str, right: str, newline: str) -> Environment:
             return super().getattr(obj, attribute)
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-            count_step()
+            count_step(CALL_STEPS)
             check_call(__obj, args)
             return super().call(__context, __obj, *args, **kwargs)
 

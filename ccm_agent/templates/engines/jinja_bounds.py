@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CONSTANT_TEXT_MAX = 256 * 1024 * 1024  # characters of the template's own text that its loops may repeat
 _POWER_BITS_MAX = 4_096
+CALL_STEPS = 5  # what a call counts as: Jinja's macros take their time
 _WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*?(?:[0-9]{6}|\*)|\{[^{}]*[0-9]{6}|\{[^{}]*\{")
 
 budget: ContextVar[Room | None] = ContextVar("jinja budget", default=None)
@@ -110,10 +111,11 @@ def stepped(value: Any) -> Any:
     return value
 
 
-def count_step() -> None:
+def count_step(steps: int = 1) -> None:
     room = budget.get()
     if room is not None:
-        room.step()
+        for _ in range(steps):
+            room.step()
 
 
 def count_text(value: Any) -> None:
@@ -125,33 +127,37 @@ def count_text(value: Any) -> None:
 def finalize(value: Any) -> Any:
     """What is printed for a value; everything printed is counted, in a macro or a block set too."""
     if isinstance(value, (list, tuple, dict)):
-        text = "".join(_shown(value, [OUTPUT_MAX]))
+        parts: list[str] = []
+        _show(value, parts, [OUTPUT_MAX])
+        text = "".join(parts)
     else:
         text = value.go_text() if isinstance(value, GoValue) else str(value)
     count_text(text)
     return text
 
 
-def _shown(value: Any, room: list[int]) -> Iterator[str]:
+def _show(value: Any, parts: list[str], room: list[int]) -> None:
     """A value as Python shows it, but not without end: lists that hold one another many times print very long."""
+    room[0] -= 8
     if isinstance(value, dict):
         separator = "{"
         for key, item in value.items():
-            yield from (separator, repr(key), ": ", *_shown(item, room))
+            parts += (separator, repr(key), ": ")
+            _show(item, parts, room)
             separator = ", "
-        yield "}" if value else "{}"
+        parts.append("}" if value else "{}")
     elif isinstance(value, (list, tuple)):
         opening, closing = "[]" if isinstance(value, list) else "()"
         separator = opening
         for item in value:
-            yield from (separator, *_shown(item, room))
+            parts.append(separator)
+            _show(item, parts, room)
             separator = ", "
-        yield closing if value else opening + closing
+        parts.append(closing if value else opening + closing)
     else:
         text = value.go_text() if isinstance(value, GoValue) else repr(value)
         room[0] -= len(text)
-        yield text
-    room[0] -= 4
+        parts.append(text)
     if room[0] < 0:
         raise TemplateError(f"value cannot be printed: its text is longer than {OUTPUT_MAX} characters")
 

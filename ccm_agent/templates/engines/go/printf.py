@@ -197,7 +197,7 @@ def _print_argument(value: Any, verb: str, spec: _Spec) -> str:
     if value is None:
         return spec.pad("<nil>") if verb in "Tv" else f"%!{verb}(<nil>)"
     if verb == "T":
-        return spec.pad(go_type(value))
+        return spec.pad(go_type(value)[: spec.precision])
     return _print_value(value, verb, spec)
 
 
@@ -291,7 +291,7 @@ def _print_hex(data: bytes, verb: str, spec: _Spec) -> str:
 def _print_int(value: int, verb: str, spec: _Spec) -> str:
     unsigned = is_unsigned(value)
     if verb == "v" and spec.sharp_v and unsigned:
-        return f"0x{int(value):x}"
+        return spec.pad(f"0x{int(value):x}")
     if verb in _BASES:
         return _print_digits(int(value), verb, spec)
     code = int(value) % 2**64
@@ -325,8 +325,10 @@ def _print_digits(value: int, verb: str, spec: _Spec) -> str:
         digits = digits.rjust(spec.width - len(sign), "0")
     if spec.sharp and verb in "xXb":
         digits = f"0{verb}{digits}"
-    if (spec.sharp and verb == "o" and not digits.startswith("0")) or verb == "O":
-        digits = ("0o" if verb == "O" else "0") + digits
+    if spec.sharp and verb in "oO" and not digits.startswith("0"):
+        digits = f"0{digits}"
+    if verb == "O":
+        digits = f"0o{digits}"
     return spec.pad(sign + digits, zeroes=False)
 
 

@@ -187,11 +187,13 @@ def _same(version: Version, wanted: _Wanted) -> bool:
 
 
 def _not_same(version: Version, wanted: _Wanted) -> bool:
-    if wanted.given == 3:
+    if wanted.given in (0, 3):
         return version.compare(wanted.version) != 0
     if version.major != wanted.version.major:
         return True
-    return wanted.given == 2 and version.minor != wanted.version.minor
+    if wanted.given == 1:
+        return False
+    return version.minor != wanted.version.minor or version.prerelease != wanted.version.prerelease
 
 
 def _greater(version: Version, wanted: _Wanted) -> bool:

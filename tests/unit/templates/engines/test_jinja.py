@@ -1,0 +1,189 @@
+"""Jinja: what is ours about it. That Jinja renders Jinja is Jinja's to test."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccm_agent.model.errors import TemplateError
+from ccm_agent.templates.engines import bounds
+from ccm_agent.templates.engines.jinja import Jinja
+
+DATA: dict[str, Any] = {"x": 1, "items": [1, 2], "m": {"b": 2, "a": [None, True]}, "text": "a,b"}
+FILES = {
+    "/part": "<{{ data.x }}>",
+    "/base": "[{% block body %}{% endblock %}]",
+    "/self": '{% include "/self" %}',
+}
+
+
+def render(text: str, **options: Any) -> str:
+    return Jinja().render(
+        text, {"facts": {}, "data": DATA, "environ": {}}, name="motd", load=FILES.get, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("a\n", "a\n", id="the last newline stays"),
+        pytest.param("a\r\n{{ 1 }}\r\n", "a\r\n1\r\n", id="line ends stay"),
+        pytest.param("{{ '<b>' }}", "<b>", id="nothing is escaped"),
+        pytest.param("{{ data.items }}", "[1, 2]", id="a member comes before a method"),
+        pytest.param("{{ data.m.items() | list }}", "[('b', 2), ('a', [None, True])]", id="methods of maps"),
+        pytest.param("{{ data.text.split(',') }}", "['a', 'b']", id="methods of text"),
+        pytest.param("{{ data.m }}", "{'b': 2, 'a': [None, True]}", id="maps print as Python shows them"),
+        pytest.param(
+            "{% for i in data.items %}{{ loop.index }}/{{ loop.length }} {% endfor %}",
+            "1/2 2/2 ",
+            id="loop counts",
+        ),
+        pytest.param("{% for i in [] %}x{% else %}none{% endfor %}", "none", id="an empty loop has an else"),
+        pytest.param("{{ 'a' ~ 1 ~ data.x }}", "a11", id="joining"),
+        pytest.param("{% set n = namespace(v=1) %}{% set n.v = 2 %}{{ n.v }}", "2", id="namespaces"),
+        pytest.param("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(1) }}", "<1>", id="macros"),
+        pytest.param('{% include "/part" %}', "<1>", id="include"),
+        pytest.param('{% extends "/base" %}{% block body %}B{% endblock %}', "[B]", id="extends"),
+        pytest.param(
+            "{{ [1, 2] | join('-') }} {{ [{'a': 1}] | join(',', attribute='a') }}", "1-2 1", id="join"
+        ),
+        pytest.param("{{ {'b': 1} | tojson }}", '{"b": 1}', id="tojson"),
+    ],
+)
+def test_templates_render(text: str, want: str) -> None:
+    assert render(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\n{{ data.no }}", "motd:2: 'dict object' has no attribute 'no'"),
+        ("{% if %}", "motd:1: Expected an expression, got 'end of statement block'"),
+        ("{{ data.items.append(1) }}", "motd:1: access to attribute 'append' of 'list' object is unsafe."),
+        ("{{ data.m.clear() }}", "motd:1: access to attribute 'clear' of 'dict' object is unsafe."),
+        ("{{ 1 / 0 }}", "motd:1: division by zero"),
+        ("{{ 5 | dictsort }}", "motd:1: 'int' object has no attribute 'items'"),
+        ('{% include "/no" %}', "motd:1: template '/no' is not there"),
+        ('{% include "/self" %}', "motd:1: template is nested too deeply"),
+    ],
+)
+def test_errors_have_their_place(text: str, message: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        render(text)
+
+    assert str(caught.value) == message
+
+
+def test_without_other_templates_include_says_so() -> None:
+    with pytest.raises(TemplateError, match="there are no other templates to include or extend here"):
+        Jinja().render('{% include "x" %}', {}, name="motd")
+
+
+def test_a_context_must_be_a_mapping() -> None:
+    with pytest.raises(TemplateError, match="the context of a Jinja template is a mapping"):
+        render("x", context=[1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 'a' | center(1000000000) }}",
+        "{{ 'a' | center(width=1000000000) }}",
+        "{{ 'a\na' | indent(1000000000) }}",
+        "{{ '%999999999d' % 1 }}",
+        "{{ '%*d' % (999999999, 1) }}",
+        "{{ '%999999999d' | format(1) }}",
+        "{{ '{:999999999}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 999999999) }}",
+        "{{ [1] | batch(1000000000, 0) | list }}",
+        "{{ [1] | slice(1000000000) | list }}",
+        "{{ [1] * 1000000000 }}",
+        "{{ ('a' * 1000000) | replace('a', 'a' * 1000000) }}",
+        "{{ ('a' * 1000000).replace('a', 'a' * 1000000) }}",
+        "{{ (['a' * 1000000] * 100000) | join }}",
+        "{{ ''.join(['a' * 1000000] * 100000) }}",
+        "{{ [[1]] | sum(start=[]) }}",
+        "{{ 10 ** 10000000 }}",
+        "{{ range(1000000000) | list }}",
+        "{{ [1] | tojson(1000000000) }}",
+        "{{ 'a b' | wordwrap(1, wrapstring='x' * 16000000) }}",
+        "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+        "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x='aaaa') %}{% for i in range(60) %}{% set n.x %}{{ n.x }}{{ n.x }}{% endset %}{% endfor %}",
+        "{% set x %}{% for i in range(100000) %}{% for j in range(100) %}"
+        + "A" * 1000
+        + "{% endfor %}{% endfor %}{% endset %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(100) }}",
+    ],
+)
+def test_nothing_runs_or_grows_without_end(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "STEPS_MAX", 50_000)
+
+    with pytest.raises(TemplateError):
+        render(text)
+
+
+TAGS = (
+    "{% if x %}",
+    "{% else %}",
+    "{% endif %}",
+    "{% for a in data.items %}",
+    "{% endfor %}",
+    "{% set a = 1 %}",
+    "{% block b %}",
+)
+ENDS = (
+    "{% endblock %}",
+    "{% macro m() %}",
+    "{% endmacro %}",
+    "{% raw %}",
+    "{% endraw %}",
+    "{# c #}",
+    "{{",
+    "}}",
+    "{%",
+    "%}",
+)
+VALUES = (
+    "{{ data.x }}",
+    "{{ data.m.a | first }}",
+    "{{ 'a' ~ 1 }}",
+    "{{ x }}",
+    "{{ data | length }}",
+    "{{ 1 + 'a' }}",
+    "text",
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(TAGS + ENDS + VALUES), max_size=10).map("".join))
+def test_no_text_does_worse_than_fail(text: str) -> None:
+    failure = None
+    try:
+        render(text)
+    except TemplateError as err:
+        failure = err
+
+    assert failure is None or str(failure).startswith("motd")
+
+
+FILTERS = (
+    "abs attr batch capitalize center count default dictsort escape filesizeformat first float forceescape format groupby "
+    "indent int items join last length list lower map max min pprint random reject rejectattr replace reverse round safe "
+    "select selectattr slice sort string striptags sum title tojson trim truncate unique upper urlencode urlize wordcount "
+    "wordwrap xmlattr"
+)
+
+
+@pytest.mark.parametrize("name", FILTERS.split())
+@pytest.mark.parametrize("value", ["5", "'a b'", "data.items", "data.m", "none", "1.5", "data.m.items()"])
+def test_no_filter_does_worse_than_fail(name: str, value: str) -> None:
+    for arguments in ("", "(2)", "('a')", "('a', 'b')", "(none)"):
+        failure = None
+        try:
+            render(f"{{{{ {value} | {name}{arguments} }}}}")
+        except TemplateError as err:
+            failure = err
+
+        assert failure is None or str(failure).startswith("motd:1: ")
