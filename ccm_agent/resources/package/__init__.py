@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.model.resource import PRESENT
+from ccm_agent.resources.contract import CommandLine, Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.package.model import PackageProperties, PackageState
 from ccm_agent.resources.package.resource import check, decide, has_changed
 
@@ -42,6 +43,11 @@ def _has_dnf(facts: Mapping[str, Any], probe: Probe) -> bool:
     return not probe.has_program("apt-get") or _family(facts) != "debian"
 
 
+def _gather(given: dict[str, Any]) -> dict[str, Any]:
+    """On a command line a package is to be there, unless something else is said."""
+    return {"ensure": PRESENT, **given}
+
+
 TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
     name="package",
     summary="Software packages of the system's package manager.",
@@ -50,6 +56,7 @@ TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
     decide=decide,
     check=check,
     has_changed=has_changed,
+    command=CommandLine(alias="pkg", gather=_gather),
     providers=(
         ProviderSpec(name="apt", make=_make_apt, rank=10, is_usable=_has_apt),
         ProviderSpec(name="dnf", make=_make_dnf, rank=20, is_usable=_has_dnf),

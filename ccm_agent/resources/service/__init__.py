@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.service.command import COMMAND
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 from ccm_agent.resources.service.resource import check, decide
 
@@ -29,5 +30,6 @@ TYPE: ResourceType[ServiceProperties, ServiceState] = ResourceType(
     check=check,
     ensure=(RUNNING, STOPPED),
     default_ensure=RUNNING,
+    command=COMMAND,
     providers=(ProviderSpec(name="systemd", make=_make_systemd, rank=10, is_usable=_has_systemctl),),
 )

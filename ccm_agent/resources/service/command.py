@@ -1,0 +1,37 @@
+"""What `ccm ensure service` takes: flags that differ from the properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.resources.contract import CommandLine, Flag
+
+
+def gather(given: dict[str, Any]) -> dict[str, Any]:
+    """
+    Properties from what was given: `enable` from two switches, for leaving it alone is a third way.
+
+    Raises:
+        UsageError: Both switches are given.
+    """
+    values = dict(given)
+    enable, disable = values.pop("enable", None), values.pop("disable", None)
+    if enable and disable:
+        raise UsageError(
+            "--enable and --disable exclude each other: give one of them, or none to leave that alone"
+        )
+    if enable or disable:
+        values["enable"] = bool(enable)
+    return values
+
+
+COMMAND = CommandLine(
+    alias="svc",
+    flags=(
+        Flag(field="enable", names=("--enable",), kind="switch", help="Start the service at boot."),
+        Flag(names=("--disable",), kind="switch", help="Do not start the service at boot."),
+        Flag(field="subscribe", names=("--subscribe", "-S"), kind="list", placeholder="TYPE#NAME"),
+    ),
+    gather=gather,
+)

@@ -1,0 +1,39 @@
+"""The reference's cases about packages and services, on machines that hold nothing but the one package manager."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(600)]
+
+CONFORMANCE = Path(__file__).resolve().parents[1] / "conformance"
+LISTED = re.compile(r"^- `([^`]+)`", re.MULTILINE)
+COUNT = re.compile(r"^all: (\d+) of (\d+) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", ["package_apt", "package_dnf", "service"])
+def test_the_cases_are_answered_as_the_reference_does(base: Path, file: str) -> None:
+    command = [sys.executable, str(CONFORMANCE / "run-in-node"), str(Path(sys.executable).parent / "ccm")]
+    env = {**os.environ, "IN_SANDBOX": "1", "CM_TESTENV": str(CONFORMANCE.parent / "testenv")}
+
+    done = subprocess.run(
+        [*command, str(CONFORMANCE / f"runs/{file}.json")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    count = COUNT.search(done.stdout)
+    assert count is not None, done.stdout + done.stderr
+    assert int(count[2]) > 0
+    differing = set(re.findall(r"^((?:package|service)-[\w-]+): ", done.stdout, re.MULTILINE))
+    listed = set(LISTED.findall((CONFORMANCE / "DIFFERENCES.md").read_text()))
+    prefix = file.replace("_", "-")
+    assert differing == {name for name in listed if name.startswith(prefix)}, done.stdout
