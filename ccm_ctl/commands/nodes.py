@@ -32,14 +32,18 @@ def nodes(application: Application, **options: Any) -> Exit:
     """List nodes: those that are present and those that are expected; without --targets all of them."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.discovery import read_twins, resolve
+        from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve
         from ccm_ctl.render.table import Column, table
         from ccm_ctl.render.text import plural
 
         terminal = application.terminal
-        inventory, resolved = await resolve(fleet, wish_of(options, otherwise_all=True))
+        wish = wish_of(options)
+        if wish.is_empty:
+            found = list((await read_inventory(fleet)).nodes.values())
+        else:
+            inventory, resolved = await resolve(fleet, wish)
+            found = [inventory.nodes[name] for name in resolved.nodes]
         now = fleet.clock.now()
-        found = [inventory.nodes[name] for name in resolved.nodes]
         twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
         for node in found:
             terminal.record(records.NODE, **node_fields(node), agents=twins.get(node.name))
@@ -47,8 +51,8 @@ def nodes(application: Application, **options: Any) -> Exit:
         columns += [Column("VERSION"), Column("NOTE", fold=True)]
         rows = [_row(node, twins.get(node.name, []), now) for node in found]
         terminal.show(table(columns, rows, terminal.style))
-        offline = f", {len(resolved.offline)} offline" if resolved.offline else ""
-        terminal.show(f"{plural(len(found), 'node')}{offline}\n")
+        absent = sum(not node.is_present for node in found)
+        terminal.show(f"{plural(len(found), 'node')}{f', {absent} not present' if absent else ''}\n")
         return Exit.OK
 
     return application.run(work)

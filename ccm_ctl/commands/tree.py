@@ -109,7 +109,16 @@ class Root(VerbGroup):
         super().__init__(
             name=PROGRAM,
             help="Drive a fleet of agents over NATS: facts, data, runs and what came of them.",
-            params=[click.Option(["--version"], is_flag=True, help="Print the version.")],
+            params=[
+                click.Option(
+                    ["--version"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=_print_version,
+                    help="Print the version.",
+                )
+            ],
             no_args_is_help=True,
         )
         self._verbs = verbs
@@ -135,6 +144,15 @@ class Root(VerbGroup):
         """Names and help lines, without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._verbs.items()))
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """For `--version` among other options; alone it is answered before anything is imported."""
+    if value:
+        from ccm_agent.version import VERSION
+
+        cast("Application", ctx.find_object(Application)).terminal.raw(f"{PROGRAM} {VERSION}\n")
+        ctx.exit()
 
 
 def verb(

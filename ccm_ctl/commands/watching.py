@@ -193,7 +193,7 @@ async def start_and_watch(
         try:
             await send(fleet, launch)
         except BusDeniedError:
-            await History(fleet.runs).finish(run)
+            await History(fleet.runs).forget(run.run)
             raise
         watch.begin()
 
@@ -225,7 +225,7 @@ def result_of(node: NodeRun) -> NodeResult:
         resources=tuple(_resource(event) for event in told),
         stable=summary.stable_resources if summary else 0,
         failures=_failures(node, events),
-        missing=len(node.missing),
+        missing=len(node.lacking),
     )
 
 
@@ -280,7 +280,7 @@ def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
         "reason": node.reason or None,
         "code": node.code or None,
         "joined": node.joined or None,
-        "missing": sorted(node.missing) or None,
+        "missing": node.lacking or None,
         "summary": node.summary,
     }
 

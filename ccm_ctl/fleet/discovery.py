@@ -269,7 +269,7 @@ def _why_none(text: str, selector: Selector, inventory: Inventory) -> str:
     everybody = list(inventory.nodes.values())
     for term in selector.terms:
         if not any(term.matches(node.name, node.facts) for node in everybody):
-            named = f"{text}: " if str(term) != text else ""
+            named = f"{text}: " if len(selector.terms) > 1 else ""
             return f"{named}no node matches {term}{_near_term(term, inventory)}"
     parts = []
     for term in selector.terms:

@@ -65,6 +65,11 @@ class History:
         await self._put(f"{record.run}.state", RunState(run=record.run, time=record.time))
         await self._put(f"{record.run}.request", record)
 
+    async def forget(self, run: str) -> None:
+        """Take a run off the record that never went out."""
+        for entry in await self._bucket.matching([f"{run}.>"]):
+            await self._bucket.delete(entry.key)
+
     async def find(self, word: str) -> str:
         """
         The id of a run, from the id, the beginning of it that no other has, or NEWEST.
@@ -91,7 +96,7 @@ class History:
         Raises:
             RunError: Nothing is.
         """
-        entries = {entry.key: entry for entry in await self._bucket.entries(f"{run}.")}
+        entries = {entry.key: entry for entry in await self._bucket.matching([f"{run}.>"])}
         request = entries.get(f"{run}.request")
         if request is None:
             raise RunError(f"{run}: there is no such run; `ccmctl run list` shows which there are")

@@ -102,6 +102,12 @@ class NodeRun(Struct, kw_only=True):
         return max(top, self.summary.events_sent) if self.summary else top
 
     @property
+    def lacking(self) -> list[int]:
+        """Numbers that exist and have not been seen."""
+        rest = range(self.given + 1, self.known + 1)
+        return sorted(self.missing) + [number for number in rest if number not in self.seen]
+
+    @property
     def has_gap(self) -> bool:
         """Something of it is still to be looked for in the stream."""
         return self.reads < READS and (self.given < self.known or (self.wants_summary and not self.summary))

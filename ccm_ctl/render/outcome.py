@@ -84,7 +84,7 @@ class NodeResult(Struct, frozen=True, kw_only=True):
         resources: What was not stable, in order.
         stable: How many resources were stable.
         failures: What failed.
-        missing: How many of its events are in no stream.
+        missing: How many of its events exist and were not found.
     """
 
     node: str
@@ -172,7 +172,9 @@ def end_line(
     words = count_words(counts, plan=plan) or "nothing to do"
     bad = any(state in counts for state in (NodeState.FAILED, NodeState.REFUSED))
     meaning = "bad" if bad else "good" if _is_well(counts) else "gone"
-    return f"{title}: {paint(f'{total}: {words}', meaning, style)} in {span(seconds)} (run {run})\n"
+    plain = f"{title}: {total}: {words} in {span(seconds)}"
+    gap = " " if len(plain) + len(run) + 7 <= style.width else "\n"
+    return f"{title}: {paint(f'{total}: {words}', meaning, style)} in {span(seconds)}{gap}(run {run})\n"
 
 
 def _is_well(counts: Mapping[NodeState, int]) -> bool:
@@ -213,7 +215,7 @@ def _what(one: NodeResult) -> str:
     if one.state is NodeState.STABLE and not parts:
         parts.append(plural(one.stable, "resource"))
     if one.missing:
-        parts.append(f"{plural(one.missing, 'event')} never stored")
+        parts.append(f"{plural(one.missing, 'event')} missing")
     text = ", ".join(parts)
     if one.reason:
         return one_line(f"{one.reason}; {text}" if text else one.reason)

@@ -115,7 +115,7 @@ def test_many_resources_are_counted() -> None:
 
     assert run_report([result], Style(), plan=False) == (
         "NODES  STATE    WHAT\n"
-        "web1   changed  file#/0, file#/1, file#/2, file#/3, and 46 more, 1 event never stored\n"
+        "web1   changed  file#/0, file#/1, file#/2, file#/3, and 46 more, 1 event missing\n"
     )
 
 

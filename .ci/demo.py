@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""
+The main job, on this machine: a nats-server, three agents, one manifest to the web nodes.
+
+    demo.py            show it, then stop what was started
+    KEEP=1 demo.py     leave it running, and print what to type
+
+Everything runs as the calling user, on loopback, in a new folder below the system's temporary one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import grp
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP))
+
+from ccm_agent.testing.nats_server import NatsServer, ServerSettings  # noqa: E402 -- the checkout, installed or not
+
+NODES = {"web1": "web", "web2": "web", "db1": "db"}
+PRESENT_S = 30
+"""Three agents start within a second or two; on a machine that is busy it takes longer."""
+
+MANIFEST = """\
+# All three nodes live on one machine here: each has a folder of its own.
+ccm:
+  resources:
+    - file:
+        - "{{ lookup('facts.demo') }}/motd":
+            ensure: present
+            content: "{{ lookup('facts.name') }} has role={{ lookup('facts.role') }}\\n"
+            owner: OWNER
+            group: GROUP
+            mode: "0644"
+"""
+
+
+def main() -> int:
+    """Run the demo; its exit status."""
+    directory = Path(tempfile.mkdtemp(prefix="ccm-demo-"))
+    server = NatsServer(ServerSettings(directory=directory / "nats"))
+    agents: list[subprocess.Popen[bytes]] = []
+    done = 1
+    try:
+        done = show(directory, server, agents)
+    finally:
+        if os.environ.get("KEEP") and done == 0:
+            keep(directory, server, agents)
+        else:
+            stop(directory, server, agents)
+    return done
+
+
+def show(directory: Path, server: NatsServer, agents: list[subprocess.Popen[bytes]]) -> int:
+    """The demo itself."""
+    say("starting a nats-server with JetStream")
+    server.start()
+    environ = os.environ | {"NATS_URL": server.url, "PYTHONPATH": str(TOP)}
+    for name in ("CCM_SERVER", "CCM_CONTEXT", "NATS_CONTEXT", "CCM_CREDS", "NATS_CREDS"):
+        environ.pop(name, None)
+    say("making streams and buckets")
+    command(environ, "init")
+    say(f"starting {len(NODES)} agents: {', '.join(NODES)}")
+    for name in NODES:
+        agents.append(start_agent(directory, name, server.url))
+    wait_present(directory, environ, agents)
+    for role in ("web", "db"):
+        command(
+            environ, "facts", "set", *(name for name, one in NODES.items() if one == role), f"role={role}"
+        )
+    command(environ, "nodes")
+    manifest = directory / "motd.yaml"
+    owner, group = getpass.getuser(), grp.getgrgid(os.getgid()).gr_name
+    manifest.write_text(MANIFEST.replace("OWNER", owner).replace("GROUP", group))
+    say("one manifest, to the web nodes")
+    print(manifest.read_text())
+    command(environ, "apply", str(manifest), "--targets", "role=web", "--noop")
+    command(environ, "apply", str(manifest), "--targets", "role=web", "--yes")
+    say("the same again: nothing is left to do")
+    command(environ, "apply", str(manifest), "--targets", "role=web", "--yes")
+    say("what is on the nodes")
+    for name in NODES:
+        motd = directory / name / "files" / "motd"
+        print(f"  {name}: {motd.read_text().strip() if motd.exists() else '(untouched)'}")
+    return check(directory)
+
+
+def check(directory: Path) -> int:
+    """The demo shows what it says, or fails."""
+    there = {name for name in NODES if (directory / name / "files" / "motd").exists()}
+    return 0 if there == {name for name, role in NODES.items() if role == "web"} else 1
+
+
+def say(text: str) -> None:
+    """What comes next."""
+    bold = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else ("", "")
+    print(f"{bold[0]}== {text}{bold[1]}", flush=True)
+
+
+def command(environ: dict[str, str], *words: str) -> None:
+    """Run `ccmctl` as a person would, and show it."""
+    print(f"$ ccmctl {shlex.join(words)}", flush=True)
+    ended = subprocess.run([sys.executable, "-m", "ccm_ctl", *words], env=environ, check=False).returncode
+    if ended:
+        raise SystemExit(f"ccmctl {words[0]} ended with {ended}")
+    print(flush=True)
+
+
+def start_agent(directory: Path, name: str, url: str) -> subprocess.Popen[bytes]:
+    """One agent, with state of its own."""
+    home = directory / name
+    (home / "files").mkdir(parents=True)
+    (home / "facts.json").write_text(json.dumps({"name": name, "demo": str(home / "files")}))
+    config = {
+        "identity": name,
+        "nats": {"url": url},
+        "state_dir": str(home / "state"),
+        "facts_file": str(home / "facts.json"),
+        "heartbeat": "5s",
+        "connect_spread": "0s",
+    }
+    (home / "agent.yaml").write_text(json.dumps(config, indent=2))
+    with (home / "agent.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ccm_agent", "agent", "--config", str(home / "agent.yaml")],
+            env=os.environ | {"PYTHONPATH": str(TOP)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def wait_present(directory: Path, environ: dict[str, str], agents: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until the broker knows of every agent."""
+    deadline = time.monotonic() + PRESENT_S
+    while time.monotonic() < deadline:
+        asked = subprocess.run(
+            [sys.executable, "-m", "ccm_ctl", "nodes", "--json"],
+            env=environ, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        found = [json.loads(line) for line in asked.stdout.splitlines()]
+        if {one.get("node") for one in found if one.get("state") == "present"} >= set(NODES):
+            return
+        if any(agent.poll() is not None for agent in agents):
+            break
+        time.sleep(0.1)
+    tails = [f"{name}: {(directory / name / 'agent.log').read_text()[-500:]}" for name in NODES]
+    raise SystemExit(f"the agents are not present after {PRESENT_S} s; they said\n" + "\n".join(tails))
+
+
+def keep(directory: Path, server: NatsServer, agents: list[subprocess.Popen[bytes]]) -> None:
+    """Leave everything running, and say how to use and how to end it."""
+    ids = " ".join(str(process) for process in (server.pid, *(agent.pid for agent in agents)))
+    ccmctl = Path(sys.executable).with_name("ccmctl")
+    shown = ccmctl if ccmctl.exists() else f"{sys.executable} -m ccm_ctl"
+    say("all of it is still running; try")
+    print(f"""\
+  export NATS_URL={server.url}
+  alias ccmctl={shown}
+  ccmctl nodes
+  ccmctl apply {directory}/motd.yaml --targets role=db
+  ccmctl events
+and when you have seen enough
+  kill {ids}; rm -r {directory}""")
+
+
+def stop(directory: Path, server: NatsServer, agents: list[subprocess.Popen[bytes]]) -> None:
+    """End what was started here, and only that, by its process id."""
+    if agents or server.pid:
+        say("stopping what was started")
+    for agent in agents:
+        with contextlib.suppress(ProcessLookupError):
+            agent.send_signal(signal.SIGTERM)
+    for agent in agents:
+        try:
+            agent.wait(10)
+        except subprocess.TimeoutExpired:
+            agent.kill()
+            agent.wait()
+    server.stop()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""`ccmctl` in this process, on a broker in memory, with nodes that do what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import rich.console  # noqa: F401 -- loaded before a loop runs: at its import it asks for the working directory
+
+from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.subjects import event_subject, scopes_of
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import (
+    SESSION_START,
+    SESSION_SUMMARY,
+    TRANSACTION_EVENT,
+    FailedResource,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+    count,
+)
+from ccm_agent.model.ports import Incoming
+from ccm_agent.model.wire import (
+    SESSION_ANSWER,
+    SESSION_PROGRESS,
+    Answer,
+    FactsRecord,
+    NodeRecord,
+    Presence,
+    Progress,
+)
+from ccm_agent.templates.selector import parse_selector
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.__main__ import VERBS
+from ccm_ctl.app import Broker, main
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.terminal import Terminal
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+class StillClock:
+    """Time that stands still, so that whole screens can be compared."""
+
+    def now(self) -> datetime:
+        """See `Clock.now`."""
+        return NOW
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return 1000.0
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`."""
+        raise AssertionError(f"nobody waits in a unit test, not even for {seconds} s")
+
+
+def event(name: str, number: int, **fields: Any) -> TransactionEvent:
+    """What happened to a file: it was changed, unless the fields say otherwise."""
+    values: dict[str, Any] = {
+        "protocol": TRANSACTION_EVENT,
+        "event_id": new_id(),
+        "timestamp": NOW,
+        "number": number,
+        "type": "file",
+        "provider": "posix",
+        "name": name,
+        "requested_ensure": "present",
+        "final_ensure": "present",
+        "duration": 1_000_000,
+        "properties": {},
+        "status": {},
+        "error": [],
+        "changed": not fields.get("failed", False),
+        "refreshed": False,
+        "failed": False,
+        "skipped": False,
+        "noop": False,
+        "unmet_requirements": [],
+    }
+    return TransactionEvent(**(values | fields))
+
+
+@dataclass
+class FakeNode:
+    """
+    A node on the broker in memory.
+
+    Attributes:
+        name: Its identity.
+        facts: Its facts, all of them routed.
+        does: What it makes of a run: the events, or an answer that ends it ("refused: why").
+        is_present: It has given a sign of life, and listens.
+        heard: The requests that it got, decoded.
+        progress: What it says on the way.
+    """
+
+    name: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    does: Sequence[TransactionEvent] | str = ()
+    is_present: bool = True
+    heard: list[dict[str, Any]] = field(default_factory=list)
+    progress: Progress | None = None
+
+    async def begin(self, broker: MemoryBroker) -> None:
+        """Come to the broker: record, presence and facts, and listen."""
+        bus = MemoryBus(broker, self.name)
+        nodes = bus.bucket("CCM_NODES")
+        record = NodeRecord(node=self.name, version="1.2.3", machine=f"m-{self.name}", facts=self.facts)
+        await nodes.put(f"node.{self.name}", msgspec.json.encode(record))
+        await nodes.put(
+            f"facts.{self.name}", msgspec.json.encode(FactsRecord(node=self.name, facts=self.facts))
+        )
+        if not self.is_present:
+            return
+        presence = Presence(node=self.name, time=NOW - timedelta(seconds=5))
+        await nodes.put(f"presence.{self.name}", msgspec.json.encode(presence))
+        tasks: set[asyncio.Task[None]] = set()
+
+        def take(incoming: Incoming) -> None:
+            task = asyncio.get_running_loop().create_task(
+                self._serve(bus, incoming), name=f"node:{self.name}"
+            )
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        await bus.requests.subscribe(scopes_of(self.name, self.facts), take)
+
+    async def _serve(self, bus: MemoryBus, incoming: Incoming) -> None:
+        request = msgspec.json.decode(incoming.body)
+        targets = request.get("targets", [])
+        if targets and not any(parse_selector(text).matches(self.name, self.facts) for text in targets):
+            return
+        self.heard.append(request)
+        if len([one for one in self.heard if one["run"] == request["run"]]) > 1:
+            return
+        run = request["run"]
+        if "manifest" not in incoming.protocol and "ensure" not in incoming.protocol:
+            await self._answer(bus, run, "done", body={"version": "1.2.3"})
+            return
+        if isinstance(self.does, str):
+            state, _, reason = self.does.partition(": ")
+            if state:
+                await self._answer(bus, run, state, reason=reason)
+            return
+        await self._answer(bus, run, "accepted")
+        await self._apply(bus, run, self.does, noop="plan" in incoming.protocol)
+
+    async def _answer(self, bus: MemoryBus, run: str, state: str, **more: Any) -> None:
+        answer = Answer(protocol=SESSION_ANSWER, run=run, node=self.name, state=state, **more)
+        await bus.events.announce(event_subject(SESSION_ANSWER, self.name, run), msgspec.json.encode(answer))
+
+    async def _apply(
+        self, bus: MemoryBus, run: str, events: Sequence[TransactionEvent], *, noop: bool
+    ) -> None:
+        said: list[SessionStart | TransactionEvent | SessionSummary] = [
+            SessionStart(
+                protocol=SESSION_START, event_id=new_id(), timestamp=NOW, node=self.name, run=run, number=1,
+                manifest="motd", resources=len(events), noop=noop,
+            )
+        ]  # fmt: skip
+        summary = SessionSummary(
+            protocol=SESSION_SUMMARY, event_id=new_id(), timestamp=NOW, start_time=NOW, end_time=NOW,
+            total_duration=12_000_000, node=self.name, run=run, state="stable",
+        )  # fmt: skip
+        for one in events:
+            count(summary, one)
+            said.append(msgspec.structs.replace(one, event_id=new_id(), node=self.name, run=run, noop=noop))
+            if one.failed:
+                summary.failed.append(
+                    FailedResource(resource=f"{one.type}#{one.name}", error=one.error, output=one.output)
+                )
+        if events:
+            summary.state = "failed" if summary.failed else "changed"
+        else:
+            summary.stable_resources = summary.total_resources = 3
+        summary.number = summary.events_sent = len(said) + 1
+        if self.progress is not None:
+            told = msgspec.structs.replace(self.progress, node=self.name, run=run)
+            await bus.events.announce(
+                event_subject(SESSION_PROGRESS, self.name, run), msgspec.json.encode(told)
+            )
+        for one in [*said, summary]:
+            await bus.events.publish(
+                event_subject(one.protocol, self.name, run), one.event_id, msgspec.json.encode(one)
+            )
+
+
+class Screen(io.StringIO):
+    """A stream that may be a terminal."""
+
+    def __init__(self, *, is_terminal: bool = False) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        """It is a terminal."""
+        return self._is_terminal
+
+
+@dataclass
+class Said:
+    """How a command line ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The lines of `--json`."""
+        return [msgspec.json.decode(line) for line in self.out.splitlines()]
+
+    @property
+    def screen(self) -> str:
+        """What a person sees on both streams, without what differs from run to run."""
+        text = _RUN.sub("RUN", self.err + self.out)
+        return _AFTER.sub("N ms", _LASTS.sub("in T", text))
+
+
+_RUN = re.compile(r"\b[0-9A-Za-z]{27}\b")
+_LASTS = re.compile(r"in \d+(\.\d)? m?s\b")
+_AFTER = re.compile(r"\b\d ms\b")
+
+Hook = Callable[[MemoryBroker], Awaitable[None]]
+
+
+class Desk:
+    """
+    An operator's desk: a broker that lives as long as the test, and nodes that come when a command runs.
+
+    Attributes:
+        broker: What the commands talk to.
+        nodes: Who is there.
+    """
+
+    def __init__(self, *nodes: FakeNode, operator: str = "op") -> None:
+        self.broker = MemoryBroker()
+        self.nodes = list(nodes)
+        self.operator = operator
+        self.hooks: list[Hook] = []
+        self._come: set[str] = set()
+
+    def ccmctl(self, *argv: str, environ: Mapping[str, str] | None = None, is_terminal: bool = False) -> Said:
+        """Run a command line."""
+        out, err = Screen(is_terminal=is_terminal), Screen(is_terminal=is_terminal)
+        terminal = Terminal(out=out, err=err, environ=environ or {})
+        given = {"CCM_OPERATOR": self.operator, "HOME": "/nonexistent", **(environ or {})}
+        code = main(argv, VERBS, terminal=terminal, environ=given, connect=self._connect)
+        return Said(code, out.getvalue(), err.getvalue())
+
+    @contextlib.asynccontextmanager
+    async def _connect(self, settings: BusSettings) -> AsyncIterator[Broker]:
+        bus = MemoryBus(self.broker, settings.identity)
+        for node in self.nodes:
+            await node.begin(self.broker)
+        for hook in self.hooks:
+            await hook(self.broker)
+        yield Broker(fleet_on(bus))
+
+
+def fleet_on(bus: MemoryBus) -> Fleet:
+    """The controller's ports on a connection in memory."""
+    return Fleet(
+        operator=bus.identity,
+        link=bus.link,
+        requests=bus.requests,
+        events=bus.events,
+        nodes=bus.bucket("CCM_NODES"),
+        facts=bus.bucket("CCM_FACTS"),
+        data=bus.bucket("CCM_DATA"),
+        runs=bus.bucket("CCM_RUNS"),
+        manifests=bus.objects("CCM_MANIFESTS"),
+        clock=StillClock(),
+    )

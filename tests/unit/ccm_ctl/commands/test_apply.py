@@ -1,0 +1,290 @@
+"""`ccmctl apply` on a broker in memory: what is sent, what is shown, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.wire import Progress
+from ccm_ctl.commands.apply import deadline_of
+from tests.support.controller import NOW, Desk, FakeNode, event
+
+MANIFEST = "ccm:\n  resources: []\n"
+
+
+@pytest.fixture
+def motd(tmp_path: Path) -> str:
+    path = tmp_path / "motd.yaml"
+    path.write_text(MANIFEST)
+    return str(path)
+
+
+def three() -> list[FakeNode]:
+    return [
+        FakeNode("web1", {"role": "web"}, [event("/etc/motd", 2)]),
+        FakeNode("web2", {"role": "web"}, [event("/etc/motd", 2)]),
+        FakeNode("db1", {"role": "db"}, []),
+    ]
+
+
+def test_each_node_gets_the_request_and_its_outcome_is_shown(motd: str) -> None:
+    desk = Desk(*three(), FakeNode("db2", {"role": "db"}, is_present=False))
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes")
+
+    assert (said.code, said.screen) == (
+        3,
+        "run RUN: apply motd on 4 nodes (1 offline)\n"
+        "NODES     STATE    WHAT             TIME\n"
+        "db1       stable   3 resources     12 ms\n"
+        "web[1-2]  changed  file#/etc/motd  12 ms\n"
+        "db2       offline\n"
+        "\n"
+        "apply motd: 4 nodes: 1 stable, 2 changed, 1 offline in T (run RUN)\n",
+    )
+
+
+def test_a_request_goes_to_the_role_and_to_nobody_else(motd: str) -> None:
+    desk = Desk(*three())
+
+    said = desk.ccmctl(
+        "apply", motd, "-t", "role=web", "--yes", "--deadline", "5m", "--data", "kv://CCM_DATA/common"
+    )
+
+    sent = [one for one in desk.broker.sent if ".request." in one.subject]
+    assert [one.subject for one in sent] == ["io.choria.ccm.v1.manifest.apply.request.fact.role.web"]
+    assert [len(node.heard) for node in desk.nodes] == [1, 1, 0]
+    assert desk.nodes[0].heard[0] == {
+        "protocol": "io.choria.ccm.v1.manifest.apply.request",
+        "run": desk.nodes[0].heard[0]["run"],
+        "time": "2026-11-21T12:00:00Z",
+        "targets": ["role=web"],
+        "requester": "op",
+        "deadline": "2026-11-21T12:05:00Z",
+        "name": "motd",
+        "manifest": MANIFEST,
+        "digest": hashlib.sha256(MANIFEST.encode()).hexdigest(),
+        "data": ["kv://CCM_DATA/common"],
+    }
+    assert said.code == 0
+
+
+def test_several_targets_mean_any_of_them(motd: str) -> None:
+    desk = Desk(*three())
+
+    said = desk.ccmctl("apply", motd, "-t", "role=db", "-t", "node=web2", "--yes", "--json")
+
+    sent = sorted(
+        one.subject.partition("request.")[2] for one in desk.broker.sent if ".request." in one.subject
+    )
+    assert sent == ["fact.role.db", "node.web2"]
+    assert {one["node"]: one["state"] for one in said.records if one["record"] == "result"} == {
+        "db1": "stable",
+        "web2": "changed",
+    }
+
+
+def test_a_limit_takes_present_nodes_first_and_stays_on_the_roles_subject(motd: str) -> None:
+    desk = Desk(FakeNode("web0", {"role": "web"}, is_present=False), *three())
+
+    said = desk.ccmctl("apply", motd, "-t", "role=web", "--limit", "1", "--yes", "--json")
+
+    sent = [one.subject.partition("request.")[2] for one in desk.broker.sent if ".request." in one.subject]
+    assert sent == ["fact.role.web"]
+    assert [one["node"] for one in said.records if one["record"] == "result"] == ["web1"]
+    assert desk.nodes[1].heard[0]["targets"] == ["role=web,node in (web1)"]
+    assert desk.nodes[2].heard == []
+
+
+def test_a_plan_needs_no_yes_and_says_what_would_change(motd: str) -> None:
+    note = event("/etc/motd", 2, noop_message="Would have created the file")
+    desk = Desk(FakeNode("web1", {}, [note]))
+
+    said = desk.ccmctl("apply", motd, "--all", "--noop")
+
+    assert (said.code, said.screen) == (
+        0,
+        "run RUN: plan motd on 1 node\n"
+        "NODES  STATE         WHAT                                          TIME\n"
+        "web1   would change  file#/etc/motd: Would have created the file  12 ms\n"
+        "\n"
+        "plan motd: 1 node: 1 would change in T (run RUN)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "row"),
+    [
+        ("refused: no longer matches", 2, "web1   refused  no longer matches"),
+        ("superseded: a newer request came", 3, "web1   superseded  a newer request came"),
+        ("expired: its deadline passed", 3, "web1   expired  its deadline passed"),
+    ],
+)
+def test_an_answer_can_be_the_end(motd: str, does: str, code: int, row: str) -> None:
+    said = Desk(FakeNode("web1", {}, does)).ccmctl("apply", motd, "--all", "--yes")
+
+    assert (said.code, said.out.splitlines()[1]) == (code, row)
+
+
+def test_a_failure_is_shown_last_with_the_tail_of_its_output(motd: str) -> None:
+    output = "\n".join(f"line {number}" for number in range(30))
+    fails = event("migrate", 2, type="exec", failed=True, error=["exit code 3"], output=output)
+    desk = Desk(FakeNode("db1", {}, [fails]), FakeNode("db2", {}, [fails]), FakeNode("web1", {}, []))
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes")
+
+    assert (said.code, said.screen) == (
+        2,
+        "run RUN: apply motd on 3 nodes\n"
+        "NODES    STATE   WHAT                  TIME\n"
+        "web1     stable  3 resources          12 ms\n"
+        "db[1-2]  failed  exec#migrate failed  12 ms\n"
+        "\n"
+        "db[1-2]: exec#migrate failed\n"
+        "  exit code 3\n" + "".join(f"  │ line {number}\n" for number in range(18, 30)) + "\n"
+        "apply motd: 3 nodes: 1 stable, 2 failed in T (run RUN)\n",
+    )
+
+
+def test_offline_nodes_are_forgiven_when_that_is_said(motd: str) -> None:
+    desk = Desk(FakeNode("web1", {}, []), FakeNode("web2", {}, is_present=False))
+
+    assert desk.ccmctl("apply", motd, "--all", "--yes").code == 3
+    assert desk.ccmctl("apply", motd, "--all", "--yes", "--offline=ok").code == 0
+
+
+def test_programs_are_told_of_each_result_as_it_comes(motd: str) -> None:
+    desk = Desk(FakeNode("web1", {}, [event("/etc/motd", 2)]), FakeNode("web2", {}, is_present=False))
+
+    records = desk.ccmctl("apply", motd, "--all", "--yes", "--json").records
+
+    run = records[0]["run"]
+    assert [one["record"] for one in records] == ["run", "result", "event", "event", "event", "result", "end"]
+    assert records[0] == {
+        "record": "run", "run": run, "action": "apply", "name": "motd", "requester": "op",
+        "time": "2026-11-21T12:00:00Z", "targets": [], "nodes": 2, "offline": 1,
+    }  # fmt: skip
+    assert [one["event"]["number"] for one in records[2:5]] == [1, 2, 3]
+    results = [records[1], records[5]]
+    assert [(one["node"], one["state"], "summary" in one) for one in results] == [
+        ("web2", "offline", False),
+        ("web1", "changed", True),
+    ]
+    assert records[6] == {"record": "end", "run": run, "counts": {"changed": 1, "offline": 1}, "exit": 3}
+
+
+def test_a_directory_is_stored_by_its_digest_and_pinned(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "files").mkdir(parents=True)
+    (site / "manifest.yaml").write_text(MANIFEST)
+    (site / "files/motd").write_text("hello")
+    desk = Desk(FakeNode("web1", {}, []))
+
+    said = desk.ccmctl("apply", str(site), "--all", "--yes")
+
+    request = desk.nodes[0].heard[0]
+    stored = desk.broker.objects["CCM_MANIFESTS"]
+    digest = request["bundle"]["digest"]
+    assert said.code == 0
+    assert request["name"] == "site"
+    assert request["bundle"]["size_bytes"] == len(stored[digest])
+    assert hashlib.sha256(stored[digest]).hexdigest() == digest == request["digest"]
+    assert "manifest" not in request
+
+
+HELP = "; `ccmctl apply --help` shows how it is written"
+ROLE = "it is written like role=web,env!=dev or env in (a,b)"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("PATH", "no nodes named: say which with --targets or --where, or --all for all of them"),
+        ("PATH --all", 'nobody is there to answer "apply motd to 3 nodes?"; say --yes'),
+        ("PATH --yes -t role=wbe", "no node matches role=wbe, did you mean role=web?"),
+        ("PATH --yes -t role=web,env=x", "role=web,env=x: no node matches env=x: no node has a fact env"),
+        ("PATH --yes -t role=", 'no node matches role=""; role is db, web'),
+        ("PATH --yes -t role=web -t node=w1", "no node matches node=w1, did you mean node=web1?"),
+        (
+            "PATH --yes -w Facts.role=='x'",
+            "--where Facts.role=='x': is true on none of the 3 nodes it was tried on",
+        ),
+        (
+            "PATH --yes -t role=(",
+            f"selector 'role=(': at `(` there should be a comma between two terms; {ROLE}",
+        ),
+        (
+            "PATH --all --noop --monitor-only",
+            "--noop and --monitor-only are two different questions; ask one of them",
+        ),
+        ("PATH --all --yes --deadline -5m", "--deadline -5m: has passed already; nobody would begin"),
+        ("PATH --all --limit 0", f"invalid value for '--limit': 0 is not in the range x>=1{HELP}"),
+        ("", f"missing argument 'FILE|DIR'{HELP}"),
+        ("/nonexistent.yaml --all", "/nonexistent.yaml: cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_done_says_why_and_sends_nothing(motd: str, argv: str, said: str) -> None:
+    desk = Desk(*three())
+
+    done = desk.ccmctl("apply", *(motd if word == "PATH" else word for word in argv.split()))
+
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines()[-1] == f"ccmctl: {said}"
+    assert not any(".request." in one.subject for one in desk.broker.sent)
+    assert desk.ccmctl("run", "list").out == "no run yet\n"
+
+
+def test_what_the_broker_does_not_allow_leaves_no_run_behind(motd: str) -> None:
+    desk = Desk(*three())
+    desk.broker.deny("op", "io.choria.ccm.v1.manifest.apply.request.>")
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes", "--json")
+
+    assert said.code == 1
+    assert [(one["record"], one["code"]) for one in said.records] == [("error", "bus.denied")]
+    assert desk.ccmctl("run", "list").out == "no run yet\n"
+
+
+def test_without_any_node_it_says_so(motd: str) -> None:
+    said = Desk().ccmctl("apply", motd, "--all", "--yes")
+
+    assert (said.code, said.err) == (
+        1,
+        "ccmctl: no node has ever come to this broker: is an agent running, and does it use this broker?\n",
+    )
+
+
+def test_the_live_line_says_where_a_run_is_and_is_gone_at_the_end(motd: str) -> None:
+    busy = Progress(
+        protocol="io.choria.ccm.v1.session.progress", resource="exec#long", resource_s=9, position=2, total=3
+    )
+    desk = Desk(FakeNode("web1", {}, [event("/etc/motd", 2)], progress=busy))
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes", is_terminal=True, environ={"NO_COLOR": "1"})
+
+    frames = said.err.split("\r\x1b[2K")
+    assert frames[0].startswith("run ")
+    assert frames[-1] == ""
+    assert all(frame.startswith("apply motd  ") for frame in frames[1:-1] if frame)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("30m", NOW + timedelta(minutes=30)),
+        ("2026-12-01T02:00Z", datetime(2026, 12, 1, 2, tzinfo=UTC)),
+        ("2026-12-01T02:00+02:00", datetime(2026, 12, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_deadline_is_a_duration_or_a_time(text: str, moment: datetime) -> None:
+    assert deadline_of(text, NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["soon", "", "2026-13-01", "0", "2020-01-01T00:00Z"])
+def test_what_is_no_deadline_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--deadline "):
+        deadline_of(text, NOW)
