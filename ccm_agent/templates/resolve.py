@@ -34,6 +34,7 @@ _LOOKUP = re.compile(
 _MISSING = object()
 
 VALUE_LIMIT = 500_000  # values in one value that is rendered
+CACHED_LENGTH = 4096  # characters; a longer string is a file's content, and there is one of it
 
 
 class _Expression(NamedTuple):
@@ -51,9 +52,19 @@ class _Parts(NamedTuple):
     only: _Expression | None
 
 
-@lru_cache(maxsize=8192)
 def _parts(text: str) -> _Parts | None:
     """The parts of a string, or None where it holds no expression."""
+    if "{{" not in text and "${" not in text:
+        return None
+    return _kept_parts(text) if len(text) <= CACHED_LENGTH else _take_apart(text)
+
+
+@lru_cache(maxsize=8192)
+def _kept_parts(text: str) -> _Parts | None:
+    return _take_apart(text)
+
+
+def _take_apart(text: str) -> _Parts | None:
     spans = find_spans(text)
     if not spans:
         return None
@@ -71,7 +82,6 @@ def _parts(text: str) -> _Parts | None:
     return _Parts(tuple(parts), _expression(first.expression) if is_only else None)
 
 
-@lru_cache(maxsize=8192)
 def _expression(text: str) -> _Expression:
     path = _FACT_PATH.match(text)
     if path is not None:

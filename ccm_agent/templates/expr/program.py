@@ -15,6 +15,8 @@ from ccm_agent.templates.expr.natures import ANY, MAP, STRING, STRING_MAP, Natur
 from ccm_agent.templates.expr.optimize import optimize
 from ccm_agent.templates.expr.parser import parse
 
+CACHED_LENGTH = 4096  # characters of an expression that is kept when it is compiled
+
 _BUILTINS = frozenset(FUNCTIONS)
 _NATURES: dict[str, Nature] = {"any": ANY, "map": MAP, "text": STRING, "text map": STRING_MAP}
 
@@ -99,7 +101,6 @@ def _as_condition(value: Any) -> bool:
     raise Fault(f"a condition must give a boolean, and this gave {describe(value)}")
 
 
-@lru_cache(maxsize=4096)
 def compile_expression(text: str, names: Names, *, is_condition: bool = False) -> Program:
     """
     Compile an expression; the same one again costs nothing.
@@ -112,6 +113,17 @@ def compile_expression(text: str, names: Names, *, is_condition: bool = False) -
     Raises:
         ExpressionError: It does not parse or its types do not go together.
     """
+    if len(text) > CACHED_LENGTH:
+        return _compile(text, names, is_condition)
+    return _compile_once(text, names, is_condition)
+
+
+@lru_cache(maxsize=4096)
+def _compile_once(text: str, names: Names, is_condition: bool) -> Program:
+    return _compile(text, names, is_condition)
+
+
+def _compile(text: str, names: Names, is_condition: bool) -> Program:
     try:
         tree = parse(text, _BUILTINS)
         variables = {name: _NATURES[kind] for name, kind in names.variables}

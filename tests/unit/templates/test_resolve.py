@@ -195,14 +195,16 @@ def test_strings_that_read_the_host_are_known(env: Environment, text: str, needs
 
 
 def test_evaluating_again_costs_no_compiling(env: Environment) -> None:
-    from ccm_agent.templates.expr.program import compile_expression
+    from ccm_agent.templates.expr.program import Names, compile_expression
 
-    evaluate("Data.port + 12345", env)
-    before = compile_expression.cache_info().misses
+    names = Names({"Data": "map"})
+    long = f"'{'x' * 5000}'"
 
-    evaluate("Data.port + 12345", env)
-
-    assert compile_expression.cache_info().misses == before
+    assert compile_expression("Data.port + 1", names) is compile_expression(
+        "Data.port + 1", Names({"Data": "map"})
+    )
+    assert compile_expression(long, names) is not compile_expression(long, names)
+    assert evaluate(long, env) == render_value("{{ " + long + " }}", env) == "x" * 5000
 
 
 def test_data_that_unfold_without_end_are_refused(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
