@@ -44,12 +44,13 @@ class NatsKeyValue:
         entry = await self._newest(key, at_least)
         return entry if entry is not None and entry.value else None
 
-    async def matching(self, patterns: Sequence[str]) -> list[Entry]:
+    async def matching(self, patterns: Sequence[str], *, obeyed: bool = False) -> list[Entry]:
         """See `KeyValue.matching`."""
         found = await self._read(patterns)
-        for each in found:
-            self._refuse_copy(each)
-        return self._sorted(found)
+        if obeyed:
+            for each in found:
+                self._refuse_copy(each)
+        return self._sorted([each for each in found if not self._is_copy(each)])
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
@@ -103,9 +104,7 @@ class NatsKeyValue:
 
     async def entries(self, prefix: str = "") -> list[Entry]:
         """See `KeyHistory.entries`."""
-        found = await self._read([_pattern(prefix)])
-        entries = self._sorted([each for each in found if not self._is_copy(each)])
-        return [entry for entry in entries if entry.key.startswith(prefix)]
+        return [entry for entry in await self.matching([_pattern(prefix)]) if entry.key.startswith(prefix)]
 
     async def history(self, key: str) -> list[Entry]:
         """See `KeyHistory.history`."""
@@ -170,7 +169,7 @@ class NatsKeyValue:
         if stored.copied:
             raise ProtocolError(
                 f"{self._entry(stored).key}: what stands in {self.bucket} was not written there but copied by somebody's read; "
-                "refused until it is written again"
+                "refused until it is removed and written again"
             )
 
     def _is_copy(self, stored: Stored) -> bool:

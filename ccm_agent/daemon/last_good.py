@@ -90,9 +90,9 @@ class LastGood:
         except FileError as err:
             log.warning("a document is not kept on disk", extra={"reason": str(err)})
 
-    async def matching(self, patterns: Sequence[str]) -> list[Entry]:
+    async def matching(self, patterns: Sequence[str], *, obeyed: bool = False) -> list[Entry]:
         """See `KeyValue.matching`."""
-        return await self._inner.matching(patterns)
+        return await self._inner.matching(patterns, obeyed=obeyed)
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""

@@ -7,7 +7,7 @@ errors of `model/errors.py`, and never keeps a lock or a handle open between two
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -294,6 +294,149 @@ class Unpack(Protocol):
         ...
 
 
+class TreeEntry(Struct, frozen=True, kw_only=True):
+    """
+    One entry below a directory.
+
+    Attributes:
+        path: Relative to the directory, `/` between the parts; bytes that are not UTF-8 stand as surrogate escapes.
+        kind: "file", "directory", "symlink" or "other" (FIFO, socket, device).
+        content: Of a file, and of a symlink that leads to one; b"" otherwise.
+        mode: Permission bits; of a symlink 0.
+        uid, gid: Numeric owner; -1 leaves it to whoever writes.
+    """
+
+    path: str
+    kind: str = "file"
+    content: bytes = b""
+    mode: int = 0o644
+    uid: int = -1
+    gid: int = -1
+
+
+class Tree(Struct, frozen=True, kw_only=True):
+    """
+    A directory with all that is below it.
+
+    Attributes:
+        kind: What stands at the path: "directory", else "file", "symlink" or "other", and then there are no entries.
+        entries: In the order of a walk: each directory sorted by names, a directory before what is in it. No symlink is entered.
+    """
+
+    kind: str
+    entries: tuple[TreeEntry, ...] = ()
+
+
+class TreeLook(Struct, frozen=True, kw_only=True):
+    """
+    How a directory compares with the files that are wanted in it.
+
+    Attributes:
+        exists: There is a directory, or a symlink to one.
+        files: Of each wanted path "same", "differs" or "absent".
+        extra: Paths of what is there besides and is no directory, sorted; "" is the path itself when it is a symlink, behind
+            which nobody looks.
+    """
+
+    exists: bool
+    files: Mapping[str, str]
+    extra: tuple[str, ...] = ()
+
+
+class Trees(Protocol):
+    """
+    Reads and writes whole directories; each call is one hop to a thread, however many files there are.
+
+    Paths of directories are absolute, those in them relative. As with `Files` no change goes through a symlink that somebody
+    else could have planted; other symlinks to directories are followed, unless `is_whole`.
+
+    `is_whole` says that the directory is to hold the wanted files and no others: then no symlink below it is followed either, for
+    one that stands in a directory's place is itself something that does not belong there.
+    """
+
+    async def read(self, path: str, limit_bytes: int) -> Tree:
+        """
+        All that is in a directory.
+
+        Raises:
+            FileError: Nothing is there, something in it cannot be read, or there is more than the limit.
+        """
+        ...
+
+    async def compare(
+        self, path: str, wanted: Mapping[str, bytes | str], *, is_whole: bool = False
+    ) -> TreeLook:
+        """
+        Which of the wanted files are there, symlinks to files followed.
+
+        Args:
+            path: The directory; it need not be there.
+            wanted: Content by path, or its SHA-256 (hex) as text.
+            is_whole: See above.
+
+        Raises:
+            FileError: Something else stands where a file or a directory is wanted, or it cannot be read.
+        """
+        ...
+
+    async def write(
+        self,
+        path: str,
+        directories: Sequence[str],
+        files: Sequence[TreeEntry],
+        *,
+        keep: Collection[str] | None = None,
+    ) -> tuple[str, ...]:
+        """
+        Make directories (0755; one that is there keeps its mode) and write files, each whole or not at all.
+
+        Args:
+            path: The directory, made with those above it.
+            directories: Those to be made below it, a parent before what is in it.
+            files: Regular files, whose directories are there or among those.
+            keep: Makes it whole, as above: what is below the path, on its own file system, and is neither a directory nor one of
+                the files nor one of these paths, is removed in the end. None removes nothing.
+
+        Returns:
+            Paths of what was removed.
+        """
+        ...
+
+    async def remove(self, path: str, files: Sequence[str]) -> None:
+        """
+        Remove files, then the directories that are empty for it, then the directory itself if it is.
+
+        Nothing there is fine, and so is a directory that holds something else.
+
+        Raises:
+            FileError: A file cannot be removed; the others are.
+        """
+        ...
+
+
+class Records(Protocol):
+    """
+    What must be known the next time and cannot be seen on the host: small documents by key, kept on this machine.
+
+    Only who runs this may read them. They are a help, not a truth: one may be gone, and then things are done once more.
+    """
+
+    async def recall(self, kind: str, key: str) -> bytes | None:
+        """The document of a key; None when there is none."""
+        ...
+
+    async def keep(self, kind: str, key: str, document: bytes | None) -> None:
+        """
+        Keep a document in the place of an older one; None forgets it.
+
+        Args:
+            kind: What sort of document, `[a-z][a-z0-9_-]*`.
+            key: Any text.
+            document: Its bytes.
+        """
+        ...
+
+
 class Locks(Protocol):
     """Locks that processes of this host share, by name: "package", "service"."""
 
@@ -358,11 +501,17 @@ class KeyValue(Protocol):
         """
         ...
 
-    async def matching(self, patterns: Sequence[str]) -> list[Entry]:
+    async def matching(self, patterns: Sequence[str], *, obeyed: bool = False) -> list[Entry]:
         """
         The newest revisions of all keys that match one of the patterns, sorted by key.
 
-        A pattern is a key in which `*` stands for one token and `>` for the rest: `["all.*", "node.web1.*"]`.
+        Args:
+            patterns: Keys in which `*` stands for one token and `>` for the rest: `["all.*", "node.web1.*"]`.
+            obeyed: The reader does what the entries say, so one that was copied there by somebody's read is an error and
+                not just left out: whoever copied it could otherwise make the true one vanish.
+
+        Raises:
+            ProtocolError: With `obeyed`: an entry was not written but copied; keep what you have.
         """
         ...
 

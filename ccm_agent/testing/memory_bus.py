@@ -105,12 +105,15 @@ class MemoryKeyValue:
         entry = self._newest(check_key(key))
         return entry if entry is not None and entry.value else None
 
-    async def matching(self, patterns: Sequence[str]) -> list[Entry]:
+    async def matching(self, patterns: Sequence[str], *, obeyed: bool = False) -> list[Entry]:
         """See `KeyValue.matching`."""
         self._check(">")
-        keys = {write.subject for write in self._living()}
-        found = (self._newest(key) for key in sorted(keys) if any(subject_matches(p, key) for p in patterns))
-        return [entry for entry in found if entry is not None and entry.value]
+        newest = {write.subject: write for write in self._living()}
+        found = [w for key, w in sorted(newest.items()) if any(subject_matches(p, key) for p in patterns)]
+        for write in found:
+            if obeyed and write.copied:
+                raise self._copied(write.subject)
+        return [self._entry(write) for write in found if write.body and not write.copied]
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
@@ -143,11 +146,7 @@ class MemoryKeyValue:
 
     async def entries(self, prefix: str = "") -> list[Entry]:
         """See `KeyHistory.entries`."""
-        self._check(">")
-        newest = {write.subject: write for write in self._living()}
-        entries = [self._entry(write) for write in newest.values() if not write.copied]
-        found = [entry for entry in entries if entry.value and entry.key.startswith(prefix)]
-        return sorted(found, key=lambda entry: entry.key)
+        return [entry for entry in await self.matching([">"]) if entry.key.startswith(prefix)]
 
     async def history(self, key: str) -> list[Entry]:
         """See `KeyHistory.history`."""
@@ -200,6 +199,9 @@ class MemoryKeyValue:
                 f"{key}: what stands in {self.bucket} was not written there but copied; refused"
             )
         return self._entry(found[-1]) if found else None
+
+    def _copied(self, key: str) -> ProtocolError:
+        return ProtocolError(f"{key}: what stands in {self.bucket} was not written there but copied; refused")
 
     def _entry(self, write: Write) -> Entry:
         return Entry(key=write.subject, value=write.body, revision=write.sequence, created=write.time)

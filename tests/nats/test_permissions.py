@@ -405,7 +405,7 @@ async def test_a_node_cannot_restore_an_old_assignment(server) -> None:
 
         assert (unharmed.value, unharmed.revision) == (b"newest", newest)
         with pytest.raises(ProtocolError, match="copied"):
-            await NatsKeyValue(b, "CCM_ASSIGNMENTS").matching(["all.*"])
+            await NatsKeyValue(b, "CCM_ASSIGNMENTS").matching(["all.*"], obeyed=True)
 
 
 async def test_a_node_cannot_widen_a_due_request(server) -> None:

@@ -318,12 +318,14 @@ async def test_a_document_copied_onto_another_key_is_refused_until_that_is_writt
     with pytest.raises(ProtocolError, match="copied"):
         await node.bucket("CCM_FACTS").get("web1")
     with pytest.raises(ProtocolError, match="copied"):
-        await node.bucket("CCM_FACTS").matching(["*"])
+        await node.bucket("CCM_FACTS").matching(["*"], obeyed=True)
+    seen = await facts.matching(["*"])
     listed = await facts.keys()
     history = await facts.history("web1")
-    await facts.put("web1", b"web1 is a db again")
+    await facts.delete("web1")
+    await facts.update("web1", b"web1 is a db again", 0)
 
-    assert listed == ["web2"]
+    assert [entry.key for entry in seen] == listed == ["web2"]
     assert [entry.value for entry in history] == [b"web1 is a db"]
     assert (await node.bucket("CCM_FACTS").get("web1")).value == b"web1 is a db again"
 
