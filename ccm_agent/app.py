@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ccm_agent.daemon.agent import Agent, Ports
     from ccm_agent.daemon.config import Settings
     from ccm_agent.engine.expressions import Expressions
+    from ccm_agent.engine.lint import Finding
     from ccm_agent.engine.run import LocalEngine, Plan
     from ccm_agent.engine.world import World
     from ccm_agent.hiera.sources import OpenBucket, Sources
@@ -176,6 +177,13 @@ class App:
         rules.check(data, resolved.rules)
         return data
 
+    def lint(self, name: str, text: str, *, strict_ccm: bool = False) -> list[Finding]:
+        """What is wrong with a manifest's text; see `engine.lint`."""
+        from ccm_agent.engine.lint import lint
+        from ccm_agent.engine.load import make_document
+
+        return lint(make_document(text.encode(), name, self.directory), self.catalog, strict_ccm=strict_ccm)
+
     def evaluate(
         self,
         text: str,
@@ -226,7 +234,25 @@ def _unpack() -> Any:
     return Unpacker()
 
 
-_PORTS = {"download": _download, "locks": _locks, "unpack": _unpack}
+def _trees() -> Any:
+    from ccm_agent.system.trees import SystemTrees
+
+    return SystemTrees()
+
+
+def _records() -> Any:
+    from ccm_agent.system.records import SystemRecords, record_directory
+
+    return SystemRecords(record_directory())
+
+
+_PORTS = {
+    "download": _download,
+    "locks": _locks,
+    "records": _records,
+    "trees": _trees,
+    "unpack": _unpack,
+}
 
 
 def json_text(value: object, indent: str = "  ") -> str:
@@ -301,10 +327,10 @@ class _Expressions:
         self, facts: Mapping[str, Any], data: Mapping[str, Any], environ: Mapping[str, str], directory: str
     ) -> None:
         self._given = (facts, data, environ, directory)
-        self._made: Any = None
+        self._made: Environment | None = None
 
     @property
-    def _environment(self) -> Any:
+    def environment(self) -> Environment:
         if self._made is None:
             self._made = make_environment(*self._given)
         return self._made
@@ -312,21 +338,21 @@ class _Expressions:
     def text(self, template: str) -> str:
         from ccm_agent.templates.resolve import render_text
 
-        return render_text(template, self._environment)
+        return render_text(template, self.environment)
 
     def typed(self, template: str) -> Any:
         from ccm_agent.templates.resolve import render_value
 
-        return render_value(template, self._environment)
+        return render_value(template, self.environment)
 
     def holds(self, expression: str) -> bool:
         from ccm_agent.templates.resolve import evaluate_condition
 
-        return evaluate_condition(expression, self._environment)
+        return evaluate_condition(expression, self.environment)
 
     def jet_file(self, name: str) -> str:
-        body = self._environment.read_file(f"./{name}")
-        text: str = self._environment.render("jet", body, name=name)
+        body = self.environment.read_file(f"./{name}")
+        text: str = self.environment.render("jet", body, name=name)
         return text
 
 

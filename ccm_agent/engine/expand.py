@@ -55,16 +55,25 @@ class Expander:
         """
         declared: list[Declared] = []
         for number, entry in enumerate(raw):
-            if entry is None:
-                continue
-            here = (*path, number)
-            if not isinstance(entry, dict):
-                self._fail("a resource is a mapping from its type to its properties, such as `file: …`", here)
-            for type_name, body in entry.items():
-                kind = self._kind(type_name, (*here, type_name))
-                for properties, place in self._instances(kind, body, (*here, type_name)):
-                    declared.append(self.declare(kind, properties, place, len(declared)))
+            for kind, properties, place in self.instances(entry, (*path, number)):
+                declared.append(self.declare(kind, properties, place, len(declared)))
         return declared
+
+    def instances(self, entry: Any, path: Path) -> Iterator[tuple[AnyType, dict[str, Any], Path]]:
+        """
+        Type and raw properties of each resource in one entry of the list, `name` among them, and the way to them.
+
+        Raises:
+            InputError: The entry has neither of the two forms, or its type is unknown.
+        """
+        if entry is None:
+            return
+        if not isinstance(entry, dict):
+            self._fail("a resource is a mapping from its type to its properties, such as `file: …`", path)
+        for type_name, body in entry.items():
+            kind = self._kind(type_name, (*path, type_name))
+            for properties, place in self._instances(kind, body, (*path, type_name)):
+                yield kind, properties, place
 
     def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> Declared:
         """

@@ -124,7 +124,7 @@ def load_manifest(
         InputError: Something in it, or in the data, cannot be right.
     """
     with _garbage_rests():
-        manifest, root = _read(document)
+        manifest, root = manifest_of(document)
         data = _data(root, document, make_expressions.facts, overlays, override)
         expressions = make_expressions(data, document.directory)
         loaded = Loaded(
@@ -133,7 +133,7 @@ def load_manifest(
             data=data,
             expressions=expressions,
             fail_on_error=manifest.ccm.fail_on_error,
-            warnings=_warnings(root, document),
+            warnings=[f"{place}: {sentence}" for place, sentence in top_level_warnings(root, document)],
         )
         loaded.pre_message = _message(manifest.ccm, "pre_message", expressions, document)
         loaded.post_message = _message(manifest.ccm, "post_message", expressions, document)
@@ -159,7 +159,13 @@ def _garbage_rests() -> Iterator[None]:
             gc.enable()
 
 
-def _read(document: Document) -> tuple[Manifest, Mapping[str, Any]]:
+def manifest_of(document: Document) -> tuple[Manifest, Mapping[str, Any]]:
+    """
+    A manifest's sections, and all that stands in its document.
+
+    Raises:
+        InputError: It cannot be read, or has not the form of a manifest.
+    """
     root = codec.decode_document(document.text, document.name)
     if root is None:
         raise ManifestError(EMPTY, place=Place(document.name))
@@ -266,12 +272,13 @@ def _resources(
     return raw, document, path
 
 
-def _warnings(root: Mapping[str, Any], document: Document) -> list[str]:
+def top_level_warnings(root: Mapping[str, Any], document: Document) -> list[tuple[Place, str]]:
+    """Keys at the top of a manifest that mean nothing, each with its place and a sentence."""
     known = Manifest.__struct_fields__
-    sentences = []
+    found = []
     for key in root:
         if key not in known and not key.startswith("x-"):
             place = codec.locate(document.text, (key,), document.name)
             hint = codec.did_you_mean(key, known) or "; keys that begin with `x-` are free"
-            sentences.append(f"{place}: the key `{key}` means nothing here{hint}")
-    return sentences
+            found.append((place, f"the key `{key}` means nothing here{hint}"))
+    return found

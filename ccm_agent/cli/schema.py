@@ -1,0 +1,23 @@
+"""`ccm schema`: the JSON Schema of manifests or of one type, for editors and for other programs."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ccm_agent.cli import options
+from ccm_agent.model.codec import encode_json
+
+
+@click.command("schema")
+@click.argument("type_name", metavar="[TYPE]", default="")
+@options.log_flags
+def command(type_name: str) -> None:
+    """Print the JSON Schema of a manifest, or of one resource of TYPE; types of others are in it too."""
+    from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.resources.schema import manifest_schema, type_schema
+
+    catalog = Catalog()
+    schema = type_schema(catalog.find(type_name)) if type_name else manifest_schema(catalog.all())
+    sys.stdout.write(encode_json(schema, indent=2).decode() + "\n")
