@@ -58,6 +58,9 @@ log = logging.getLogger(__name__)
 INBOX_LIMIT = 1000
 """So many requests may wait to be looked at; the controller sends what was dropped again."""
 
+NOT_YET = ("manifests", "health_check_interval_s", "monitor_port", "registration")
+"""Keys of Choria CCM's configuration that are accepted, and that nothing here acts on: requests and assignments come first."""
+
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
 
@@ -184,6 +187,7 @@ class Agent:
                 )
             ]
             ready()
+            self._say_what_is_idle()
             log.info("the agent is up", extra={"node": self.node, "version": self._version})
             await stop.wait()
             is_idle = await self._drain()
@@ -221,6 +225,14 @@ class Agent:
         self._ledger.close()
         self._claim.release()
 
+    def _say_what_is_idle(self) -> None:
+        """Nobody should believe that a key of the configuration does what it does not do yet."""
+        idle = [key for key in NOT_YET if getattr(self.settings, key)]
+        if idle:
+            log.warning(
+                "part of the configuration has no effect in this version", extra={"keys": ", ".join(idle)}
+            )
+
     def _open(self) -> tuple[list[LedgerEntry], list[OpenRun]]:
         self._claim.take()
         self._stamps.open()
@@ -255,6 +267,9 @@ class Agent:
     # -- requests
 
     def _arrived(self, incoming: Incoming) -> None:
+        if self._is_stopping:
+            # it comes again in a second, when the next process may be up; a refusal would stand for good
+            return
         self._inbox.append(incoming)
         self._has_mail.set()
 
@@ -409,8 +424,6 @@ class Agent:
         )
 
     def _why_not(self) -> Refusal | None:
-        if self._is_stopping:
-            return Refusal("agent.stopping", "the agent is stopping; send it again in a moment")
         if self._heartbeat.is_duplicate:
             return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
         return None

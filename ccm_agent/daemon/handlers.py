@@ -62,6 +62,7 @@ KINDS: dict[str, type[Request]] = {
     RUN_STOP: StopRequest,
 }
 
+_any_request = msgspec.json.Decoder(Request)
 _decoders = {protocol: msgspec.json.Decoder(kind) for protocol, kind in KINDS.items()}
 
 
@@ -133,9 +134,12 @@ class Handlers:
             await self._stop(request, is_called=is_called)
         elif incoming.protocol in ACTIONS:
             await self._take_on(incoming, request, due)
-        else:
+        elif incoming.protocol in self._desk.body:
             body = await self._desk.body[incoming.protocol]()
             await self._answer(request.run, AnswerState.DONE, body=body)
+        else:
+            reason = f"this agent knows no {incoming.protocol}; is it older than the controller?"
+            await self._refuse(incoming, request, Refusal("request.unknown", reason))
 
     def job_of(self, entry: LedgerEntry) -> Job | None:
         """The job of a request that stood in the ledger when the agent started; None when it cannot be read any more."""
@@ -158,13 +162,8 @@ class Handlers:
         return deadline is not None and self._clock.now() > deadline
 
     def _read(self, incoming: Incoming) -> tuple[Request, datetime | None]:
-        decoder = _decoders.get(incoming.protocol)
-        if decoder is None:
-            raise ProtocolError(
-                f"{incoming.subject}: this agent knows no such request; is it older than the controller?"
-            )
         try:
-            request = decoder.decode(incoming.body)
+            request = _decoders.get(incoming.protocol, _any_request).decode(incoming.body)
         except msgspec.DecodeError as err:
             raise ProtocolError(f"{incoming.subject}: the request cannot be read: {err}") from err
         due = None

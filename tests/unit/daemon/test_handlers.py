@@ -404,6 +404,17 @@ async def test_the_status_says_what_is_in_hand_and_what_waits(tmp_path: Path) ->
         assert body["scopes"] == ["all", f"node.{NODE}"]
 
 
+async def test_a_request_of_a_newer_controller_is_refused(tmp_path: Path) -> None:
+    async with stage(tmp_path) as at:
+        protocol = "io.choria.ccm.v1.node.reboot.request"
+        run = await at.controller.ask(Request(protocol=protocol))
+
+        answer = await at.controller.answer(run, NODE)
+
+        assert (answer.state, answer.code) == ("refused", "request.unknown")
+        assert answer.reason == f"this agent knows no {protocol}; is it older than the controller?"
+
+
 # -- what breaks the protocol
 
 
