@@ -323,7 +323,10 @@ class Connection:
         self._up.set()
         log.info("connected to the broker", extra={"server": self.server and self.server.url})
         for hook in list(self._hooks.values()):
-            hook()
+            try:
+                hook()
+            except Exception:  # a hook's fault must not end the connection that it was told of
+                log.exception("a hook of the connection failed")
 
     async def _attach(self, client: BusClient, subscriptions: Sequence[Subscription]) -> None:
         """Subscribe, and return when the broker has taken or refused each."""

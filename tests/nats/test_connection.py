@@ -365,6 +365,24 @@ async def test_a_callback_that_fails_does_not_end_its_subscription(tmp_path, cap
     assert "a message could not be handled" in caplog.text
 
 
+async def test_a_hook_that_fails_does_not_end_the_connection(tmp_path, caplog) -> None:
+    heard = Heard()
+
+    def fail() -> None:
+        raise RuntimeError("hook")
+
+    with running_server(tmp_path) as server:
+        async with Connection(settings(server, "web1")) as connection:
+            connection.on_connect(fail)
+            connection.on_connect(lambda: heard("other"))
+            await connection.connect_now()
+            await connection.publish("any", b"", confirm=True)
+
+            assert await heard.wait(1) == ["other"]
+            assert connection.reconnects == 0
+    assert "a hook of the connection failed" in caplog.text
+
+
 async def test_what_was_published_last_is_sent_before_the_connection_ends(tmp_path) -> None:
     heard = Heard()
     with running_server(tmp_path) as server:
