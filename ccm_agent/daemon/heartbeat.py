@@ -2,7 +2,7 @@
 What `CCM_NODES` holds about this node: a sign of life, a small record, and all its facts.
 
 The sign of life expires by itself; record and facts are written only when they changed. A sign of life that somebody else wrote
-over between two of ours means a second agent of our name.
+over between two of ours means a second agent of our name (ADR 22).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ An append-only file of checksummed records, which a kill at any byte leaves read
 
 The spool and the ledger are made of these. A record is a magic word, the length and CRC-32 of its payload, and the payload.
 Whatever follows the last whole record is a torn tail and is cut off when the file is opened; a damaged stretch within is
-skipped to the next whole record. `append` writes to the page cache on the event loop (1 µs; a hop to a thread costs 100):
+skipped to the next whole record. `append` writes to the page cache on the event loop (1 µs; a hop to a thread costs 100; ADR 20):
 that outlives a kill of the process. `flush` makes it outlive a power cut, and is for a thread.
 """
 

@@ -2,7 +2,7 @@
 The requests that this node has taken on, so that each is carried out once however often it is delivered.
 
 A request is written down before it is answered; its end state follows. Run ids are kept for a day, the requests themselves until
-they have ended. What stands here without an end when the agent starts was waiting, or was interrupted.
+they have ended. What stands here without an end when the agent starts was waiting, or was interrupted (ADR 21).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ async def serve(
     def leave() -> None:
         log.warning("a resource goes on after the agent", extra={"streams": hand_over()})
         logging.shutdown()
-        # an orderly end would cancel the task that waits for its program, and end the program with it
+        # an orderly end would cancel the task that waits for its program, and end the program with it (ADR 23)
         os._exit(0)
 
     try:
