@@ -197,6 +197,7 @@ class NatsServer:
     def pause(self) -> None:
         """Make it silent without closing connections, as a dead network does."""
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # a thread of it may run on for a moment
 
     def resume(self) -> None:
         """Let a paused server go on."""
