@@ -227,7 +227,7 @@ def strictly_equal(frame: Frame, left: Any, right: Any) -> bool:
 def contained(frame: Frame, needle: Any, haystack: Any) -> bool:
     """The operator `in`."""
     if isinstance(haystack, (list, bytes)):
-        if type(needle) is str:
+        if type(needle) is str and isinstance(haystack, list):
             frame.spend(len(haystack) >> 4)
             return needle in haystack
         frame.spend(len(haystack))

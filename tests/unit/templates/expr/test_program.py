@@ -87,6 +87,8 @@ def run(text: str, **more: Any) -> Any:
         ('"n" in Data', True),
         ('"Data" in $env', True),
         ("Data.null in {a: 1}", False),
+        ("Data.s in b'abc'", False),
+        ("97 in b'abc'", True),
         ("get(Data.list, 9)", None),
         ("'héllo'[:3]", "hé"),
         ("len('héllo'[:2])", 2),
