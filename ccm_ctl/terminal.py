@@ -40,11 +40,13 @@ class Terminal:
         json: bool = False,
         out: TextIO | None = None,
         err: TextIO | None = None,
+        source: TextIO | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.json = json
         self._out = out or sys.stdout
         self._err = err or sys.stderr
+        self._source = source or sys.stdin
         self._environ = os.environ if environ is None else environ
         self.style = self._style(self._out)
         self._live = ""
@@ -91,10 +93,10 @@ class Terminal:
         Raises:
             UsageError: Nobody sits there; `otherwise` says what to do instead.
         """
-        if self.json or not sys.stdin.isatty() or not self._err.isatty():
+        if self.json or not self._source.isatty() or not self._err.isatty():
             raise UsageError(f'nobody is there to answer "{question}"; {otherwise}')
         self._write(self._err, f"{safe(question)} [y/N] ")
-        return (await _line_of(sys.stdin)).strip().lower() in ("y", "yes")
+        return (await _line_of(self._source)).strip().lower() in ("y", "yes")
 
     def fail(self, err: CcmError) -> None:
         """An error: a sentence for people, with `--json` a record as well."""

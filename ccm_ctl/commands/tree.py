@@ -77,6 +77,13 @@ class _Shared(click.Command):
         application.reach = msgspec.structs.replace(application.reach, **reach)
         return rest
 
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """`--help`, whose text goes where all of ours goes."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _print_help
+        return option
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples, unwrapped; then where the other options are told of."""
         if self.examples:
@@ -144,6 +151,12 @@ class Root(VerbGroup):
         """Names and help lines, without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._verbs.items()))
+
+
+def _print_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        cast("Application", ctx.find_object(Application)).terminal.raw(f"{ctx.get_help()}\n")
+        ctx.exit()
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -220,9 +233,8 @@ def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application:
     except click.UsageError as err:
         where = err.ctx.command_path if err.ctx else PROGRAM
         message = err.format_message().rstrip(".")
-        raise UsageError(
-            f"{message[:1].lower()}{message[1:]}; `{where} --help` shows how it is written"
-        ) from err
+        told = "" if message.endswith("?") else f"; `{where} --help` shows how it is written"
+        raise UsageError(f"{message[:1].lower()}{message[1:]}{told}") from err
     except click.ClickException as err:
         raise UsageError(err.format_message()) from err
     except click.Abort:

@@ -73,9 +73,8 @@ class Follower:
             await stop()
 
     async def look(self) -> None:
-        """Read what the stream holds of the run, once, and follow nothing."""
+        """Read what the stream holds of the run, once; what is new is shown when it is followed."""
         await self._read(None)
-        await self._on_turn(self._run.news())
 
     def _hear(self, message: StoredEvent) -> None:
         self._heard.append(message)

@@ -237,9 +237,9 @@ class Run:
         self._give(node)
 
     def ended(self, name: str, state: NodeState, reason: str, code: str, now: float) -> None:
-        """A record says how a node ended that has nothing in the stream; what the stream says counts more."""
+        """A record says how a node ended; it counts where the stream, which was read before, tells of no end."""
         node = self._heard(name, now)
-        if node.state in _REVIVABLE and not node.seen:
+        if node.summary is None and node.state in (*_WORKING, *_REVIVABLE):
             node.reason, node.code = reason, code
             self._move(node, state)
 

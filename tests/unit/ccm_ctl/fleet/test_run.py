@@ -325,6 +325,21 @@ def test_a_run_handled_before_ends_as_the_ledger_says_and_its_events_are_read() 
     assert numbers(run) == [("web1", 1), ("web1", 2), ("web1", 3)]
 
 
+def test_a_record_of_a_lost_node_counts_until_the_node_is_heard_of_again() -> None:
+    run = a_run("web1", asked=False)
+    run.happened("web1", start(), 0.0)
+    run.happened("web1", changed(2), 0.0)
+    run.read_done(None, 0.0)
+
+    run.ended("web1", NodeState.LOST, "silent for 16 s", "", 0.1)
+    lost = (states(run), run.is_done)
+    run.progressed("web1", progress(resource="exec#x"), 0.2)
+
+    assert lost == ({"web1": NodeState.LOST}, True)
+    assert states(run) == {"web1": NodeState.RUNNING}
+    assert run.nodes["web1"].reason == ""
+
+
 def test_a_watcher_reads_the_stream_first_and_asks_nobody() -> None:
     run = a_run("web1", "web2", "web3", "web4", offline=("web3",), asked=False)
     first = run.tick(0.0)

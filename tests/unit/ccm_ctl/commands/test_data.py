@@ -1,0 +1,111 @@
+"""`ccmctl data`: documents put, got and listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_agent.model.wire import Stamped
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from tests.support.controller import NOW, Desk
+
+
+@pytest.fixture
+def common(tmp_path: Path) -> Path:
+    path = tmp_path / "common.yaml"
+    path.write_text("data:\n  a: 1\n  b: 2\n")
+    return path
+
+
+def test_a_document_is_stamped_and_what_changed_is_shown(common: Path) -> None:
+    desk = Desk()
+    first = desk.ccmctl("data", "put", "common", str(common))
+    same = desk.ccmctl("data", "put", "common", str(common))
+    common.write_text("data:\n  a: 1\n  b: 3\n")
+    second = desk.ccmctl("data", "put", "common", str(common))
+
+    assert [one.out for one in (first, same, second)] == [
+        "common: revision 1\n",
+        "common: unchanged, revision 1\n",
+        "--- common 1\n+++ common 2\n@@ -1,3 +1,3 @@\n data:\n   a: 1\n-  b: 2\n+  b: 3\ncommon: revision 2\n",
+    ]
+    stored = msgspec.json.decode(desk.broker.buckets["CCM_DATA"][-1].body, type=Stamped)
+    assert stored == Stamped(
+        bucket="CCM_DATA", key="common", number=2, body="data:\n  a: 1\n  b: 3\n", written_by="op", time=NOW
+    )
+    assert desk.ccmctl("data", "get", "common").out == "data:\n  a: 1\n  b: 3\n"
+
+
+def test_a_document_that_somebody_else_changed_is_not_written_over(common: Path) -> None:
+    desk = Desk()
+    desk.ccmctl("data", "put", "common", str(common))
+
+    said = desk.ccmctl("data", "put", "common", str(common), "--if-revision", "7")
+
+    assert (said.code, said.err) == (1, "ccmctl: common: revision 1 is the newest, not 7; look at it first\n")
+
+
+def test_plain_documents_of_choria_are_read(common: Path) -> None:
+    async def plain(broker: MemoryBroker) -> None:
+        await MemoryBus(broker, "nats").bucket("CCM_DATA").put("role/web", b"data: {x: 1}\n")
+
+    desk = Desk()
+    desk.hooks.append(plain)
+
+    assert desk.ccmctl("data", "get", "role/web").out == "data: {x: 1}\n"
+    assert desk.ccmctl("data", "ls").screen.splitlines()[1].split()[:5] == [
+        "role/web",
+        "2",
+        "13",
+        "B",
+        "(plain)",
+    ]
+
+
+def test_documents_are_listed(common: Path) -> None:
+    desk = Desk()
+    for key in ("common", "role/web", "role/db"):
+        desk.ccmctl("data", "put", key, str(common))
+
+    assert desk.ccmctl("data", "ls").out == (
+        "KEY       REVISION  SIZE  BY  WHEN\n"
+        "common           1  20 B  op  just now\n"
+        "role/db          3  20 B  op  just now\n"
+        "role/web         2  20 B  op  just now\n"
+    )
+    assert [one["key"] for one in desk.ccmctl("data", "ls", "role/", "--json").records] == [
+        "role/db",
+        "role/web",
+    ]
+    assert Desk().ccmctl("data", "ls").out == "no data yet; `ccmctl data put common FILE` stores some\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a\n", "FILE: not hiera data: its outermost value is no mapping"),
+        ("a: 1\na: 2\n", "FILE:2:1: "),
+        ("a:\n\tb: 1\n", "FILE:2:1: "),
+    ],
+)
+def test_what_is_no_hiera_data_is_not_stored(common: Path, text: str, said: str) -> None:
+    common.write_text(text)
+    desk = Desk()
+
+    done = desk.ccmctl("data", "put", "common", str(common))
+
+    assert done.code == 1
+    assert done.err.startswith(f"ccmctl: {said.replace('FILE', str(common))}")
+    assert desk.broker.buckets.get("CCM_DATA", []) == []
+
+
+def test_what_is_not_there_says_what_is() -> None:
+    desk = Desk()
+
+    assert [desk.ccmctl("data", "get", key).err for key in ("nope", "a b")] == [
+        "ccmctl: nope: there is no such document; `ccmctl data ls` shows which there are\n",
+        "ccmctl: 'a b': no key of a bucket: it is made of letters, digits, `-`, `_`, `=`, `/` and `.`, "
+        "without a leading, trailing or double dot\n",
+    ]

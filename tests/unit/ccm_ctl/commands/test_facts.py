@@ -1,0 +1,155 @@
+"""`ccmctl facts`: shown, assigned, taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_agent.model.wire import Stamped
+from ccm_agent.testing.memory_bus import MemoryBroker
+from ccm_ctl.commands.facts import fact_value
+from ccm_ctl.fleet import assigning
+from tests.support.controller import NOW, Desk, FakeNode
+
+
+def documents(broker: MemoryBroker) -> dict[str, list[Stamped]]:
+    """Everything that was written to CCM_FACTS, by key."""
+    found: dict[str, list[Stamped]] = {}
+    for write in broker.buckets.get("CCM_FACTS", []):
+        found.setdefault(write.subject, []).append(msgspec.json.decode(write.body, type=Stamped))
+    return found
+
+
+def test_assigned_facts_are_stamped_with_their_key_and_a_growing_number() -> None:
+    desk = Desk(FakeNode("web1", is_present=False))
+
+    said = [
+        desk.ccmctl("facts", "set", "web1", "role=web", "rack=7"),
+        desk.ccmctl("facts", "set", "web1", "role=db", "site.dc=ams"),
+        desk.ccmctl("facts", "set", "web1", "role=db"),
+        desk.ccmctl("facts", "unset", "web1", "rack", "site.dc"),
+    ]
+
+    note = " (offline: taken when it comes)\n"
+    assert [one.out for one in said] == [
+        f"web1: rack=7, role=web{note}",
+        f'web1: rack=7, role=db, site={{"dc":"ams"}}{note}',
+        f'web1: rack=7, role=db, site={{"dc":"ams"}}{note}',
+        f"web1: role=db{note}",
+    ]
+    written = {"bucket": "CCM_FACTS", "key": "web1", "written_by": "op", "time": NOW}
+    assert documents(desk.broker)["web1"] == [
+        Stamped(number=1, body={"role": "web", "rack": 7}, **written),
+        Stamped(number=2, body={"role": "db", "rack": 7, "site": {"dc": "ams"}}, **written),
+        Stamped(number=3, body={"role": "db"}, **written),
+    ]
+
+
+def test_a_number_goes_on_after_the_node_was_removed() -> None:
+    desk = Desk(FakeNode("web1", is_present=False))
+    desk.ccmctl("facts", "set", "web1", "role=web")
+    desk.ccmctl("nodes", "rm", "web1")
+
+    desk.ccmctl("facts", "set", "web1", "role=db")
+
+    newest = desk.broker.buckets["CCM_FACTS"][-1]
+    assert msgspec.json.decode(newest.body, type=Stamped).number == 2
+
+
+def test_a_node_that_is_there_has_taken_its_facts_or_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assigning, "TAKEN_WITHIN_S", 0.01)
+    desk = Desk(FakeNode("web1", {"role": "web"}), FakeNode("web2"))
+
+    said = desk.ccmctl("facts", "set", "web1", "web2", "role=web", "--json")
+
+    assert said.records == [
+        {"record": "facts", "node": "web1", "assigned": {"role": "web"}, "state": "taken"},
+        {"record": "facts", "node": "web2", "assigned": {"role": "web"}, "state": "late"},
+    ]
+    assert desk.ccmctl("facts", "set", "web2", "role=web").out == (
+        "web2: role=web (not taken yet: its agent is slow to answer)\n"
+    )
+
+
+def test_facts_of_many_nodes_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "facts.yaml"
+    path.write_text("web1: {role: web}\nweb2:\n  role: web\n  tags: [a]\n")
+    desk = Desk(FakeNode("web1", is_present=False), FakeNode("web2", is_present=False))
+
+    said = desk.ccmctl("facts", "set", "--from", str(path))
+
+    assert said.out == (
+        "web1: role=web (offline: taken when it comes)\n"
+        'web2: role=web, tags=["a"] (offline: taken when it comes)\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("set wbe1 role=web", "wbe1: there is no such node, did you mean web1?"),
+        ("set web1 web11 role=web", "web11: there is no such node, did you mean web1?"),
+        ("set web1", "say which nodes and which facts: ccmctl facts set web1 role=web"),
+        ("set role=web", "say which nodes and which facts: ccmctl facts set web1 role=web"),
+        ("set", "say NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples"),
+        ("set web1 x:={", "x:={: what follows := is not JSON: Input data was truncated"),
+        ("set web1 a..b=x", "'a..b': no name of a fact; write it like role or site.rack"),
+        ("set --new Web1 role=x", "'Web1': no identity for a node"),
+        ("set --from /nonexistent", "/nonexistent: cannot be read: No such file or directory"),
+        ("unset web1 role", "role: is not assigned; `ccmctl facts show NODE --assigned` shows what is"),
+        ("show web1 nope", "web1: has no fact nope; `ccmctl facts show web1` shows which it has"),
+    ],
+)
+def test_what_cannot_be_done_says_why_and_writes_nothing(argv: str, said: str) -> None:
+    desk = Desk(FakeNode("web1", is_present=False))
+
+    done = desk.ccmctl("facts", *argv.split())
+
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"ccmctl: {said}")
+    assert documents(desk.broker) == {}
+
+
+def test_a_file_with_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "facts.yaml"
+    path.write_text("web1: role\n")
+
+    done = Desk(FakeNode("web1")).ccmctl("facts", "set", "--from", str(path))
+
+    assert (
+        done.err == f"ccmctl: {path}: not facts by node: write `web1: {{role: web}}`, a line for each node\n"
+    )
+
+
+def test_facts_are_shown_with_the_assigned_ones_over_the_others() -> None:
+    desk = Desk(FakeNode("web1", {"role": "web", "host": {"info": {"os": "linux"}}}, is_present=False))
+    desk.ccmctl("facts", "set", "web1", "role=db")
+
+    shown = [
+        desk.ccmctl("facts", "show", "web1").out,
+        desk.ccmctl("facts", "show", "web1", "host.info.os").out,
+        desk.ccmctl("facts", "show", "web1", "--assigned").out,
+        desk.ccmctl("facts", "show", "web1", "host.info", "--json").out,
+    ]
+
+    assert shown == [
+        "host:\n  info:\n    os: linux\nrole: db\n",
+        "linux\n",
+        "role: db\n",
+        '{"record":"facts","node":"web1","path":"host.info","facts":{"os":"linux"}}\n',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("web", "web"), ("", ""), ("true", True), ("false", False), ("True", "True"), ("7", 7), ("0", 0), ("-7", -7),
+        ("007", "007"), ("-0", "-0"), ("1.5", "1.5"), ("1e3", "1e3"), ("٣", "٣"), ("9" * 30, "9" * 30), ("null", "null"),
+    ],
+)  # fmt: skip
+def test_a_fact_is_what_it_looks_like(text: str, value: object) -> None:
+    found = fact_value(text)
+
+    assert (found, type(found)) == (value, type(value))

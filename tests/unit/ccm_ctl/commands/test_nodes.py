@@ -1,0 +1,132 @@
+"""`ccmctl nodes` and `ccmctl node`: who is there, who is expected, and what is wrong with whom."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, NodeRecord, Presence
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from tests.support.controller import NOW, Desk, FakeNode
+
+
+def a_fleet() -> Desk:
+    desk = Desk(
+        FakeNode("web1", {"role": "web", "rack": 7}),
+        FakeNode("web2", {"role": "web"}, is_present=False),
+        FakeNode("db1", {"role": "db"}),
+    )
+    desk.hooks.append(troubled)
+    return desk
+
+
+async def troubled(broker: MemoryBroker) -> None:
+    """db1 is disputed, disabled and busy."""
+    bus = MemoryBus(broker, "db1")
+    record = NodeRecord(
+        node="db1",
+        version="1.2.3",
+        facts={"role": "db"},
+        last_run="2zFX",
+        last_state="failed",
+        last_time=NOW.replace(hour=11),
+        disabled={"why": "restoring"},
+        conflict="another agent uses this identity",
+    )
+    presence = Presence(node="db1", time=NOW, run="2zFY")
+    await bus.bucket("CCM_NODES").put("node.db1", msgspec.json.encode(record))
+    await bus.bucket("CCM_NODES").put("presence.db1", msgspec.json.encode(presence))
+    for number, machine in enumerate(("m-old", "m-a", "m-b")):
+        told = AgentEvent(
+            protocol=AGENT_DUPLICATE, event_id=f"twin{number}", timestamp=NOW, node="db1",
+            details={"machine": machine, "started": "2026-11-21T11:00:00Z", "duplicate": True},
+        )  # fmt: skip
+        await bus.events.publish(f"{AGENT_DUPLICATE}.db1", told.event_id, msgspec.json.encode(told))
+
+
+def test_nodes_are_listed_with_what_an_operator_should_know() -> None:
+    said = a_fleet().ccmctl("nodes")
+
+    assert (said.code, said.out) == (
+        0,
+        "NODE  STATE    FACTS             LAST RUN        VERSION  NOTE\n"
+        "db1   present  role=db           failed 1 h ago  1.2.3    another agent uses this identity; "
+        "machine m-a started 2026-11-21T11:00:00Z; machine m-b started 2026-11-21T11:00:00Z; "
+        "disabled: restoring; in run 2zFY\n"
+        "web1  present  rack=7, role=web                  1.2.3\n"
+        "web2  offline  role=web                          1.2.3\n"
+        "3 nodes, 1 not present\n",
+    )
+
+
+def test_nodes_are_listed_by_selector_and_for_programs() -> None:
+    said = a_fleet().ccmctl("nodes", "--targets", "role=web", "--json")
+
+    assert said.records == [
+        {
+            "record": "node", "node": "web1", "state": "present", "facts": {"role": "web", "rack": 7}, "version": "1.2.3",
+            "machine": "m-web1",
+        },
+        {
+            "record": "node", "node": "web2", "state": "offline", "facts": {"role": "web"}, "version": "1.2.3",
+            "machine": "m-web2",
+        },
+    ]  # fmt: skip
+
+
+def test_no_node_is_no_error() -> None:
+    assert Desk().ccmctl("nodes").out == "0 nodes\n"
+
+
+def test_a_node_that_has_never_come_is_expected() -> None:
+    desk = Desk(FakeNode("web1"))
+    desk.ccmctl("facts", "set", "web9", "role=web", "--new")
+
+    assert desk.ccmctl("nodes", "-t", "role=web").out == (
+        "NODE  STATE     FACTS\nweb9  expected  role=web\n1 node, 1 not present\n"
+    )
+
+
+def test_one_node_is_shown_whole() -> None:
+    desk = a_fleet()
+    desk.ccmctl("facts", "set", "web2", "env=prod")
+
+    assert desk.ccmctl("node", "show", "web2").out == (
+        "agent: 1.2.3\n"
+        "assigned facts:\n"
+        "  env: prod\n"
+        "machine: m-web2\n"
+        "node: web2\n"
+        "routed facts:\n"
+        "  role: web\n"
+        "state: offline\n"
+    )
+
+
+def test_an_unknown_node_names_the_nearest() -> None:
+    desk = a_fleet()
+
+    said = [desk.ccmctl("node", "show", "wbe1"), desk.ccmctl("nodes", "rm", "zzz")]
+
+    assert [(one.code, one.err) for one in said] == [
+        (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
+        (1, "ccmctl: zzz: there is no such node; `ccmctl nodes` shows which there are\n"),
+    ]
+
+
+def test_a_node_is_removed_with_its_assigned_facts_and_one_that_is_present_only_by_force() -> None:
+    desk = a_fleet()
+    desk.ccmctl("facts", "set", "web2", "env=prod")
+    desk.nodes = []
+
+    refused = desk.ccmctl("nodes", "rm", "web2", "web1")
+    removed = desk.ccmctl("nodes", "rm", "web2")
+    forced = desk.ccmctl("nodes", "rm", "web1", "--force", "--json")
+    desk.hooks = []
+
+    assert (refused.code, refused.err) == (
+        1,
+        "ccmctl: web1: is present and would come back; stop its agent first, or say --force\n",
+    )
+    assert removed.out == "web2: removed\n"
+    assert forced.records == [{"record": "node", "node": "web1", "state": "removed"}]
+    assert [line.split()[0] for line in desk.ccmctl("nodes").out.splitlines()] == ["NODE", "db1", "1"]

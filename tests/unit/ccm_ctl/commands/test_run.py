@@ -1,0 +1,105 @@
+"""`ccmctl run`: what was started, seen by somebody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.controller import Desk, FakeNode, event
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Two runs have been: a plan, then an apply that one node refused."""
+    path = tmp_path / "motd.yaml"
+    path.write_text("ccm:\n  resources: []\n")
+    desk = Desk(
+        FakeNode("web1", {"role": "web"}, [event("/etc/motd", 2)]),
+        FakeNode("web2", {"role": "web"}, "refused: disabled"),
+        FakeNode("web3", {"role": "web"}, is_present=False),
+    )
+    desk.ccmctl("apply", str(path), "--targets", "node=web1", "--noop")
+    desk.ccmctl("apply", str(path), "--all", "--yes")
+    return desk
+
+
+TABLE = """\
+NODES  STATE    WHAT             TIME
+web1   changed  file#/etc/motd  12 ms
+web3   offline
+web2   refused  disabled
+
+apply motd: 3 nodes: 1 changed, 1 offline, 1 refused in T (run RUN)
+"""
+
+
+def test_runs_are_listed_newest_first(desk: Desk) -> None:
+    assert desk.ccmctl("run", "list").screen == (
+        "RUN                          WHEN      BY  WHAT        NODES  OUTCOME\n"
+        "RUN  just now  op  apply motd      3  1 changed, 1 offline, 1 refused\n"
+        "RUN  just now  op  plan motd       1  1 would change\n"
+    )
+    assert len(desk.ccmctl("run", "list", "--limit", "1", "--json").records) == 1
+
+
+def test_a_run_is_shown_with_what_no_stream_tells(desk: Desk) -> None:
+    shown = desk.ccmctl("run", "show", "last")
+
+    assert (shown.code, shown.screen) == (0, TABLE)
+    assert desk.ccmctl("run", "show", "last").screen == TABLE
+    assert desk.ccmctl("run", "show", "last", "--events").screen == (
+        f"12:00:00 web1  file#/etc/motd changed (N ms)\n\n{TABLE}"
+    )
+
+
+def test_a_run_that_has_ended_is_watched_to_its_end_at_once(desk: Desk) -> None:
+    watched = desk.ccmctl("run", "watch", "last")
+
+    assert watched.code == 2
+    assert watched.screen == f"run RUN: apply motd on 3 nodes (1 offline)\n{TABLE}"
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(desk: Desk) -> None:
+    run = desk.ccmctl("run", "list", "--json").records[0]["run"]
+
+    assert desk.ccmctl("run", "show", run).code == 0
+    assert desk.ccmctl("run", "show", run[:3]).err.startswith(f"ccmctl: {run[:3]}: 2 runs begin so, ")
+
+
+@pytest.mark.parametrize("words", ["show nope", "watch nope", "stop nope", f"show {'z' * 27}"])
+def test_a_run_that_is_not_there_says_so(desk: Desk, words: str) -> None:
+    said = desk.ccmctl("run", *words.split())
+
+    assert (said.code, said.err) == (
+        1,
+        f"ccmctl: {words.split()[1]}: there is no such run; `ccmctl run list` shows which there are\n",
+    )
+
+
+def test_a_run_that_has_ended_is_not_stopped(desk: Desk) -> None:
+    said = desk.ccmctl("run", "stop", "last")
+
+    assert said.code == 1
+    assert said.screen == "ccmctl: RUN: has ended already; `ccmctl run show` shows how\n"
+
+
+def test_a_run_that_goes_on_is_stopped_where_it_was_sent(desk: Desk, tmp_path: Path) -> None:
+    desk.nodes[1].does = ""
+    desk.nodes[1].is_present = True
+    forget_the_end(desk)
+
+    said = desk.ccmctl("run", "stop", "last")
+
+    subjects = [one.subject for one in desk.broker.sent if ".run.stop." in one.subject]
+    assert (said.code, subjects) == (0, ["io.choria.ccm.v1.run.stop.request.all"])
+    assert said.screen == "the nodes of run RUN are told to stop\n  watch:  ccmctl run watch RUN\n"
+    assert desk.ccmctl("run", "list", "--json").records[0]["state"] == "stopping"
+
+
+def forget_the_end(desk: Desk) -> None:
+    """The newest run is still open, as if its controller had been killed."""
+    bucket = desk.broker.buckets["CCM_RUNS"]
+    newest = max(one.sequence for one in bucket if one.subject.endswith(".state"))
+    write = next(one for one in bucket if one.sequence == newest)
+    write.body = write.body.replace(b'"done"', b'"running"')

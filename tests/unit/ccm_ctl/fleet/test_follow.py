@@ -1,0 +1,203 @@
+"""Following a run over the bus: early, late, double and missing messages, and a broker that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import (
+    SESSION_START,
+    SESSION_SUMMARY,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+)
+from ccm_agent.model.wire import SESSION_ANSWER, Answer, NodeState
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet import follow as follow_module
+from ccm_ctl.fleet import run as run_module
+from ccm_ctl.fleet.follow import Follower
+from ccm_ctl.fleet.run import EventNews, News, Run
+from tests.support.controller import NOW, event, fleet_on
+
+WAIT_S = 10.0
+"""Only a failure takes so long."""
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_module, "TURN_S", 0.001)
+    for name in ("RESEND_AFTER_S", "READ_AGAIN_S"):
+        monkeypatch.setattr(run_module, name, 0.002)
+    for name in ("ANSWER_WITHIN_S", "LOST_AFTER_S"):
+        monkeypatch.setattr(run_module, name, 0.05)
+
+
+class Scene:
+    """A broker, one node that speaks as the test says, and a follower of its run."""
+
+    def __init__(self, *expected: str) -> None:
+        self.broker = MemoryBroker()
+        self.node = MemoryBus(self.broker, "web1")
+        self.fleet = fleet_on(MemoryBus(self.broker, "op"))
+        self.id = new_id()
+        self.expected = expected or ("web1",)
+        self.asked: list[list[str]] = []
+        self.news: list[News] = []
+        self.on_turn: Callable[[], Awaitable[None]] | None = None
+
+    async def follow(self, begin: Callable[[], Awaitable[None]], *, asked: bool = True) -> Run:
+        run = Run(self.id, self.expected, [], asyncio.get_running_loop().time(), asked=asked)
+        self.run = run
+
+        async def ask(named: list[str]) -> None:
+            self.asked.append(named)
+
+        async def turn(news: list[News]) -> None:
+            self.news += news
+            if self.on_turn is not None:
+                await self.on_turn()
+
+        async with asyncio.timeout(WAIT_S):
+            await Follower(self.fleet, run, ask=ask, on_turn=turn).follow(begin)
+        return run
+
+    async def store(self, said: SessionStart | TransactionEvent | SessionSummary) -> None:
+        subject = event_subject(said.protocol, "web1", self.id)
+        await self.node.events.publish(subject, said.event_id, msgspec.json.encode(said))
+
+    def hide(self, said: SessionStart | TransactionEvent | SessionSummary) -> None:
+        """Put into the stream what nobody hears by core delivery."""
+        subject = event_subject(said.protocol, "web1", self.id)
+        self.broker.store("CCM_EVENTS", self.broker.events, subject, msgspec.json.encode(said))
+
+    async def answer(self, state: str) -> None:
+        answer = Answer(protocol=SESSION_ANSWER, state=state)
+        await self.node.events.announce(
+            event_subject(SESSION_ANSWER, "web1", self.id), msgspec.json.encode(answer)
+        )
+
+    @property
+    def numbers(self) -> list[int]:
+        return [one.event.number for one in self.news if isinstance(one, EventNews)]
+
+
+def start() -> SessionStart:
+    return SessionStart(protocol=SESSION_START, event_id=new_id(), timestamp=NOW, number=1)
+
+
+def summary(number: int) -> SessionSummary:
+    return SessionSummary(
+        protocol=SESSION_SUMMARY,
+        event_id=new_id(),
+        timestamp=NOW,
+        number=number,
+        events_sent=number,
+        state="changed",
+    )
+
+
+async def test_what_is_heard_ends_the_run() -> None:
+    scene = Scene()
+
+    async def begin() -> None:
+        await scene.answer("accepted")
+        for said in (start(), event("/etc/motd", 2), summary(3)):
+            await scene.store(said)
+
+    run = await scene.follow(begin)
+
+    assert (run.counts(), scene.numbers, scene.asked) == ({NodeState.CHANGED: 1}, [1, 2, 3], [])
+
+
+async def test_what_was_missed_is_read_from_the_stream() -> None:
+    scene = Scene()
+
+    async def begin() -> None:
+        await scene.store(start())
+        scene.hide(event("/etc/motd", 2))
+        await scene.store(summary(3))
+
+    await scene.follow(begin)
+
+    assert scene.numbers == [1, 2, 3]
+
+
+async def test_a_watcher_replays_the_stream_and_follows() -> None:
+    scene = Scene()
+    scene.hide(start())
+    scene.hide(event("/etc/motd", 2))
+
+    async def begin() -> None:
+        await scene.store(summary(3))
+
+    run = await scene.follow(begin, asked=False)
+
+    assert (run.counts(), scene.numbers) == ({NodeState.CHANGED: 1}, [1, 2, 3])
+
+
+async def test_who_does_not_answer_is_asked_again_by_name_and_then_unreachable() -> None:
+    scene = Scene("web1", "web2")
+
+    async def begin() -> None:
+        await scene.answer("refused")
+
+    run = await scene.follow(begin)
+
+    assert scene.asked == [["web2"], ["web2"]]
+    assert run.counts() == {NodeState.REFUSED: 1, NodeState.UNREACHABLE: 1}
+
+
+async def test_a_node_that_falls_silent_is_lost_only_after_the_stream_was_read() -> None:
+    scene = Scene()
+
+    async def begin() -> None:
+        await scene.store(start())
+
+    run = await scene.follow(begin)
+
+    assert (run.counts(), scene.numbers) == ({NodeState.LOST: 1}, [1])
+
+
+async def test_a_broker_that_goes_away_is_waited_for() -> None:
+    scene = Scene()
+    turns = 0
+
+    async def begin() -> None:
+        await scene.answer("accepted")
+        scene.broker.stop()
+        scene.hide(start())
+        scene.hide(event("/etc/motd", 2))
+        scene.hide(summary(3))
+
+    async def come_back() -> None:
+        nonlocal turns
+        turns += 1
+        if scene.run.away_since is not None and turns > 80:  # longer than a silent node is waited for
+            scene.broker.start()
+
+    scene.on_turn = come_back
+
+    run = await scene.follow(begin)
+
+    assert (run.counts(), scene.numbers) == ({NodeState.CHANGED: 1}, [1, 2, 3])
+
+
+async def test_what_breaks_the_protocol_and_what_is_of_other_runs_is_passed_over() -> None:
+    scene = Scene()
+
+    async def begin() -> None:
+        subject = event_subject(SESSION_SUMMARY, "web1", scene.id)
+        scene.broker.inject(subject, b"{")
+        scene.broker.inject(subject, msgspec.json.encode(summary(1)), {"Nats-Stream": "CCM_EVENTS"})
+        for said in (start(), summary(2)):
+            await scene.store(said)
+
+    run = await scene.follow(begin)
+
+    assert (run.counts(), scene.numbers) == ({NodeState.CHANGED: 1}, [1, 2])

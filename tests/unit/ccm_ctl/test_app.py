@@ -1,0 +1,175 @@
+"""Where to connect and as whom; and what the program says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.bus.settings import DEFAULT_SERVER
+from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_agent.version import VERSION
+from ccm_ctl.__main__ import VERBS, main
+from ccm_ctl.app import Reach, bus_settings
+from tests.support.controller import Desk
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with two contexts of the `nats` program, the first of them selected."""
+    contexts = tmp_path / "nats" / "context"
+    contexts.mkdir(parents=True)
+    for name in ("one", "two"):
+        (contexts / f"{name}.json").write_text(
+            json.dumps({"url": f"nats://{name}:4222", "creds": f"/{name}.creds"})
+        )
+    (tmp_path / "nats" / "context.txt").write_text("one\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("reach", "environ", "servers", "creds"),
+    [
+        (Reach(), {}, ("nats://one:4222",), "/one.creds"),
+        (Reach(), {"NATS_CONTEXT": "two"}, ("nats://two:4222",), "/two.creds"),
+        (Reach(), {"NATS_CONTEXT": "one", "CCM_CONTEXT": "two"}, ("nats://two:4222",), "/two.creds"),
+        (Reach(context="two"), {"NATS_URL": "nats://env"}, ("nats://two:4222",), "/two.creds"),
+        (Reach(), {"NATS_URL": "nats://env"}, ("nats://env:4222",), ""),
+        (Reach(server="a,b:5"), {"NATS_URL": "x"}, ("nats://a:4222", "nats://b:5"), ""),
+        (Reach(server="a", creds="/x"), {"NATS_CREDS": "/y"}, ("nats://a:4222",), "/x"),
+        (Reach(), {"NATS_CREDS": "/y"}, ("nats://one:4222",), "/y"),
+    ],
+)
+def test_the_command_line_counts_first_then_the_environment_then_the_context(
+    home: Path, reach: Reach, environ: dict[str, str], servers: tuple[str, ...], creds: str
+) -> None:
+    settings = bus_settings(reach, environ)
+
+    assert (settings.servers, settings.creds) == (servers, creds)
+
+
+def test_without_any_context_it_is_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    assert bus_settings(Reach(), {}).servers == (DEFAULT_SERVER,)
+
+
+def test_a_context_that_is_named_must_be_there(home: Path) -> None:
+    with pytest.raises(NotFoundError):
+        bus_settings(Reach(context="three"), {})
+
+
+@pytest.mark.parametrize(
+    ("reach", "environ", "operator"),
+    [
+        (Reach(operator="me"), {"CCM_OPERATOR": "you", "USER": "root"}, "me"),
+        (Reach(), {"CCM_OPERATOR": "you", "USER": "root"}, "you"),
+        (Reach(), {"SUDO_USER": "alice", "USER": "root"}, "alice"),
+        (Reach(), {"USER": "bob"}, "bob"),
+    ],
+)
+def test_requests_go_out_in_somebodys_name(
+    home: Path, reach: Reach, environ: dict[str, str], operator: str
+) -> None:
+    settings = bus_settings(reach, environ)
+
+    assert (settings.identity, settings.program) == (operator, "ccmctl")
+
+
+def test_a_password_comes_from_the_environment_and_is_never_shown(home: Path) -> None:
+    settings = bus_settings(Reach(server="a", user="op"), {"NATS_PASSWORD": "hunter2"})
+
+    assert settings.password is not None
+    assert settings.password.reveal() == "hunter2"
+    assert "hunter2" not in repr(settings)
+
+
+def test_an_address_that_is_none_is_refused(home: Path) -> None:
+    with pytest.raises(UsageError):
+        bus_settings(Reach(server="http://x"), {})
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ccmctl {VERSION}\n"
+    assert Desk().ccmctl("--json", "--version").out == f"ccmctl {VERSION}\n"
+
+
+HELP = "shows how it is written"
+DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m or 1h30m"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("aply", "there is no command `aply`, did you mean `apply`?"),
+        ("zzz", f"there is no command `zzz`; `ccmctl --help` {HELP}"),
+        ("run wach", "there is no command `wach`, did you mean `watch`?"),
+        ("nodes --target x", "no such option '--target'. Did you mean '--targets'?"),
+        ("ensure file", f"missing argument 'NAME'; `ccmctl ensure --help` {HELP}"),
+        (
+            "init --history 99",
+            f"invalid value for '--history': 99 is not in the range 1<=x<=64; `ccmctl init --help` {HELP}",
+        ),
+        (
+            "init --events-age soon",
+            f"invalid value for '--events-age': {DURATION}; `ccmctl init --help` {HELP}",
+        ),
+        (
+            "init --events-age 1h --duplicate-window 2h",
+            "--duplicate-window 2h: an event cannot be known longer than it is kept (1h)",
+        ),
+        (
+            "events --no-follow",
+            "--no-follow needs --run or --node: everything that is stored would be too much",
+        ),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong(argv: str, said: str) -> None:
+    done = Desk().ccmctl(*argv.split())
+
+    assert (done.code, done.out, done.err) == (1, "", f"ccmctl: {said}\n")
+
+
+def test_a_fault_of_ours_is_a_sentence_and_for_programs_a_record() -> None:
+    desk = Desk()
+
+    async def breaks(_broker: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    desk.hooks.append(breaks)
+
+    said = desk.ccmctl("nodes", "--json")
+
+    sentence = "ZeroDivisionError: division by zero; this is a fault of the program, `--debug` shows where"
+    assert (said.code, said.err) == (1, f"ccmctl: {sentence}\n")
+    assert said.records == [{"record": "error", "code": "ccm.error", "message": sentence}]
+    with pytest.raises(ZeroDivisionError):
+        desk.ccmctl("nodes", "--debug")
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_every_command_has_help_with_examples(verb: str) -> None:
+    said = Desk().ccmctl(verb, "--help")
+
+    assert said.code == 0
+    assert "--json" in said.out
+    assert f"ccmctl {verb}" in said.out.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize("verb", ["run", "facts", "data", "node", ""])
+def test_a_command_with_commands_below_shows_them(verb: str) -> None:
+    said = Desk().ccmctl(*verb.split())
+
+    assert said.code == 1
+    assert "Commands:" in said.out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_can_complete_commands(shell: str) -> None:
+    said = Desk().ccmctl("completion", shell)
+
+    assert said.code == 0
+    assert "_CCMCTL_COMPLETE" in said.out

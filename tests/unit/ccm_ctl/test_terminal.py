@@ -1,0 +1,112 @@
+"""The only writer: what goes where, to whom, and what it does not do on what is no terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+
+import pytest
+
+from ccm_agent.model.errors import Place, SelectorError, UsageError
+from ccm_ctl.render.table import UNLIMITED, Style
+from ccm_ctl.terminal import Terminal
+from tests.support.controller import Screen
+
+
+def a_terminal(*, json: bool = False, tty: bool = False, **environ: str) -> tuple[Terminal, Screen, Screen]:
+    out, err = Screen(is_terminal=tty), Screen(is_terminal=tty)
+    return Terminal(json=json, out=out, err=err, environ=environ), out, err
+
+
+def test_people_see_text_and_programs_see_records() -> None:
+    for json, expected in ((False, "a table\n"), (True, '{"record":"node","node":"web1"}\n')):
+        terminal, out, err = a_terminal(json=json)
+        terminal.show("a table\n")
+        terminal.record("node", node="web1")
+        terminal.note("on the way \x1b[2J")
+
+        assert (out.getvalue(), err.getvalue()) == (expected, "on the way \\x1b[2J\n")
+
+
+def test_an_error_is_a_sentence_and_for_programs_a_record_too() -> None:
+    err_ = SelectorError("it is none\nsecond line", place=Place(source="x.yaml", line=3))
+    terminal, out, err = a_terminal(json=True)
+
+    terminal.fail(err_)
+
+    assert err.getvalue() == "ccmctl: x.yaml:3: it is none\nsecond line\n"
+    assert (
+        out.getvalue()
+        == '{"record":"error","code":"input.selector","message":"x.yaml:3: it is none\\nsecond line"}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("tty", "environ", "colour"),
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+        (False, {}, False),
+    ],
+)
+def test_colour_is_for_terminals_that_want_it(tty: bool, environ: dict[str, str], colour: bool) -> None:
+    assert a_terminal(tty=tty, **environ)[0].style.colour is colour
+
+
+def test_nothing_is_folded_for_what_is_no_terminal() -> None:
+    assert a_terminal()[0].style == Style(width=UNLIMITED, colour=False)
+
+
+def test_the_live_line_is_drawn_over_and_gets_out_of_the_way_of_results() -> None:
+    terminal, out, err = a_terminal(tty=True)
+
+    terminal.live("1 of 2")
+    terminal.live("1 of 2")
+    terminal.show("a result\n")
+    terminal.note("a note")
+    terminal.live("")
+
+    clear = "\r\x1b[2K"
+    assert err.getvalue() == f"{clear}1 of 2{clear}{clear}1 of 2{clear}a note\n"
+    assert out.getvalue() == "a result\n"
+
+
+@pytest.mark.parametrize(
+    ("json", "environ", "tty"), [(True, {}, True), (False, {"TERM": "dumb"}, True), (False, {}, False)]
+)
+def test_there_is_no_live_line_where_nobody_could_see_it(
+    json: bool, environ: dict[str, str], tty: bool
+) -> None:
+    terminal, _, err = a_terminal(json=json, tty=tty, **environ)
+
+    terminal.live("1 of 2")
+
+    assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [("y\n", True), ("YES\n", True), (" y \n", True), ("n\n", False), ("\n", False), ("yep\n", False)],
+)
+def test_a_yes_is_a_yes_and_everything_else_a_no(typed: str, answer: bool) -> None:
+    above, below = os.openpty()
+    err = Screen(is_terminal=True)
+    with os.fdopen(below) as source:
+        terminal = Terminal(err=err, out=io.StringIO(), source=source, environ={})
+        os.write(above, typed.encode())
+
+        assert asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="say --yes")) is answer
+    os.close(above)
+    assert err.getvalue() == "apply to 12 nodes? [y/N] "
+
+
+def test_who_is_not_there_is_not_asked() -> None:
+    terminal = Terminal(err=Screen(is_terminal=True), source=io.StringIO("y\n"), environ={})
+
+    with pytest.raises(UsageError) as caught:
+        asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="say --yes"))
+
+    assert str(caught.value) == 'nobody is there to answer "apply to 12 nodes?"; say --yes'
