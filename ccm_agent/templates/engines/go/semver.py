@@ -85,7 +85,7 @@ def parse_version(text: str) -> Version:
     match = _VERSION.fullmatch(text) if len(text) <= _LENGTH_MAX else None
     numbers = [int(match[index] or 0) for index in (1, 2, 3)] if match else [-1]
     if match is None or max(numbers) > _NUMBER_MAX:
-        raise TemplateError(f"{text[:80]!r} is not a semantic version, such as 1.2.3 or 1.2.3-rc.1")
+        raise TemplateError("text is not a semantic version, such as 1.2.3 or 1.2.3-rc.1")
     return Version((numbers[0], numbers[1], numbers[2]), match[4] or "", match[5] or "", text)
 
 
@@ -132,7 +132,7 @@ def satisfies(constraint: str, version: str) -> bool:
     Raises:
         TemplateError: One of them is malformed.
     """
-    groups = [_parse_group(group, constraint) for group in _without_hyphens(constraint).split("||")]
+    groups = [_parse_group(group) for group in _without_hyphens(constraint).split("||")]
     found = parse_version(version)
     return any(_meets(group, found) for group in groups)
 
@@ -150,16 +150,14 @@ def _without_hyphens(constraint: str) -> str:
     return _HYPHEN.sub(lambda match: f">={match[1]}, <={match[7]} ", constraint)
 
 
-def _parse_group(group: str, constraint: str) -> list[_Wanted]:
+def _parse_group(group: str) -> list[_Wanted]:
     wanted: list[_Wanted] = []
     position = 0
     while position < len(group) or not wanted:
         match = _CONSTRAINT.match(group, position)
         separated = position == 0 or group[position - 1].isspace() or group[position - 1] == ","
         if match is None or not separated:
-            raise TemplateError(
-                f"{constraint[:80]!r} is not a constraint on versions, such as '>=1.2, <2' or '^1.2'"
-            )
+            raise TemplateError("text is not a constraint on versions, such as '>=1.2, <2' or '^1.2'")
         wanted.append(_wanted(match))
         position = match.end()
         if group[position : position + 1] == ",":
@@ -176,7 +174,7 @@ def _wanted(match: re.Match[str]) -> _Wanted:
     given = len(numbers)
     numbers += [0] * (3 - given)
     if max(numbers) > _NUMBER_MAX:
-        raise TemplateError(f"{match[0][:80]!r} is not a constraint on versions: a number is too large")
+        raise TemplateError("text is not a constraint on versions: a number is too large")
     return _Wanted(
         match[1], Version((numbers[0], numbers[1], numbers[2]), match[5] or "", "", match[0]), given
     )

@@ -170,6 +170,6 @@ def _as_int(value: Any) -> int:
 
 def _not_convertible(value: Any) -> TemplateError:
     if isinstance(value, str):
-        return TemplateError(f"text {value[:40]!r} cannot be read as a number")
+        return TemplateError("the text on the right cannot be read as a number")
     what = "nothing" if value is MISSING else f"a {type_of(value)}"
     return TemplateError(f"a number is needed on the right, not {what}")

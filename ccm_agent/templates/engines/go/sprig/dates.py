@@ -89,7 +89,7 @@ def _must_to_date(layout: str, text: str) -> Time:
     try:
         return parse_time(layout, text, LOCAL)
     except ValueError as err:
-        raise TemplateError(f"{text[:80]!r} is not a time: {err}") from None
+        raise TemplateError(f"text is not a time: {err}") from None
 
 
 def _date_modify(span: str, moment: Time) -> Time:
@@ -104,7 +104,7 @@ def _must_date_modify(span: str, moment: Time) -> Time:
     try:
         return moment.plus(parse_duration(span))
     except ValueError as err:
-        raise TemplateError(f"{span[:80]!r} is not a duration: {err}") from None
+        raise TemplateError(f"text is not a duration: {err}") from None
 
 
 def _unix_epoch(moment: Time) -> str:

@@ -25,7 +25,7 @@ def _searcher(pattern: str) -> Searcher:
     try:
         return compile_searcher(pattern)
     except PatternError as err:
-        raise TemplateError(f"{pattern[:80]!r} is not a pattern: {err}") from None
+        raise TemplateError(f"the pattern is malformed: {err}") from None
 
 
 def _bounded(search: Callable[[], Any]) -> Any:
@@ -47,7 +47,7 @@ def _must_regex_match(pattern: str, text: str) -> bool:
     try:
         return compile_pattern(pattern).matches(text)
     except PatternError as err:
-        raise TemplateError(f"{pattern[:80]!r} is not a pattern: {err}") from None
+        raise TemplateError(f"the pattern is malformed: {err}") from None
 
 
 def _regex_find(pattern: str, text: str) -> str:

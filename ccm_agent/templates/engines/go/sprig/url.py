@@ -33,89 +33,89 @@ _SAFE = {
 }
 
 
-def _fail(text: str, why: str) -> TemplateError:
-    return TemplateError(f"{text[:80]!r} is not a URL: {why}")
+def _fail(why: str) -> TemplateError:
+    return TemplateError(f"text is not a URL: {why}")  # which may hold a password
 
 
 def _escape(text: str, part: str) -> str:
     return quote(to_bytes(text), safe=_SAFE[part])
 
 
-def _unescape(text: str, whole: str) -> str:
+def _unescape(text: str) -> str:
     if _ESCAPE.search(text):
-        raise _fail(whole, "a % is not followed by two hexadecimal digits")
+        raise _fail("a % is not followed by two hexadecimal digits")
     return from_bytes(unquote_to_bytes(to_bytes(text)))
 
 
 def _url_parse(text: str) -> dict[str, Any]:
     """The parts of a URL by name."""
     if _CONTROL.search(text):
-        raise _fail(text, "it holds a control character")
+        raise _fail("it holds a control character")
     rest, _, fragment = text.partition("#")
     parts = dict.fromkeys(("scheme", "host", "hostname", "path", "query", "opaque", "userinfo"), "")
-    parts["fragment"] = _unescape(fragment, text)
+    parts["fragment"] = _unescape(fragment)
     match = _SCHEME.fullmatch(rest)
     if match:
         parts["scheme"], rest = match[1].lower(), match[2]
     elif rest.startswith(":"):
-        raise _fail(text, "the scheme before ':' is missing")
+        raise _fail("the scheme before ':' is missing")
     rest, _, parts["query"] = rest.partition("?")
     if parts["scheme"] and not rest.startswith("/"):
         parts["opaque"] = rest
         return parts
     if not rest.startswith("/") and ":" in rest.partition("/")[0]:
-        raise _fail(text, "the first part of a relative path cannot hold ':'")
+        raise _fail("the first part of a relative path cannot hold ':'")
     if rest.startswith("//") and (parts["scheme"] or not rest.startswith("///")):
         authority, slash, rest = rest[2:].partition("/")
         rest = slash + rest
-        _read_authority(authority, parts, text)
-    parts["path"] = _unescape(rest, text)
+        _read_authority(authority, parts)
+    parts["path"] = _unescape(rest)
     return parts
 
 
-def _read_authority(authority: str, parts: dict[str, Any], text: str) -> None:
+def _read_authority(authority: str, parts: dict[str, Any]) -> None:
     userinfo, at, host = authority.rpartition("@")
     if at:
-        parts["userinfo"] = _userinfo(userinfo, text)
-    parts["host"] = _host(host, parts["scheme"], text)
+        parts["userinfo"] = _userinfo(userinfo)
+    parts["host"] = _host(host, parts["scheme"])
     parts["hostname"] = _hostname(parts["host"])
 
 
-def _userinfo(userinfo: str, text: str) -> str:
+def _userinfo(userinfo: str) -> str:
     if not _USERINFO.fullmatch(userinfo):
-        raise _fail(text, "what stands before '@' holds a character that it cannot")
+        raise _fail("what stands before '@' holds a character that it cannot")
     name, colon, password = userinfo.partition(":")
-    return _escape(_unescape(name, text), "user") + colon + _escape(_unescape(password, text), "user")
+    return _escape(_unescape(name), "user") + colon + _escape(_unescape(password), "user")
 
 
-def _host(host: str, scheme: str, text: str) -> str:
+def _host(host: str, scheme: str) -> str:
     if host.startswith("["):
         inner, closing, port = host[1:].rpartition("]")
-        address = _unescape(inner, text)
+        address = _unescape(inner)
         try:
             ipaddress.IPv6Address(address)
         except ValueError:
             closing = ""
         if not closing:
-            raise _fail(text, "what stands in [ ] is not an IPv6 address")
-        _check_port(port, text)
+            raise _fail("what stands in [ ] is not an IPv6 address")
+        _check_port(port)
         return f"[{address}]{port}"
     if "[" in host:
-        raise _fail(text, "'[' stands within the host")
+        raise _fail("'[' stands within the host")
     if ":" in host:
         first = scheme in ("http", "https")
-        _check_port(host[host.index(":") if first else host.rindex(":") :], text)
+        _check_port(host[host.index(":") if first else host.rindex(":") :])
     wrong = _HOST_WRONG.search(host)
     if wrong:
-        raise _fail(text, f"character {wrong[0]!r} cannot stand in a host")
+        raise _fail("a character stands in the host that cannot")
     if _HOST_ESCAPE.search(host):
-        raise _fail(text, "only characters beyond ASCII are escaped in a host")
-    return _unescape(host, text)
+        raise _fail("only characters beyond ASCII are escaped in a host")
+    return _unescape(host)
 
 
-def _check_port(port: str, text: str) -> None:
+def _check_port(port: str) -> None:
     if port and not (port[0] == ":" and port[1:].strip("0123456789") == ""):
-        raise _fail(text, f"{port!r} is not a port")
+        raise _fail("the port is not a number")
 
 
 def _hostname(host: str) -> str:
@@ -146,7 +146,7 @@ def _authority_and_path(texts: dict[str, str], *, begun: bool) -> str:
     out = ""
     if host or userinfo or (begun and path):
         out = "//"
-        out += f"{_userinfo(userinfo, userinfo)}@" if userinfo else ""
+        out += f"{_userinfo(userinfo)}@" if userinfo else ""
         out += _escape(host, "host")
     if path and not path.startswith("/") and host:
         out += "/"
