@@ -31,6 +31,7 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 if TYPE_CHECKING:
     from ccm_agent.model.errors import CcmError
     from ccm_agent.model.ports import Clock, Files, Runner
+    from ccm_agent.templates.env import Environment
 
 P = TypeVar("P", bound=CommonProperties)
 S = TypeVar("S", bound=CommonState)
@@ -185,6 +186,15 @@ class ResourceContext(Protocol):
         """A port that not every type needs, by name: "download", "locks". KeyError when this program has none."""
         ...
 
+    def environment(self, data: Mapping[str, Any] | None = None) -> Environment:
+        """
+        What whole-file templates see: facts, environment variables, functions, and data.
+
+        Args:
+            data: In the place of the manifest's own; None leaves that.
+        """
+        ...
+
     def say(self, message: str, **fields: object) -> None:
         """A line for people about the resource in hand: the output of a command that was asked to be shown."""
         ...
@@ -224,6 +234,7 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
         make: Builds the provider; imports its module then and not before.
         rank: Of the providers that can work here the one with the lowest rank is taken.
         is_usable: Whether it can work on this host. Asked once for each run, in a thread: it may not take long.
+        fits: Whether it is meant for a host with these facts: of several usable ones such a one comes first. None: for any.
         takes: Whether it can manage a resource with these properties; None: any.
     """
 
@@ -231,6 +242,7 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
     make: Callable[[ResourceContext], Any]
     rank: int = 50
     is_usable: Callable[[Mapping[str, Any], Probe], bool] = _always
+    fits: Callable[[Mapping[str, Any]], bool] | None = None
     takes: Callable[[Any], bool] | None = None
 
 
@@ -311,6 +323,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         digested: Fields of which digest and size alone leave over the bus, such as `content`.
         names_only: Lists of `NAME=value` of which the names alone leave over the bus, such as `environment`.
         ours: Fields that Choria CCM does not know: `ccm lint --strict-ccm` names them.
+        our_values: Of fields that it knows, the values that it does not.
         verify: Whether a second look can tell that the steps have worked.
         why_unverified: Why it cannot, when `verify` is False.
         stable_when_changed: The state of a resource that was changed and verified reports `stable`, as CCM's `file` does.
@@ -342,6 +355,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     digested: frozenset[str] = frozenset()
     names_only: frozenset[str] = frozenset()
     ours: frozenset[str] = frozenset()
+    our_values: Mapping[str, frozenset[str]] = {}
     verify: bool = True
     why_unverified: str = ""
     stable_when_changed: bool = False

@@ -82,11 +82,13 @@ class Registry:
 def _usable(
     specs: tuple[ProviderSpec, ...] | list[ProviderSpec], wanted: str, facts: Mapping[str, Any], probe: Probe
 ) -> ProviderSpec | None:
-    """The usable one with the lowest rank; of those of one rank the one that stands first."""
-    named = [spec for spec in specs if not wanted or spec.name == wanted]
-    return next(
-        (spec for spec in sorted(named, key=lambda spec: spec.rank) if spec.is_usable(facts, probe)), None
-    )
+    """The usable one that is meant for this host, else with the lowest rank; of one rank the one that stands first."""
+    named = sorted((spec for spec in specs if not wanted or spec.name == wanted), key=lambda spec: spec.rank)
+    usable = [spec for spec in named if spec.is_usable(facts, probe)]
+    if len(usable) > 1:
+        # a stable sort; facts are read only where there is a choice that depends on them
+        usable.sort(key=lambda spec: spec.fits is not None and not spec.fits(facts))
+    return usable[0] if usable else None
 
 
 def _why_none(kind: AnyType, specs: tuple[ProviderSpec, ...], wanted: str) -> str:

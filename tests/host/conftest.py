@@ -39,6 +39,12 @@ def program_binds() -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="session")
+def program() -> str:
+    """Path of `ccm`, the same here and in a machine."""
+    return str(Path(sys.executable).parent / "ccm")
+
+
 @pytest.fixture(scope="module")
 def machine(
     lab: testenv.Lab, program_binds: dict[str, str], request: pytest.FixtureRequest

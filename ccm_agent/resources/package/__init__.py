@@ -30,17 +30,19 @@ def _family(facts: Mapping[str, Any]) -> str:
 
 
 def _has_apt(facts: Mapping[str, Any], probe: Probe) -> bool:
-    """apt works here: it is installed, and where dnf is too the platform is not of the other kind."""
-    if not probe.has_program("apt-get"):
-        return False
-    return not probe.has_program("dnf") or _family(facts) not in ("rhel", "fedora", "suse")
+    return probe.has_program("apt-get")
 
 
 def _has_dnf(facts: Mapping[str, Any], probe: Probe) -> bool:
-    """dnf works here, by the same rule."""
-    if not probe.has_program("dnf"):
-        return False
-    return not probe.has_program("apt-get") or _family(facts) != "debian"
+    return probe.has_program("dnf")
+
+
+def _is_red_hat(facts: Mapping[str, Any]) -> bool:
+    return _family(facts) in ("rhel", "fedora", "suse")
+
+
+def _is_other(facts: Mapping[str, Any]) -> bool:
+    return not _is_red_hat(facts)
 
 
 def _gather(given: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +60,7 @@ TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
     has_changed=has_changed,
     command=CommandLine(alias="pkg", gather=_gather),
     providers=(
-        ProviderSpec(name="apt", make=_make_apt, rank=10, is_usable=_has_apt),
-        ProviderSpec(name="dnf", make=_make_dnf, rank=20, is_usable=_has_dnf),
+        ProviderSpec(name="apt", make=_make_apt, rank=10, is_usable=_has_apt, fits=_is_other),
+        ProviderSpec(name="dnf", make=_make_dnf, rank=20, is_usable=_has_dnf, fits=_is_red_hat),
     ),
 )

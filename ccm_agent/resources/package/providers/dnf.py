@@ -55,9 +55,11 @@ class Dnf:
 
     async def downgrade(self, name: str, version: str) -> None:
         package = f"{name}-{version}"
+        before = (await self._tool.ask("rpm", "-q", "--", name)).stdout
         done = await self._run("downgrade", package)
-        if done.code:
-            # a version without its epoch may stand for one of a higher epoch: then dnf has to go up to reach it
+        if done.code or (await self._tool.ask("rpm", "-q", "--", name)).stdout == before:
+            # a version without its epoch may stand for one of a higher epoch: then dnf has to go up to reach it, and says
+            # nothing, with success, when it is asked to go down
             await self._change(f"could not downgrade to {package}", "install", package)
 
     async def uninstall(self, name: str) -> None:
