@@ -13,7 +13,7 @@ docs/reference/jinja.md says what differs from plain Jinja.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError
@@ -195,9 +195,8 @@ def _compiled(environment: Environment, text: str, name: str) -> Template:
     return environment.template_class.from_code(environment, code, environment.make_globals(None))
 
 
-@lru_cache(maxsize=16)
-def _environment(left: str, right: str, newline: str) -> Environment:
-    from jinja2 import StrictUndefined
+@cache
+def _sandbox() -> type[Environment]:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Sandbox(ImmutableSandboxedEnvironment):
@@ -230,7 +229,14 @@ def _environment(left: str, right: str, newline: str) -> Environment:
             count_text(result)
             return result
 
-    environment = Sandbox(
+    return Sandbox
+
+
+@lru_cache(maxsize=16)
+def _environment(left: str, right: str, newline: str) -> Environment:
+    from jinja2 import StrictUndefined
+
+    environment = _sandbox()(
         variable_start_string=left,
         variable_end_string=right,
         newline_sequence=newline,

@@ -12,7 +12,7 @@ from ccm_agent.templates.gotime import SECOND, UTC, Duration, Time
 
 def method(value: Any, name: str) -> Callable[..., Any] | None:
     """The method or field of this name, to be called; None when the value has none."""
-    for kind, methods in ((Version, _VERSION), (Time, _TIME), (Duration, _DURATION)):
+    for kind, methods in ((Version, VERSION_METHODS), (Time, TIME_METHODS), (Duration, DURATION_METHODS)):
         if isinstance(value, kind):
             found = methods.get(name)
             return None if found is None else found(value)
@@ -44,7 +44,7 @@ def _constant(read: Callable[[Any], Any]) -> Callable[[Any], Callable[[], Any]]:
     return lambda value: lambda: read(value)
 
 
-_VERSION: dict[str, Callable[[Any], Callable[..., Any]]] = {
+VERSION_METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "Major": _constant(lambda version: Uint64(version.major)),
     "Minor": _constant(lambda version: Uint64(version.minor)),
     "Patch": _constant(lambda version: Uint64(version.patch)),
@@ -58,7 +58,7 @@ _VERSION: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "Equal": lambda version: lambda other: version.compare(other) == 0,
 }
 
-_TIME: dict[str, Callable[[Any], Callable[..., Any]]] = {
+TIME_METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "Format": _time_format,
     "AddDate": _time_add_date,
     "Year": _constant(lambda moment: moment.date()[0]),
@@ -78,7 +78,7 @@ _TIME: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "String": _constant(lambda moment: moment.go_text()),
 }
 
-_DURATION: dict[str, Callable[[Any], Callable[..., Any]]] = {
+DURATION_METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "Hours": _constant(lambda span: span.count(3600 * SECOND)),
     "Minutes": _constant(lambda span: span.count(60 * SECOND)),
     "Seconds": _constant(lambda span: span.count(SECOND)),

@@ -9,7 +9,7 @@ import pytest
 from ccm_agent.model.codec import decode_yaml
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines.go.builtins import BUILTINS
-from ccm_agent.templates.engines.go.methods import _TIME, _VERSION
+from ccm_agent.templates.engines.go.methods import TIME_METHODS, VERSION_METHODS
 from ccm_agent.templates.engines.go.sprig import functions
 from ccm_agent.templates.engines.jet.builtins import builtins
 from ccm_agent.templates.env import TEMPLATE_FUNCTIONS, Environment
@@ -54,7 +54,7 @@ def test_the_page_of_jet_names_every_function() -> None:
 
 
 def test_the_page_of_go_names_every_function_and_method() -> None:
-    names = {*BUILTINS, *functions(), *TEMPLATE_FUNCTIONS["go"], *_TIME, *_VERSION}
+    names = {*BUILTINS, *functions(), *TEMPLATE_FUNCTIONS["go"], *TIME_METHODS, *VERSION_METHODS}
     musts = {name for name in names if name.startswith("must") and name[4].lower() + name[5:] in functions()}
 
     assert names - musts - named("go-templates.md") == set()
