@@ -123,10 +123,11 @@ def uniq(frame: Frame, items: Any) -> list[Any]:
 
 
 def sort(frame: Frame, items: Any, order: Any = "asc") -> list[Any]:
-    if not isinstance(items, list):
-        items = [] if not isinstance(items, bytes) else list(items)
+    downwards = descends("sort", order)
+    if not isinstance(items, list):  # unlike the others, this one takes anything
+        return NilList()
     frame.grow(len(items))
-    return [item for _, item in sorted_by(frame, [(item, item) for item in items], descends("sort", order))]
+    return [item for _, item in sorted_by(frame, [(item, item) for item in items], downwards)]
 
 
 def descends(name: str, order: Any) -> bool:
