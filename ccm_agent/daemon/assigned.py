@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 BUCKET = "CCM_FACTS"
 
+ROUTED_LIMIT = 200
+"""Each is a subscription that the broker keeps for this node."""
+
 
 class _Kept(Struct, kw_only=True):
     node: str
@@ -126,6 +129,11 @@ def routed_facts(
         value = _at(facts, path)
         if fact_text(value) is not None:
             routed.setdefault(path, value)
+    if len(routed) > ROUTED_LIMIT:
+        log.warning(
+            "more facts are assigned than are routed", extra={"facts": len(routed), "limit": ROUTED_LIMIT}
+        )
+        routed = dict(sorted(routed.items())[:ROUTED_LIMIT])
     return routed
 
 

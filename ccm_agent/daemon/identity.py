@@ -13,6 +13,7 @@ import socket
 from pathlib import Path
 
 from ccm_agent.bus.subjects import check_node
+from ccm_agent.daemon.journal import replace_file
 from ccm_agent.model.errors import FileError, UsageError
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -37,9 +38,7 @@ def settle_identity(configured: str, state_dir: Path) -> str:
         kept = path.read_text(encoding="utf-8").strip() if path.exists() else ""
         identity = check_node(configured or kept or _fully_qualified())
         if identity != kept:
-            fresh = path.with_suffix(".new")
-            fresh.write_text(identity + "\n", encoding="utf-8")
-            fresh.replace(path)
+            replace_file(path, [f"{identity}\n".encode()])
     except (OSError, UnicodeDecodeError) as err:
         raise FileError(f"{state_dir}: cannot keep this node's identity: {err}; may we write there?") from err
     return identity
@@ -75,7 +74,7 @@ def _made_up_id(state_dir: Path) -> str:
     path = state_dir / "machine-id"
     try:
         if not path.exists():
-            path.write_text(os.urandom(16).hex() + "\n", encoding="ascii")
+            replace_file(path, [os.urandom(16).hex().encode()])
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as err:
         raise FileError(f"{path}: cannot keep a machine id: {err}; may we write there?") from err

@@ -13,6 +13,7 @@ import errno
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -175,6 +176,33 @@ class Journal:
         except OSError:
             # readers skip the damage; what is appended from here on stands behind it
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
+
+
+def replace_file(path: Path, content: Iterable[bytes]) -> None:
+    """
+    Put a file in the place of another, mode 0600, so that a power cut leaves the one or the other whole. Blocking.
+
+    Raises:
+        OSError: As ever; the file is as before.
+    """
+    fresh = path.with_name(path.name + ".new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
+        for part in content:
+            file.write(part)
+        file.flush()
+        os.fdatasync(file.fileno())
+    fresh.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder outlive a power cut. Blocking."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _read_all(fd: int) -> bytes:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from ccm_agent.daemon.journal import replace_file
 from ccm_agent.model.errors import FileError
 
 log = logging.getLogger(__name__)
@@ -44,14 +44,8 @@ async def write_kept(path: Path, value: Any) -> None:
 
 def store_kept(path: Path, value: Any) -> None:
     """`write_kept`, blocking."""
-    fresh = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(value))
-            file.flush()
-            os.fdatasync(file.fileno())
-        fresh.replace(path)
+        replace_file(path, [msgspec.json.encode(value)])
     except OSError as err:
         raise FileError(f"{path}: cannot write: {err.strerror}; is the disk full?") from err

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.daemon.journal import Journal, encode_record
+from ccm_agent.daemon.journal import Journal, encode_record, replace_file
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Clock
 
@@ -219,19 +218,7 @@ class Ledger:
 
 def _written(path: Path, records: bytes) -> Journal:
     """A file of records in place of another, open. Blocking."""
-    fresh = path.with_suffix(".new")
-    with fresh.open("wb") as file:
-        fresh.chmod(0o600)
-        file.write(records)
-        file.flush()
-    fresh.replace(path)
+    replace_file(path, [records])
     journal = Journal(path)
     journal.open()
     return journal
-
-
-def moment(at: float) -> datetime:
-    """A time of the ledger as a datetime."""
-    from datetime import UTC
-
-    return datetime.fromtimestamp(at, UTC)

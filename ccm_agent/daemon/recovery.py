@@ -55,13 +55,22 @@ class Recovery:
             ended = self._spool.summary_of(entry.run)
             job = None if entry.has_begun or found else job_of(entry)
             if ended is not None:
-                summary = msgspec.json.decode(ended.body, type=SessionSummary)
-                self._ledger.end(entry.run, summary.state, summary.reason, summary.code)
+                self._take_over(entry.run, ended.body)
             elif job is None or turns.offer(job).position < 0:
                 self._interrupt(entry.run, found)
         for run, found in told.items():
             # the ledger lost it to a power cut, the flushed events did not
             self._interrupt(run, found)
+
+    def _take_over(self, run: str, body: bytes) -> None:
+        """The run had told its end, and was killed before the ledger knew."""
+        try:
+            summary = msgspec.json.decode(body, type=SessionSummary)
+        except msgspec.DecodeError:
+            summary = SessionSummary(
+                protocol="", event_id="", timestamp=self._clock.now(), state=NodeState.FAILED
+            )
+        self._ledger.end(run, summary.state, summary.reason, summary.code)
 
     def _interrupt(self, run: str, found: OpenRun | None) -> None:
         summary, body = interrupted_summary(self._node, run, found.events if found else [], self._clock.now())

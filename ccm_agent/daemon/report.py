@@ -7,6 +7,7 @@ the last of them, the summary, says how many there are, so a reader knows what i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 
@@ -31,6 +32,8 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, SESSION_PROGRESS, NodeState, Progress
+
+log = logging.getLogger(__name__)
 
 FAILED_LIMIT = 20
 """How many failed resources a summary tells of; the rest is in the events."""
@@ -244,22 +247,30 @@ def interrupted_summary(
         summary.noop, summary.health_check_only = frame.noop, frame.health_check_only
     for spooled in events:
         summary.number = max(summary.number, spooled.number)
-        if spooled.kind is Kind.START:
-            start = msgspec.json.decode(spooled.body, type=SessionStart)
-            summary.manifest, summary.digest = start.manifest, start.digest
-            summary.noop, summary.health_check_only = start.noop, start.health_check_only
-            summary.start_time, summary.data_revisions = start.timestamp, start.data_revisions
-        elif spooled.kind is Kind.RESOURCE:
-            event = msgspec.json.decode(spooled.body, type=TransactionEvent)
-            count(summary, event)
-            if event.failed and len(summary.failed) < FAILED_LIMIT:
-                summary.failed = [*summary.failed, _failed_resource(event)]
+        try:
+            _sum_up(summary, spooled)
+        except msgspec.DecodeError as err:
+            # another version wrote it; its number counts, what it says is in the stream or on its way
+            log.warning("an event in the spool is not understood", extra={"run": run, "reason": str(err)})
     summary.number += 1
     summary.events_sent = summary.number
     summary.unique_resources = summary.total_resources
     if summary.start_time is not None:
         summary.total_duration = max(int((now - summary.start_time).total_seconds() * 1e9), 0)
     return summary, encode_summary(summary)
+
+
+def _sum_up(summary: SessionSummary, spooled: Spooled) -> None:
+    if spooled.kind is Kind.START:
+        start = msgspec.json.decode(spooled.body, type=SessionStart)
+        summary.manifest, summary.digest = start.manifest, start.digest
+        summary.noop, summary.health_check_only = start.noop, start.health_check_only
+        summary.start_time, summary.data_revisions = start.timestamp, start.data_revisions
+    elif spooled.kind is Kind.RESOURCE:
+        event = msgspec.json.decode(spooled.body, type=TransactionEvent)
+        count(summary, event)
+        if event.failed and len(summary.failed) < FAILED_LIMIT:
+            summary.failed = [*summary.failed, _failed_resource(event)]
 
 
 def _is_news(event: TransactionEvent) -> bool:

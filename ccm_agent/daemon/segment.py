@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.daemon.journal import Journal, encode_record, read_records
+from ccm_agent.daemon.journal import Journal, encode_record, read_records, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -146,15 +146,16 @@ def entry_of(event: Spooled) -> Entry:
 
 def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
     """A segment's file without the events that do not count any more; where the others stand now. Blocking."""
-    fresh = path.with_suffix(".new")
     offsets: dict[int, int] = {}
-    with fresh.open("wb") as file:
-        for seq, payload in _kept(path, keep):
-            if seq:
-                offsets[seq] = file.tell()
-            file.write(encode_record(payload))
-        file.flush()
-    fresh.replace(path)
+    at = 0
+    records = []
+    for seq, payload in _kept(path, keep):
+        record = encode_record(payload)
+        if seq:
+            offsets[seq] = at
+        at += len(record)
+        records.append(record)
+    replace_file(path, records)
     journal = Journal(path)
     journal.open()
     return journal, offsets
@@ -162,7 +163,10 @@ def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
 
 def _kept(path: Path, keep: set[int]) -> Iterator[tuple[int, bytes]]:
     for _, payload in read_records(path.read_bytes()).records:
-        record = decoder.decode(payload)
+        try:
+            record = decoder.decode(payload)
+        except msgspec.DecodeError:
+            continue  # nobody would understand it later either
         if not isinstance(record, Spooled):
             yield 0, payload
         elif record.seq in keep:

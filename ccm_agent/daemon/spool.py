@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.daemon.journal import Journal
+from ccm_agent.daemon.journal import Journal, sync_folder
 from ccm_agent.daemon.segment import (
     Acked,
     Dropped,
@@ -84,6 +84,7 @@ class Spool:
         self._unstored: deque[int] = deque()
         self._cached_bytes = 0
         self._next_seq = 1
+        self._is_folder_new = True
         self._arrived = asyncio.Event()
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -221,6 +222,7 @@ class Spool:
                 return last
             last = Segment(last.number + 1, journal)
             self._segments.append(last)
+            self._is_folder_new = True
         return last
 
     def _bound_memory(self) -> None:
@@ -237,12 +239,19 @@ class Spool:
         """
         if flush and self._segments:
             try:
-                await asyncio.to_thread(self._segments[-1].journal.flush)
-            except FileError as err:
+                await asyncio.to_thread(self._flush, self._segments[-1].journal)
+            except (FileError, OSError) as err:
                 log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
         if self.size_bytes > self._limit_bytes:
             async with self._room:
                 await self._make_room()
+
+    def _flush(self, journal: Journal) -> None:
+        if self._is_folder_new:
+            # the name of a file that was begun since the last time
+            self._is_folder_new = False
+            sync_folder(self.folder)
+        journal.flush()
 
     # -- reading
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.journal import read_records
 from ccm_agent.model.wire import (
     AGENT_LOST_EVENTS,
     AGENT_SHUTDOWN,
@@ -286,3 +287,46 @@ async def test_lost_events_are_counted_and_told(tmp_path: Path) -> None:
         told = await at.controller.said(event_subject(AGENT_LOST_EVENTS, NODE))
 
         assert told["details"]["events"] > 0
+
+
+async def test_a_kill_between_the_summary_and_the_ledger_is_told_once(tmp_path: Path) -> None:
+    """The ledger's last record is taken away, as if the process had ended before it was written."""
+    at = await fleet(tmp_path)
+    async with at.agent() as agent:
+        at.broker.lost_acks = 10**9
+        run = await at.apply("changed /a")
+        await until(lambda: bool(at.engine.applied) and not agent.agent.is_busy)
+        await agent.kill()
+    at.broker.lost_acks = 0
+    await asyncio.to_thread(without_last_record, tmp_path / "ledger.log")
+
+    async with at.agent():
+        await at.controller.summary(run, NODE)
+        await at.apply("changed /a", run=run)
+
+        answer = await at.controller.answer(run, NODE, 2)
+        assert (answer.state, answer.outcome) == ("done", "changed")
+        assert at.told(run) == [(1, "session.start"), (2, "transaction.event"), (3, "session.summary")]
+        assert at.engine.applied == []
+
+
+async def test_a_power_cut_that_took_the_ledger_back_leaves_what_was_flushed(tmp_path: Path) -> None:
+    at = await fleet(tmp_path)
+    async with at.agent() as agent:
+        run = await at.apply("changed /a\nwait /b")
+        await at.engine.at_wait.wait()
+        await agent.kill()
+    await asyncio.to_thread((tmp_path / "ledger.log").write_bytes, b"")
+
+    async with at.agent():
+        summary = await at.controller.summary(run, NODE)
+
+        assert (summary["reason"], summary["changed_resources"]) == ("interrupted", 1)
+        await at.apply("changed /a", run=run)
+        assert (await at.controller.answer(run, NODE, 2)).outcome == "failed"
+
+
+def without_last_record(path: Path) -> None:
+    data = path.read_bytes()
+    offset, _ = read_records(data).records[-1]
+    path.write_bytes(data[:offset])
