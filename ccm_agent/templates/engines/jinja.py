@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError
 from ccm_agent.templates.engines.external import call_plain
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template, nodes
 
 LEFT, RIGHT = "{{", "}}"
+
+_Newline = Literal["\n", "\r\n"]
 
 _TEXT_TESTS = (
     "isalnum",
@@ -176,7 +178,7 @@ def _line_of(err: Exception, name: str) -> int:
 def _template(
     text: str, name: str, left: str, right: str, load: Callable[[str], str | None] | None
 ) -> Template:
-    newline = "\r\n" if "\r\n" in text else "\n"
+    newline: _Newline = "\r\n" if "\r\n" in text else "\n"
     if load is None:
         return _cached_template(text, name, left, right, newline)
     from jinja2 import FunctionLoader
@@ -186,7 +188,7 @@ def _template(
 
 
 @lru_cache(maxsize=256)
-def _cached_template(text: str, name: str, left: str, right: str, newline: str) -> Template:
+def _cached_template(text: str, name: str, left: str, right: str, newline: _Newline) -> Template:
     return _compiled(_environment(left, right, newline), text, name)
 
 
@@ -233,7 +235,7 @@ def _sandbox() -> type[Environment]:
 
 
 @lru_cache(maxsize=16)
-def _environment(left: str, right: str, newline: str) -> Environment:
+def _environment(left: str, right: str, newline: _Newline) -> Environment:
     from jinja2 import StrictUndefined
 
     environment = _sandbox()(

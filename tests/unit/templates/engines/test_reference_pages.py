@@ -36,7 +36,9 @@ def examples() -> list[Any]:
 @pytest.mark.parametrize(("engine", "template", "printed"), examples())
 def test_examples_render_to_what_the_page_says(engine: str, template: str, printed: str) -> None:
     page = PAGES[engine] if engine != "jinja" else PAGES["go"]
-    environment = Environment(**decode_yaml(blocks(page, "yaml")[0], page))
+    values = decode_yaml(blocks(page, "yaml")[0], page)
+    assert isinstance(values, dict)
+    environment = Environment(**values)
 
     if printed == "error":
         with pytest.raises(TemplateError):
