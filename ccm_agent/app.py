@@ -1,5 +1,5 @@
 """
-The composition root: the only module that builds real adapters.
+The composition root: the only module that builds real adapters, with `app_agent.py` for the agent's.
 
 Everything is imported where it is built, so that a command pays for what it uses: `ccm apply` of files loads no broker.
 """
@@ -7,8 +7,7 @@ Everything is imported where it is built, so that a command pays for what it use
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.engine.request import ApplyOptions, ManifestSource, StopFlag
@@ -17,16 +16,12 @@ from ccm_agent.version import VERSION
 __all__ = ["App", "ApplyOptions", "ManifestSource", "StopFlag", "make_expressions"]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ccm_agent.bus.connection import Connection
-    from ccm_agent.daemon.agent import Agent, Ports
-    from ccm_agent.daemon.config import Settings
     from ccm_agent.engine.expressions import Expressions
     from ccm_agent.engine.lint import Finding
     from ccm_agent.engine.run import LocalEngine, Plan
     from ccm_agent.engine.world import World
-    from ccm_agent.hiera.sources import OpenBucket, Sources
+    from ccm_agent.hiera.sources import Sources
     from ccm_agent.model.outcome import SessionSummary
     from ccm_agent.model.ports import KeyValue, Objects
     from ccm_agent.resources.catalog import Catalog
@@ -228,6 +223,12 @@ def _locks() -> Any:
     return SystemLocks(lock_directory())
 
 
+def _network() -> Any:
+    from ccm_agent.system.network import SystemNetwork
+
+    return SystemNetwork(user_agent=f"ccm/{VERSION}")
+
+
 def _unpack() -> Any:
     from ccm_agent.system.unpack import Unpacker
 
@@ -249,6 +250,7 @@ def _records() -> Any:
 _PORTS = {
     "download": _download,
     "locks": _locks,
+    "network": _network,
     "records": _records,
     "trees": _trees,
     "unpack": _unpack,
@@ -354,142 +356,3 @@ class _Expressions:
         body = self.environment.read_file(f"./{name}")
         text: str = self.environment.render("jet", body, name=name)
         return text
-
-
-def check_agent(config: str) -> None:
-    """
-    See that an agent could start with a configuration file.
-
-    Raises:
-        CcmError: It could not: file, line, and what to do.
-    """
-    from pathlib import Path
-
-    from ccm_agent.daemon.config import read_config
-    from ccm_agent.daemon.identity import check_configured
-
-    check_configured(read_config(Path(config)).identity)
-
-
-def run_agent(config: str, context: str = "") -> None:
-    """
-    Run this node's agent until it is asked to stop.
-
-    Args:
-        config: Its configuration file.
-        context: A context of the `nats` program instead of the configured broker; "" keeps that.
-
-    Raises:
-        CcmError: It cannot start.
-    """
-    import asyncio
-    from pathlib import Path
-
-    from ccm_agent.daemon.config import read_config, with_context
-    from ccm_agent.daemon.logs import set_up_logging
-    from ccm_agent.daemon.notify import Notifier
-    from ccm_agent.daemon.service import serve
-    from ccm_agent.system.leftover import hand_over_output
-
-    path = Path(config)
-    settings = with_context(read_config(path), context)
-    set_up_logging(settings.log_level, settings.log_format)
-    asyncio.run(serve(path, settings, build_agent, Notifier(), hand_over_output))
-
-
-@asynccontextmanager
-async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
-    """The agent of this node on its broker, which it is connected to in the background."""
-    import asyncio
-    from contextlib import AsyncExitStack
-    from pathlib import Path
-
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.settings import BusSettings
-    from ccm_agent.daemon.agent import Agent
-    from ccm_agent.daemon.broker import bus_settings
-    from ccm_agent.daemon.identity import settle_identity
-
-    node = await asyncio.to_thread(settle_identity, settings.identity, Path(settings.state_dir))
-    broker = await asyncio.to_thread(
-        bus_settings, settings.broker, node, first_spread_s=settings.connect_spread_s
-    )
-    connection = Connection(broker or BusSettings(identity=node))
-    async with AsyncExitStack() as stack:
-        # without a broker the connection is never begun, and the agent works as if the broker were away
-        if broker is not None:
-            await stack.enter_async_context(connection)
-        ports = agent_ports(connection, settings)
-        yield await asyncio.to_thread(Agent, settings, ports, version=VERSION)
-
-
-def agent_ports(connection: Connection, settings: Settings) -> Ports:
-    """What an agent asks of the world, on a connection."""
-    from msgspec.structs import replace
-
-    from ccm_agent.bus.events import NatsEvents
-    from ccm_agent.bus.kv import NatsKeyValue
-    from ccm_agent.bus.objects import NatsObjects
-    from ccm_agent.bus.requests import NatsRequests
-    from ccm_agent.daemon.agent import Ports
-    from ccm_agent.engine.mask import for_bus
-    from ccm_agent.engine.run import LocalEngine
-    from ccm_agent.facts.gather import gather
-    from ccm_agent.hiera.sources import Sources
-    from ccm_agent.system.clock import SystemClock
-    from ccm_agent.system.files import SystemFiles
-
-    app = App(os.environ, directory="/")
-
-    def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
-        def sources(directory: str) -> Sources:
-            return Sources(
-                SystemFiles(),
-                download=app.port("download"),
-                open_bucket=open_bucket,
-                directory=directory,
-                numbers=numbers,
-                demand_stamps=settings.stamped_data,
-            )
-
-        return LocalEngine(replace(app.world(), sources=sources))
-
-    def gather_facts() -> dict[str, Any]:
-        layers = [_facts_file(settings.facts_file)] if settings.facts_file else []
-        return gather(os.environ, *layers).load()
-
-    return Ports(
-        link=connection,
-        requests=NatsRequests(connection),
-        events=NatsEvents(connection),
-        objects=NatsObjects(connection, "CCM_MANIFESTS"),
-        bucket=lambda name: NatsKeyValue(connection, name),
-        make_engine=make_engine,
-        gather_facts=gather_facts,
-        matches=_matches,
-        shorten=lambda event: for_bus(event, app.catalog.find(event.type)),
-        clock=SystemClock(),
-    )
-
-
-def _matches(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
-    """Any of the targets means the node, and so does the expression."""
-    from ccm_agent.templates.selector import parse_selector, parse_where
-
-    is_meant = not targets or any(parse_selector(text).matches(node, facts) for text in targets)
-    return is_meant and (not where or parse_where(where).matches(node, facts))
-
-
-def _facts_file(path: str) -> Mapping[str, Any]:
-    from pathlib import Path
-
-    from ccm_agent.model.codec import decode_document
-    from ccm_agent.model.errors import DocumentError, FileError, Place
-
-    try:
-        facts = decode_document(Path(path).read_bytes(), path)
-    except OSError as err:
-        raise FileError(f"{path}: cannot read the file of facts: {err.strerror}") from err
-    if not isinstance(facts, dict):
-        raise DocumentError("facts are a mapping of names to values", place=Place(path))
-    return facts

@@ -10,11 +10,14 @@ import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ccm_agent.engine.ahead import Ahead, HostChanges
-from ccm_agent.engine.expressions import holds_markers, reads_host, render
+from ccm_agent.engine.expressions import holds_markers, holds_templates, reads_host, render, render_rules
 from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manifest, make_document, place_error
+from ccm_agent.engine.mask import learn_rules
 from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.world import World
 from ccm_agent.model.errors import FileError, InputError, ManifestError, NoProviderError
@@ -27,6 +30,9 @@ from ccm_agent.resources.contract import Child, ChildOutcome, ProviderSpec
 from ccm_agent.resources.converge import Declared, is_announced
 from ccm_agent.resources.registry import Registry
 from ccm_agent.sessions.memory import MemorySession
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.env import Environment
 
 MANIFEST_LIMIT_BYTES = 64 << 20
 """A larger file is no manifest."""
@@ -146,6 +152,12 @@ class ManifestContext:
     def port(self, name: str) -> Any:
         return self.state.world.port(name)
 
+    def environment(self, data: Mapping[str, Any] | None = None) -> Environment:
+        expressions = self.loaded.expressions
+        if data is not None:
+            expressions = self.state.expressions(data, self.directory)
+        return expressions.environment
+
     def say(self, message: str, **fields: object) -> None:
         self.state.note("info", self.state.masker.text(message), **fields)
 
@@ -232,7 +244,11 @@ class ManifestContext:
     async def check(self, check: HealthCheck) -> HealthResult:
         from ccm_agent.health.run import run_check
 
-        result = await run_check(check, self.runner, self.clock)
+        try:
+            result = await run_check(await self._settled(check), self)
+        except InputError as err:
+            # the resource itself is as it is; what cannot be told is whether it is well
+            result = HealthResult(status=HealthStatus.UNKNOWN, output=err.message, name=check.name)
         if result.status != HealthStatus.OK:
             status = HealthStatus(result.status).name
             self.state.note(
@@ -245,6 +261,18 @@ class ManifestContext:
     @property
     def _document(self) -> Document:
         return self.loaded.listed or self.loaded.document
+
+    async def _settled(self, check: HealthCheck) -> HealthCheck:
+        """A check with the templates in its rules rendered, which may be about what the resource has just made."""
+        if not check.goss_rules or not holds_templates(check.goss_rules):
+            return check
+        if self.state.takes_time(str(check.goss_rules)):
+            rules = await asyncio.to_thread(render_rules, check.goss_rules, self.loaded.expressions)
+        else:
+            rules = render_rules(check.goss_rules, self.loaded.expressions)
+        settled = replace(check, goss_rules=rules)
+        learn_rules(self.state.masker, settled)
+        return settled
 
     def _render(self, declared: Declared) -> None:
         for field in declared.pending:

@@ -13,7 +13,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from ccm_agent.engine.expressions import Expressions, has_markers, holds_markers, render, render_keys
+from ccm_agent.engine.expressions import (
+    Expressions,
+    has_markers,
+    holds_markers,
+    render,
+    render_checks,
+    render_keys,
+)
 from ccm_agent.engine.properties import Path, make_properties
 from ccm_agent.engine.validate import check_properties
 from ccm_agent.model import codec
@@ -24,6 +31,8 @@ from ccm_agent.resources.converge import Declared
 
 DEFAULTS = "defaults"
 NEVER_TEMPLATED = frozenset({"require", "control"})
+
+_RENDER = {"health_checks": render_checks}
 
 _STEP = re.compile(r'\.([A-Za-z_]\w*)|\[(\d+)\]|\["(.*?)"\]')
 
@@ -145,7 +154,7 @@ class Expander:
                     pending.append(key)
                 continue
             try:
-                make = render_keys if key in kind.templated_keys else render
+                make = render_keys if key in kind.templated_keys else _RENDER.get(key, render)
                 new = make(value, self._expressions)
             except InputError as err:
                 self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", (*path, written))

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.env import Environment
 
 _READS = re.compile(r"\b(?:readFile|file|template|jet|registrations|kvGet)\s*\(")
 
 
 class Expressions(Protocol):
     """Expressions about one manifest's facts, data and environment."""
+
+    @property
+    def environment(self) -> Environment:
+        """What they see, for whole-file templates."""
+        ...
 
     def text(self, template: str) -> str:
         """A text with its expressions rendered."""
@@ -70,6 +78,41 @@ def render_keys(value: Any, expressions: Expressions) -> Any:
     if not isinstance(rendered, dict):
         return rendered
     return {expressions.text(key) if has_markers(key) else key: one for key, one in rendered.items()}
+
+
+def holds_templates(value: Any) -> bool:
+    """Like `holds_markers`, and the keys of mappings count."""
+    if isinstance(value, dict):
+        return any(holds_templates(key) or holds_templates(one) for key, one in value.items())
+    if isinstance(value, list):
+        return any(holds_templates(one) for one in value)
+    return isinstance(value, str) and has_markers(value)
+
+
+def render_rules(value: Any, expressions: Expressions) -> Any:
+    """Rules of a health check: keys at any depth are templates too, and a value that is one expression keeps its type."""
+    if isinstance(value, dict):
+        return {
+            expressions.text(key) if isinstance(key, str) and has_markers(key) else key: render_rules(
+                one, expressions
+            )
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [render_rules(one, expressions) for one in value]
+    return expressions.typed(value) if isinstance(value, str) and has_markers(value) else value
+
+
+def render_checks(value: Any, expressions: Expressions) -> Any:
+    """Health checks with their templates rendered, but for the rules, which wait until they are checked."""
+    if not isinstance(value, list):
+        return render(value, expressions)
+    return [
+        {key: one if key == "goss_rules" else _render_typed(one, expressions) for key, one in check.items()}
+        if isinstance(check, dict)
+        else render(check, expressions)
+        for check in value
+    ]
 
 
 def _render_typed(value: Any, expressions: Expressions) -> Any:

@@ -12,10 +12,16 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.model.secret import MASK, Masker, Secret, mask_url
 from ccm_agent.resources.contract import AnyType
+
+PLAIN_HEADERS = frozenset(
+    {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "user-agent"}
+)
+"""Request headers whose values are no secrets."""
 
 
 def learn(masker: Masker, kind: AnyType, wanted: CommonProperties) -> None:
@@ -26,6 +32,30 @@ def learn(masker: Masker, kind: AnyType, wanted: CommonProperties) -> None:
     for field in kind.urls:
         for text in _texts(getattr(wanted, field, None)):
             _learn_url(masker, text)
+
+
+def learn_checks(masker: Masker, wanted: CommonProperties) -> None:
+    """The same of the secrets in a resource's health checks."""
+    for check in wanted.health_checks:
+        learn_rules(masker, check)
+
+
+def learn_rules(masker: Masker, check: HealthCheck) -> None:
+    """Passwords, URL credentials and header values of a health check's `http` rules."""
+    rules = check.goss_rules.get("http") if isinstance(check.goss_rules, dict) else None
+    for url, body in rules.items() if isinstance(rules, dict) else ():
+        _learn_url(masker, str(url))
+        if not isinstance(body, dict):
+            continue
+        for key in ("url", "proxy"):
+            for text in _texts(body.get(key)):
+                _learn_url(masker, text)
+        for text in _texts(body.get("password")):
+            masker.learn(text)
+        for text in _texts(body.get("request-headers")):
+            name, _, value = text.partition(": ")
+            if name.lower() not in PLAIN_HEADERS:
+                masker.learn(value)
 
 
 def masked(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:

@@ -290,6 +290,8 @@ class _Tally:
             event.parent = " > ".join(one.asked_by for one in (*context.parents[1:], context))
         if declared.kind.secret or declared.kind.urls:
             mask.learn(state.masker, declared.kind, declared.wanted)
+        if declared.wanted.health_checks:
+            mask.learn_checks(state.masker, declared.wanted)
         event = mask.masked(event, declared.kind, state.masker)
         await state.session.record(event)
         if event.failed and len(self.failed) < FAILED_IN_SUMMARY:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 
+from ccm_agent.health.host import Host
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
-from ccm_agent.model.ports import Command, Completed, Runner
+from ccm_agent.model.ports import Command, Completed
 
 OUTPUT_LIMIT_BYTES = 64 * 1024
 """A plugin prints a line or a few; what is far beyond that is kept from its end."""
 
 
-async def attempt(check: HealthCheck, runner: Runner) -> HealthResult:
+async def attempt(check: HealthCheck, host: Host) -> HealthResult:
     """
     Run the command once, without a shell, in `/`, with a bare environment.
 
@@ -26,7 +27,7 @@ async def attempt(check: HealthCheck, runner: Runner) -> HealthResult:
     limit_s = parse_duration(check.timeout) if check.timeout else 0.0
     command = Command(argv=tuple(argv), output_limit_bytes=OUTPUT_LIMIT_BYTES, time_limit_s=limit_s)
     try:
-        done = await runner.run(command)
+        done = await host.runner.run(command)
     except CommandError as err:
         return _unknown(err.message)
     if done.timed_out:

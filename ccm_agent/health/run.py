@@ -7,16 +7,23 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from ccm_agent.health import nagios
+from ccm_agent.health.host import Host
 from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, PropertyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
-from ccm_agent.model.ports import Clock, Runner
 
-Attempt = Callable[[HealthCheck, Runner], Awaitable[HealthResult]]
+Attempt = Callable[[HealthCheck, Host], Awaitable[HealthResult]]
 """One try of a check, in one format; gives UNKNOWN with its reason rather than an error."""
 
-FORMATS: dict[str, Attempt] = {"nagios": nagios.attempt}
+
+async def _goss(check: HealthCheck, host: Host) -> HealthResult:
+    from ccm_agent.health.goss.check import attempt  # a manifest without rules need not load it
+
+    return await attempt(check, host)
+
+
+FORMATS: dict[str, Attempt] = {"nagios": nagios.attempt, "goss": _goss}
 """How each format is tried. A further one is a module beside this one and a line here."""
 
 _BY_KEY = {"command": "nagios", "goss_rules": "goss"}
@@ -48,11 +55,13 @@ def normalise(check: HealthCheck) -> HealthCheck:
         raise PropertyError(f"`tries` of a health check is {check.tries}: write 1 or more")
     for field in ("timeout", "try_sleep"):
         _check_duration(field, getattr(check, field))
+    if wanted == "goss":
+        _check_rules(check.goss_rules)
     name = check.name or _base_name(command)
     return msgspec.structs.replace(check, command=command, format=wanted, name=name)
 
 
-async def run_check(check: HealthCheck, runner: Runner, clock: Clock) -> HealthResult:
+async def run_check(check: HealthCheck, host: Host) -> HealthResult:
     """
     Try a normalised check until it is OK or its tries are used up; the last try's result counts.
 
@@ -66,18 +75,25 @@ async def run_check(check: HealthCheck, runner: Runner, clock: Clock) -> HealthR
     pause_s = parse_duration(check.try_sleep) if check.try_sleep else 0.0
     result = HealthResult(status=HealthStatus.UNKNOWN)
     for number in range(1, tries + 1):
-        result = await attempt(check, runner)
+        result = await attempt(check, host)
         result = msgspec.structs.replace(result, tries=number, name=check.name)
         if result.status == HealthStatus.OK or number == tries:
             break
         if pause_s > 0:
-            await clock.sleep(pause_s)
+            await host.clock.sleep(pause_s)
     return result
 
 
 def _base_name(command: str) -> str:
     # Go's filepath.Base of the whole command line, which is what the reference calls a check without a name
     return command.rstrip("/").rpartition("/")[2]
+
+
+def _check_rules(rules: object) -> None:
+    from ccm_agent.health.goss.rules import holds_templates, parse_rules
+
+    if not holds_templates(rules):  # what is a template says what it is when its turn has come
+        parse_rules(rules)
 
 
 def _check_duration(field: str, text: str) -> None:

@@ -1,0 +1,151 @@
+"""
+Checks in goss' format: rules about the host, and what of them does not hold.
+
+One rule that fails makes the check CRITICAL, and its line comes first. UNKNOWN is for what cannot be looked at; a server that
+does not answer, or a file that is not there, is a rule that fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.health.goss.matchers import Matcher, MismatchError, show
+from ccm_agent.health.goss.rules import Rule, parse_rules
+from ccm_agent.health.host import Host
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import CcmError, DocumentError, HostError, PropertyError
+from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
+
+SHOWN_RULES = 50
+"""Lines about rules that did not hold; the count at the end has them all."""
+SMALL = 1 << 14
+"""Longer texts are matched in a thread."""
+RETRY_S = 1.0
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """
+    What came of one rule.
+
+    Attributes:
+        passed, skipped: How many attributes.
+        failures: A line for each that did not hold.
+        unknown: Why it could not be looked at; "" when it could.
+    """
+
+    passed: int = 0
+    skipped: int = 0
+    failures: tuple[str, ...] = ()
+    unknown: str = ""
+
+
+async def attempt(check: HealthCheck, host: Host) -> HealthResult:
+    """
+    Check the rules once, one after the other.
+
+    Never raises for the rules' sake: what cannot be read or run is UNKNOWN and says why.
+    """
+    limit_s = parse_duration(check.timeout) if check.timeout else None
+    try:
+        rules = parse_rules(check.goss_rules)
+        async with asyncio.timeout(limit_s):
+            return _result([await judge(rule, host) for rule in rules])
+    except PropertyError as err:
+        return HealthResult(status=HealthStatus.UNKNOWN, output=err.message)
+    except TimeoutError:
+        return HealthResult(status=HealthStatus.UNKNOWN, output=f"did not end within {check.timeout}")
+
+
+async def judge(rule: Rule, host: Host) -> Verdict:
+    """What comes of a rule, tried as often as it says itself."""
+    if rule.is_skipped:
+        return Verdict(skipped=len(rule.wanted))
+    tries = int(rule.options.get("retry_count", 0)) + 1
+    for number in range(1, tries + 1):
+        verdict = await _judge_once(rule, host)
+        if not verdict.failures and not verdict.unknown:
+            break
+        if number < tries:
+            await host.clock.sleep(_pause_s(rule))
+    return verdict
+
+
+async def _judge_once(rule: Rule, host: Host) -> Verdict:
+    title = f"{rule.kind.name} {rule.name}"
+    look = Look(subject=rule.subject, options=rule.options, asked=tuple(rule.wanted), host=host)
+    try:
+        found = await rule.kind.look(look)
+    except (HostError, KeyError) as err:
+        why = err.message if isinstance(err, CcmError) else f"this program has no port {err}"
+        return Verdict(unknown=f"{title}: cannot be checked: {why}")
+    passed, failures = 0, []
+    attributes = list(rule.wanted)
+    for number, attribute in enumerate(attributes, 1):
+        value = found[attribute]
+        line = await _compare(rule.wanted[attribute], value)
+        if line:
+            failures.append(f"{title} {attribute}: {line}")
+        else:
+            passed += 1
+        is_first = attribute == rule.kind.attributes[0] and rule.kind.required
+        if is_first and (line or value is False):
+            return Verdict(passed=passed, skipped=len(attributes) - number, failures=tuple(failures))
+    return Verdict(passed=passed, failures=tuple(failures))
+
+
+async def _compare(matcher: Matcher, value: Any) -> str:
+    """How a value misses what is wanted; "" when it does not."""
+    if isinstance(value, Nothing):
+        return f"found nothing ({value.why}), wanted {matcher.wanted}"
+    if isinstance(value, str) and len(value) > SMALL:
+        return await asyncio.to_thread(_miss, matcher, value)
+    return _miss(matcher, value)
+
+
+def _miss(matcher: Matcher, value: Any) -> str:
+    words = f"found {show(value)}, wanted {matcher.wanted}"
+    try:
+        if matcher.fits(value):
+            return ""
+        lacking = matcher.lacks(value) if matcher.lacks is not None else ""
+    except MismatchError as err:
+        return f"{words}: {err}"
+    except CcmError as err:
+        return f"{words}: {err.message}"
+    return f"{words}; not met: {lacking}" if lacking else words
+
+
+def _pause_s(rule: Rule) -> float:
+    """The pause between tries: a number is milliseconds, a text a duration."""
+    raw = rule.options.get("retry_delay")
+    if isinstance(raw, (int, float)) and raw > 0:
+        return raw / 1000
+    if isinstance(raw, str):
+        try:
+            return parse_duration(raw) or RETRY_S
+        except DocumentError:
+            return RETRY_S
+    return RETRY_S
+
+
+def _result(verdicts: list[Verdict]) -> HealthResult:
+    failures = [line for one in verdicts for line in one.failures]
+    unknown = [one.unknown for one in verdicts if one.unknown]
+    skipped = sum(one.skipped for one in verdicts)
+    count = sum(one.passed for one in verdicts) + len(failures) + len(unknown) + skipped
+    status = HealthStatus.OK
+    if failures:
+        status = HealthStatus.CRITICAL
+    elif unknown:
+        status = HealthStatus.UNKNOWN
+    lines = [*failures, *unknown]
+    if len(lines) > SHOWN_RULES:
+        lines = [*lines[:SHOWN_RULES], f"… and {len(lines) - SHOWN_RULES} more"]
+    summary = f"Count: {count}, Failed: {len(failures)}, Skipped: {skipped}"
+    if unknown:
+        summary += f", Unknown: {len(unknown)}"
+    return HealthResult(status=status, output="\n".join([*lines, summary]))

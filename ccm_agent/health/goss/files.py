@@ -1,0 +1,81 @@
+"""Files, directories and symlinks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import FileLook
+
+CONTENT_LIMIT_BYTES = 64 << 20
+"""A larger file is not read for its content; `sha256` and `size` work for any."""
+
+
+async def look(look: Look) -> dict[str, Any]:
+    """See `LookAt`. What stands at the path is meant, be it a symlink; content and checksums are of what that leads to."""
+    path = look.subject
+    if not path.startswith("/"):
+        raise FileError(f"the path {path} is not absolute: begin it with a slash")
+    found = (await look.host.files.look([path], digest=False, follow=False))[0]
+    if found.kind == "unreadable":
+        raise FileError(f"{path}: {found.error}")
+    if found.kind == "absent" and not found.link:
+        absent = Nothing("there is no such file")
+        return {**dict.fromkeys(look.asked, absent), "exists": False}
+    values: dict[str, Any] = {
+        "exists": True,
+        "mode": f"{found.mode & 0o7777:04o}",
+        "owner": found.owner,
+        "uid": found.uid,
+        "group": found.group,
+        "gid": found.gid,
+        "linked-to": found.link or Nothing("this is no symlink"),
+        "filetype": await _kind(look, found),
+        "size": found.size_bytes,
+    }
+    if {"contents", "md5", "sha512"} & set(look.asked):
+        values |= await _content(look, path)
+    if "sha256" in look.asked:
+        target = (await look.host.files.look([path], digest=True, follow=True))[0]
+        values["sha256"] = target.sha256 or Nothing(target.error or "this is no regular file")
+    return values
+
+
+async def _kind(look: Look, found: FileLook) -> Any:
+    if found.link:
+        return "symlink"
+    if found.kind != "other" or "filetype" not in look.asked:
+        return found.kind
+    from ccm_agent.model.ports import Command
+
+    # which of the special kinds it is the files port does not say, and nothing else needs to know
+    done = await look.host.runner.run(
+        Command(argv=("stat", "--printf=%F", "--", look.subject), time_limit_s=10)
+    )
+    words = {
+        "socket": "socket",
+        "fifo": "pipe",
+        "character special file": "character-device",
+        "block special file": "block-device",
+    }
+    return words.get(done.stdout.decode(errors="replace"), Nothing("its kind cannot be told"))
+
+
+async def _content(look: Look, path: str) -> dict[str, Any]:
+    try:
+        content = await look.host.files.read(path, CONTENT_LIMIT_BYTES)
+    except FileError as err:
+        return dict.fromkeys(("contents", "md5", "sha512"), Nothing(err.message))
+    return {
+        "contents": content.decode(errors="replace"),
+        "md5": await asyncio.to_thread(_hex, "md5", content) if "md5" in look.asked else "",
+        "sha512": await asyncio.to_thread(_hex, "sha512", content) if "sha512" in look.asked else "",
+    }
+
+
+def _hex(algorithm: str, content: bytes) -> str:
+    # goss offers md5 to recognise a file, not to trust it
+    return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()

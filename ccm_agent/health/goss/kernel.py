@@ -1,0 +1,79 @@
+"""What the kernel tells in files (parameters, mounts), and values that the rules bring themselves."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.model.errors import CommandError, FileError
+from ccm_agent.model.ports import Command
+
+LIMIT_BYTES = 16 << 20
+MOUNT_MS = 1000.0
+_PARAMETER = re.compile(r"[A-Za-z0-9_@:-]+(?:[./][A-Za-z0-9_@:-]+)*")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+async def look_at_parameter(look: Look) -> dict[str, Any]:
+    """See `LookAt`; the value is a text, as sysctl(8) shows it."""
+    name = look.subject
+    if not _PARAMETER.fullmatch(name):
+        raise FileError(f"`{name}` is no kernel parameter, such as net.core.somaxconn")
+    path = "/proc/sys/" + (name if "/" in name else name.replace(".", "/"))
+    try:
+        text = (await look.host.files.read(path, LIMIT_BYTES)).decode(errors="replace")
+    except FileError as err:
+        return {"value": Nothing(err.message)}
+    return {"value": text.strip()}
+
+
+async def look_at_mount(look: Look) -> dict[str, Any]:
+    """See `LookAt`; of several mounts on one point the last one is seen."""
+    text = (await look.host.files.read("/proc/self/mountinfo", LIMIT_BYTES)).decode(errors="replace")
+    found: dict[str, Any] | None = None
+    for line in text.split("\n"):
+        mount, _, source = line.partition(" - ")
+        fields, after = mount.split(" "), source.split(" ")
+        if len(fields) > 5 and len(after) > 2 and _plain(fields[4]) == look.subject:
+            found = {
+                "exists": True,
+                "opts": list(dict.fromkeys(fields[5].split(","))),
+                "vfs-opts": after[2].split(","),
+                "source": _plain(after[1]),
+                "filesystem": after[0],
+            }
+    if found is None:
+        return {**dict.fromkeys(look.asked, Nothing("nothing is mounted there")), "exists": False}
+    if "usage" in look.asked:
+        found["usage"] = await _usage(look)
+    return found
+
+
+async def _usage(look: Look) -> int:
+    """How full it is, in percent, as df(1) has it."""
+    limit_s = look.limit_s(MOUNT_MS)
+    argv = ("df", "-P", "--", look.subject)
+    done = await look.host.runner.run(Command(argv=argv, time_limit_s=limit_s))
+    if done.timed_out:
+        raise CommandError(f"df did not end within {limit_s:g} s: does the file system hang?")
+    lines = done.stdout.decode(errors="replace").splitlines()
+    percent = re.search(r"\s(?:(\d+)%|-)\s", lines[-1]) if done.code == 0 and lines else None
+    if percent is None:
+        raise CommandError(f"df does not say how full {look.subject} is")
+    return int(percent[1] or 0)  # what has no size, such as /proc, is empty
+
+
+async def look_at_content(look: Look) -> dict[str, Any]:
+    """See `LookAt`; the content stands in the rule."""
+    content = look.options.get("content")
+    if look.options.get("as-reader"):
+        from ccm_agent.health.goss.matchers import as_text
+
+        content = as_text(content)
+    return {"matches": content}
+
+
+def _plain(text: str) -> str:
+    """A path of mountinfo with its escapes undone: `\\040` is a space."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

@@ -1,0 +1,138 @@
+"""The kinds of things that rules can be about, and what each knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from ccm_agent.health.goss import accounts, files, kernel, network, programs
+from ccm_agent.health.goss.found import LookAt
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """
+    A kind of thing.
+
+    Attributes:
+        name: As the rules write it.
+        subject: The attribute that may name the thing instead of the key.
+        attributes: What can be expected of it, in the order of checking. When the first one says that it is not there, or
+            fails, the others are skipped.
+        look: Looks at one.
+        required: The first attribute must be given.
+        texts: Attributes that are long texts: a list is patterns for their lines.
+        options: What else a rule may say.
+        spellings: Other names of attributes.
+    """
+
+    name: str
+    subject: str
+    attributes: tuple[str, ...]
+    look: LookAt
+    required: bool = True
+    texts: frozenset[str] = frozenset()
+    options: frozenset[str] = frozenset()
+    spellings: Mapping[str, str] = {}
+
+
+_RETRIES = frozenset({"retry_count", "retry_delay"})
+
+_ALL = (
+    Kind(
+        name="file",
+        subject="path",
+        attributes=(
+            "exists", "mode", "owner", "uid", "group", "gid", "linked-to", "filetype", "contents", "size", "md5", "sha256",
+            "sha512",
+        ),
+        look=files.look,
+        texts=frozenset({"contents"}),
+        spellings={"contains": "contents"},
+    ),
+    Kind(
+        name="package",
+        subject="name",
+        attributes=("installed", "versions"),
+        look=programs.look_at_package,
+        options=_RETRIES,
+    ),
+    Kind(
+        name="service",
+        subject="name",
+        attributes=("enabled", "running"),
+        look=programs.look_at_service,
+        required=False,
+    ),
+    Kind(name="port", subject="port", attributes=("listening", "ip"), look=network.look_at_port),
+    Kind(name="process", subject="comm", attributes=("running",), look=programs.look_at_process),
+    Kind(
+        name="command",
+        subject="exec",
+        attributes=("exit-status", "stdout", "stderr"),
+        look=programs.look_at_command,
+        texts=frozenset({"stdout", "stderr"}),
+        options=_RETRIES | {"timeout"},
+    ),
+    Kind(
+        name="http",
+        subject="url",
+        attributes=("status", "headers", "body"),
+        look=network.look_at_url,
+        texts=frozenset({"headers", "body"}),
+        options=frozenset(
+            {
+                "method", "timeout", "allow-insecure", "no-follow-redirects", "request-headers", "request-body", "username",
+                "password", "ca-file", "cert-file", "key-file", "proxy",
+            }
+        ),
+    ),
+    Kind(
+        name="addr",
+        subject="address",
+        attributes=("reachable",),
+        look=network.look_at_address,
+        options=frozenset({"timeout", "local-address"}),
+    ),
+    Kind(
+        name="dns",
+        subject="resolve",
+        attributes=("resolvable", "addrs"),
+        look=network.look_at_name,
+        options=_RETRIES | {"timeout"},
+        spellings={"resolveable": "resolvable"},
+    ),
+    Kind(name="group", subject="groupname", attributes=("exists", "gid"), look=accounts.look_at_group),
+    Kind(
+        name="user",
+        subject="username",
+        attributes=("exists", "uid", "gid", "home", "groups", "shell"),
+        look=accounts.look_at_user,
+    ),
+    Kind(
+        name="interface",
+        subject="name",
+        attributes=("exists", "addrs", "mtu"),
+        look=network.look_at_interface,
+    ),
+    Kind(name="kernel-param", subject="name", attributes=("value",), look=kernel.look_at_parameter),
+    Kind(
+        name="mount",
+        subject="mountpoint",
+        attributes=("exists", "opts", "vfs-opts", "source", "filesystem", "usage"),
+        look=kernel.look_at_mount,
+        options=frozenset({"timeout"}),
+    ),
+    Kind(
+        name="matching",
+        subject="",
+        attributes=("matches",),
+        look=kernel.look_at_content,
+        options=frozenset({"content", "as-reader"}),
+    ),
+)  # fmt: skip
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
+"""By name."""
+
+NOT_HERE = {"gossfile": "write its rules here, or give `goss_rules` as a template that prints them"}
+"""Kinds of the goss manual that have no place in a health check, and what to do instead."""

@@ -1,0 +1,94 @@
+"""What programs tell: packages, services, processes and commands of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.ports import Command, Completed
+
+PROGRAM_LIMIT_S = 30.0
+"""A tool that only looks and needs longer hangs."""
+COMMAND_MS = 10_000.0
+"""How long a command of a rule may take unless the rule says otherwise, as goss has it."""
+NAME_LIMIT_BYTES = 15
+"""The kernel keeps so much of a program's name."""
+
+_DPKG_STATUS = "/var/lib/dpkg/status"
+_RPM_FORMAT = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\\n"
+
+
+async def look_at_package(look: Look) -> dict[str, Any]:
+    """See `LookAt`."""
+    name = look.subject
+    if not name or name.startswith("-"):
+        raise CommandError(f"`{name}` is no name of a package")
+    database = (await look.host.files.look([_DPKG_STATUS], digest=False))[0]
+    if database.size_bytes:
+        done = await _run(look, "dpkg-query", "-W", "-f", "${Status} ${Version}\\n", "--", name)
+        rows = [line.split(" ") for line in _lines(done)]
+        versions = [
+            row[3] for row in rows if row[0] in ("install", "hold") and row[1:3] == ["ok", "installed"]
+        ]
+    else:
+        done = await _run(look, "rpm", "-q", "--nosignature", "--nodigest", "--qf", _RPM_FORMAT, "--", name)
+        versions = _lines(done) if done.code == 0 else []
+    return {
+        "installed": bool(versions),
+        "versions": versions or Nothing("the package is not installed"),
+    }
+
+
+async def look_at_service(look: Look) -> dict[str, Any]:
+    """See `LookAt`. systemd's `is-enabled` and `is-active` decide, as in goss."""
+    values: dict[str, Any] = {}
+    for attribute, verb in (("enabled", "is-enabled"), ("running", "is-active")):
+        if attribute in look.asked:
+            done = await _run(look, "systemctl", "--quiet", verb, "--", look.subject)
+            values[attribute] = done.code == 0
+    return values
+
+
+async def look_at_process(look: Look) -> dict[str, Any]:
+    """See `LookAt`. The name is the kernel's, `/proc/PID/comm`."""
+    done = await _run(
+        look, "find", "/proc", "-mindepth", "2", "-maxdepth", "2", "-name", "comm", "-exec", "cat", "{}", "+"
+    )
+    names = _lines(done)
+    if not names:
+        raise CommandError(f"/proc cannot be read: {_tail(done)}")
+    if "find" in names:
+        names.remove("find")  # it saw itself
+    wanted = look.subject.encode()[:NAME_LIMIT_BYTES].decode(errors="replace")
+    return {"running": wanted in names}
+
+
+async def look_at_command(look: Look) -> dict[str, Any]:
+    """See `LookAt`. The command is a line for the shell, as in goss; its words are the manifest's own."""
+    limit_s = look.limit_s(COMMAND_MS)
+    command = Command(argv=("sh", "-c", look.subject), time_limit_s=limit_s)
+    done = await look.host.runner.run(command)
+    if done.timed_out:
+        return dict.fromkeys(look.asked, Nothing(f"the command did not end within {limit_s:g} s"))
+    return {
+        "exit-status": done.code if done.code >= 0 else 128 - done.code,
+        "stdout": done.stdout.decode(errors="replace"),
+        "stderr": done.stderr.decode(errors="replace"),
+    }
+
+
+async def _run(look: Look, *argv: str) -> Completed:
+    done = await look.host.runner.run(Command(argv=argv, time_limit_s=PROGRAM_LIMIT_S))
+    if done.timed_out:
+        raise CommandError(f"{argv[0]} did not end within {PROGRAM_LIMIT_S:g} s")
+    return done
+
+
+def _lines(done: Completed) -> list[str]:
+    return [line for line in done.stdout.decode(errors="replace").split("\n") if line]
+
+
+def _tail(done: Completed) -> str:
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit status {done.code}"

@@ -1,0 +1,143 @@
+"""
+The rules of a goss file as Structs, checked: every kind, attribute and matcher is one that there is.
+
+    file:                       the kind
+      /etc/motd:                the thing; an attribute of the kind (`path`) may name it instead
+        exists: true            attributes: each is a matcher
+        skip: false             options
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.health.goss.kinds import KINDS, NOT_HERE, Kind
+from ccm_agent.health.goss.matchers import Matcher, have_patterns, parse_matcher
+from ccm_agent.model.codec import did_you_mean
+from ccm_agent.model.errors import DocumentError, PropertyError
+
+COMMON_OPTIONS = frozenset({"skip", "title", "meta"})
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """
+    What one thing is expected to be like.
+
+    Attributes:
+        kind: What kind of thing.
+        name: As the rules call it.
+        subject: The thing itself: the path, the package.
+        wanted: Matchers by attribute, the one that says whether it is there first.
+        options: The rest: timeouts and the like.
+    """
+
+    kind: Kind
+    name: str
+    subject: str
+    wanted: Mapping[str, Matcher]
+    options: Mapping[str, Any]
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether it is not to be checked."""
+        return bool(self.options.get("skip"))
+
+
+def parse_rules(raw: Any) -> list[Rule]:
+    """
+    The rules in the order in which they are written.
+
+    Args:
+        raw: A mapping of kinds, or its text.
+
+    Raises:
+        PropertyError: What is wrong with which rule.
+    """
+    if isinstance(raw, str):
+        from ccm_agent.model import codec
+
+        try:
+            raw = codec.decode_document(raw)
+        except DocumentError as err:
+            raise PropertyError(f"`goss_rules` cannot be read: {err.message}") from err
+    if not isinstance(raw, dict) or not raw:
+        raise PropertyError(
+            "`goss_rules` must be a mapping from kinds such as `file` to what is expected of them"
+        )
+    rules = []
+    for name, things in raw.items():
+        kind = _kind(str(name))
+        if not isinstance(things, dict):
+            raise PropertyError(f"`{name}` of `goss_rules` must be a mapping from names to what is expected")
+        for thing, body in things.items():
+            try:
+                rules.append(_rule(kind, str(thing), body))
+            except PropertyError as err:
+                raise PropertyError(f"`goss_rules`, {name} `{thing}`: {err.message}") from err
+    return rules
+
+
+def holds_templates(raw: Any) -> bool:
+    """Whether something in raw rules, keys too, is still a template."""
+    if isinstance(raw, str):
+        return "{{" in raw or "${" in raw
+    if isinstance(raw, dict):
+        return any(holds_templates(key) or holds_templates(value) for key, value in raw.items())
+    return isinstance(raw, list) and any(map(holds_templates, raw))
+
+
+def _kind(name: str) -> Kind:
+    kind = KINDS.get(name)
+    if kind is None:
+        if name in NOT_HERE:
+            raise PropertyError(f"`{name}` of `goss_rules` is not supported: {NOT_HERE[name]}")
+        raise PropertyError(
+            f"`goss_rules` knows no `{name}`{did_you_mean(name, KINDS)}; there are {', '.join(KINDS)}"
+        )
+    return kind
+
+
+def _rule(kind: Kind, name: str, body: Any) -> Rule:
+    if not isinstance(body, dict):
+        raise PropertyError("what is expected must be a mapping, such as {exists: true}")
+    given = {kind.spellings.get(str(key), str(key)): value for key, value in body.items()}
+    known = {*kind.attributes, *kind.options, *COMMON_OPTIONS, kind.subject}
+    for key in given:
+        if key not in known:
+            raise PropertyError(f"there is no `{key}`{did_you_mean(key, known)}")
+    if kind.required and kind.attributes[0] not in given:
+        raise PropertyError(f"`{kind.attributes[0]}` is missing: it says what must hold first")
+    wanted = {}
+    for attribute in kind.attributes:
+        if attribute in given and given[attribute] != []:  # an empty list expects nothing
+            try:
+                wanted[attribute] = _matcher(kind, attribute, given[attribute])
+            except PropertyError as err:
+                raise PropertyError(f"`{attribute}`: {err.message}") from err
+    options = {key: given[key] for key in given if key in kind.options or key in COMMON_OPTIONS}
+    _check_options(options)
+    return Rule(
+        kind=kind, name=name, subject=str(given.get(kind.subject) or name), wanted=wanted, options=options
+    )
+
+
+def _matcher(kind: Kind, attribute: str, raw: Any) -> Matcher:
+    if isinstance(raw, list) and attribute in kind.texts:
+        return have_patterns(raw)
+    return parse_matcher(raw)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for key in ("timeout", "retry_count"):
+        value = options.get(key, 0)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0:
+            raise PropertyError(f"`{key}` must be a number, and not negative")
+    for key in ("skip", "allow-insecure", "no-follow-redirects"):
+        if not isinstance(options.get(key, False), bool):
+            raise PropertyError(f"`{key}` must be true or false")
+    headers = options.get("request-headers", [])
+    if not isinstance(headers, list) or not all(isinstance(one, str) and ": " in one for one in headers):
+        raise PropertyError('`request-headers` must be a list of texts such as "Accept: text/html"')

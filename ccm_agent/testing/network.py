@@ -1,0 +1,44 @@
+"""A network that a test makes up."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ccm_agent.model.errors import DownloadError
+from ccm_agent.model.network import Answer, Ask
+
+
+class FakeNetwork:
+    """
+    A `Network` of scripted answers.
+
+    Attributes:
+        answers: By URL; a text is why there is none, None is a server that never answers.
+        listening: What can be reached, as `tcp://host:port`.
+        names: Addresses by name.
+        asked: The requests, in order.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer | str | None] = {}
+        self.listening: set[str] = set()
+        self.names: dict[str, list[str]] = {}
+        self.asked: list[Ask] = []
+
+    async def ask(self, ask: Ask) -> Answer:
+        """See `Network.ask`."""
+        self.asked.append(ask)
+        answer = self.answers.get(ask.url, "connection refused")
+        if answer is None:
+            await asyncio.Event().wait()
+        if isinstance(answer, Answer):
+            return answer
+        raise DownloadError(f"{ask.url}: {answer}")
+
+    async def reach(self, protocol: str, host: str, port: int, local: str = "") -> str:
+        """See `Network.reach`."""
+        return "" if f"{protocol}://{host}:{port}" in self.listening else "connection refused"
+
+    async def resolve(self, host: str) -> list[str]:
+        """See `Network.resolve`."""
+        return sorted(self.names.get(host, []))
