@@ -67,9 +67,13 @@ class Terminal:
             self._write(self._out, text)
 
     def record(self, kind: str, /, **fields: Any) -> None:
-        """A result for programs; without `--json` nothing. It is there for the reader at once."""
+        """A result for programs; without `--json` nothing. The reader has it with the next `flush`."""
         if self.json:
-            self._write(self._out, records.record(kind, **fields))
+            self._out.write(records.record(kind, **fields))
+
+    def flush(self) -> None:
+        """Give on what was written; called when a batch of results is complete, for thousands may come in a second."""
+        self._out.flush()
 
     def raw(self, text: str) -> None:
         """A document as it is, for a program or a file to take; it is not made safe."""

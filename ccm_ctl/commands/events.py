@@ -95,6 +95,7 @@ class _Shown:
             return
         self._terminal.record(records.EVENT, node=heard.node, run=heard.run or None, event=heard.said)
         self._terminal.show(event_line(heard.node, heard.said, self._terminal.style))
+        self._terminal.flush()
 
     def _is_new(self, heard: Heard) -> bool:
         number = getattr(heard.said, "number", 0)

@@ -47,6 +47,7 @@ def ping(application: Application, **options: Any) -> Exit:
                 started=reply.answer.started,
                 body=reply.answer.body,
             )
+            terminal.flush()
 
         _, resolved = await resolve(fleet, wish_of(options, otherwise_all=True))
         replies, silent = await gather(fleet, NODE_PING, resolved, told)

@@ -63,6 +63,7 @@ class Watch:
         self._history = History(fleet.runs)
         self._offline_ok = offline_ok
         self._told: dict[str, NodeState] = {}
+        self._untold: dict[str, None] = dict.fromkeys(run.nodes)
         self._is_kept = True
         self._kept_at = 0.0
         self._told_away = False
@@ -93,12 +94,14 @@ class Watch:
         for one in news:
             if isinstance(one, EventNews):
                 self._terminal.record(records.EVENT, event=one.event)
-            elif one.state.is_final:
-                self._is_kept = False
+            else:
+                self._untold[one.node] = None
+                self._is_kept = self._is_kept and not one.state.is_final
         self._tell_ends()
         self._tell_away()
         if self._terminal.is_live:
             self._terminal.live(self._line())
+        self._terminal.flush()
         await self._keep()
 
     async def finish(self) -> Exit:
@@ -131,13 +134,15 @@ class Watch:
 
     def _tell_ends(self, *, everything: bool = False) -> None:
         """Tell programs of nodes that ended, each after all of its events; a lost node that comes back is told again."""
-        if not self._terminal.json:
-            return
-        for name, node in self._run.nodes.items():
-            is_whole = everything or not node.has_gap
-            if node.state.is_final and is_whole and self._told.get(name) is not node.state:
-                self._told[name] = node.state
-                self._terminal.record(records.RESULT, **result_fields(self.record.run, node))
+        for name in list(self._untold):
+            node = self._run.nodes[name]
+            if not node.state.is_final:
+                del self._untold[name]
+            elif everything or not node.has_gap:
+                del self._untold[name]
+                if self._told.get(name) is not node.state:
+                    self._told[name] = node.state
+                    self._terminal.record(records.RESULT, **result_fields(self.record.run, node))
 
     def _tell_away(self) -> None:
         is_away = self._run.away_since is not None

@@ -55,6 +55,7 @@ class Follower:
         self._on_turn = on_turn
         self._heard: deque[StoredEvent] = deque()
         self._woken = asyncio.Event()
+        self._ticked_at = float("-inf")
 
     async def follow(self, begin: Callable[[], Awaitable[None]] | None = None) -> None:
         """
@@ -98,7 +99,9 @@ class Follower:
         while self._heard:
             self._take_in([self._heard.popleft()])
         try:
-            await self._do(self._run.tick(now))
+            if now - self._ticked_at >= TURN_S:
+                self._ticked_at = now
+                await self._do(self._run.tick(now))
         except BusUnavailableError:
             self._run.away(self._now())
         await self._on_turn(self._run.news())

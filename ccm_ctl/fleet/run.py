@@ -88,18 +88,15 @@ class NodeRun(Struct, kw_only=True):
     missing: set[int] = set()
 
     seen: dict[int, Event] = {}
+    """What has come and waits for what stands before it."""
+    known: int = 0
+    """The highest number that is known to exist."""
     given: int = 0
     """Numbers up to this one have been given on or are known to be missing."""
     reads: int = 0
     read_at: float = 0
     suspected: bool = False
     wants_summary: bool = False
-
-    @property
-    def known(self) -> int:
-        """The highest number that is known to exist."""
-        top = max(self.seen, default=0)
-        return max(top, self.summary.events_sent) if self.summary else top
 
     @property
     def lacking(self) -> list[int]:
@@ -175,13 +172,14 @@ class Run:
         self._answer_within_s = ANSWER_WITHIN_S if asked else LOST_AFTER_S
         self._read_all = not asked
         self._news: list[News] = []
+        # Nodes that are not at their end, or of which something is still looked for: of thousands of nodes these are looked
+        # at in each turn.
+        self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
 
     @property
     def is_done(self) -> bool:
         """Every node has come to its end, and nothing of it is looked for any more."""
-        return not self._read_all and all(
-            node.state.is_final and not node.has_gap for node in self.nodes.values()
-        )
+        return not self._read_all and not self._open
 
     @property
     def joined(self) -> list[str]:
@@ -209,6 +207,7 @@ class Run:
             node.position, node.reason, node.code = answer.position, answer.reason, answer.code
             if not (node.state is NodeState.RUNNING and wanted in _WORKING):
                 self._move(node, wanted)
+        self._settle(node)
 
     def progressed(self, name: str, progress: Progress, now: float) -> None:
         """A node said where it is."""
@@ -216,6 +215,7 @@ class Run:
         node.progress = progress
         if node.state in (*_WORKING, *_REVIVABLE):
             self._move(node, NodeState.QUEUED if progress.state == "queued" else NodeState.RUNNING)
+        self._settle(node)
 
     def happened(self, name: str, event: Event, now: float) -> None:
         """An event of a node came, by core delivery or from the stream; what was seen before is dropped."""
@@ -228,13 +228,16 @@ class Run:
             return
         node = self._heard(name, now)
         node.seen[event.number] = event
+        node.known = max(node.known, event.number)
         if isinstance(event, SessionSummary):
             node.summary = event
+            node.known = max(node.known, event.events_sent)
             node.reason, node.code = event.reason, event.code
             self._move(node, _end_state(event))
         elif node.state in (*_WORKING, *_REVIVABLE):
             self._move(node, NodeState.RUNNING)
         self._give(node)
+        self._settle(node)
 
     def ended(self, name: str, state: NodeState, reason: str, code: str, now: float) -> None:
         """A record says how a node ended; it counts where the stream, which was read before, tells of no end."""
@@ -242,6 +245,7 @@ class Run:
         if node.summary is None and node.state in (*_WORKING, *_REVIVABLE):
             node.reason, node.code = reason, code
             self._move(node, state)
+        self._settle(node)
 
     def away(self, now: float) -> None:
         """The broker went away: time stands still for everybody."""
@@ -280,6 +284,14 @@ class Run:
                 node.reason = _last_word(node)
                 self._move(node, NodeState.LOST)
             node.suspected = False
+            self._settle(node)
+
+    def _settle(self, node: NodeRun) -> None:
+        """Note whether a node still has to be looked at."""
+        if node.state.is_final and not node.has_gap:
+            self._open.discard(node.node)
+        else:
+            self._open.add(node.node)
 
     def _heard(self, name: str, now: float) -> NodeRun:
         node = self.nodes.get(name)
@@ -334,7 +346,7 @@ class Run:
                 node.given = number
 
     def _resend(self, now: float) -> list[str]:
-        silent = [name for name, node in self.nodes.items() if node.state is NodeState.EXPECTED]
+        silent = sorted(name for name in self._open if self.nodes[name].state is NodeState.EXPECTED)
         if silent and self._resends < RESENDS and now - self._since >= RESEND_AFTER_S * (self._resends + 1):
             self._resends += 1
             return silent
@@ -343,11 +355,13 @@ class Run:
                 node = self.nodes[name]
                 node.reason = f"present, but silent for {self._answer_within_s:g} s"
                 self._move(node, NodeState.UNREACHABLE)
+                self._settle(node)
         return []
 
     def _reads(self, now: float) -> list[str]:
         found = []
-        for name, node in self.nodes.items():
+        for name in sorted(self._open):
+            node = self.nodes[name]
             if node.state in _WORKING and now - node.heard_at >= LOST_AFTER_S:
                 node.suspected = True
                 found.append(name)
