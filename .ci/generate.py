@@ -20,7 +20,7 @@ import msgspec
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
 
-BEGIN, END = "<!-- generated: properties -->", "<!-- end -->"
+BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 
 def messages() -> dict[str, type[msgspec.Struct]]:
