@@ -1,0 +1,136 @@
+"""What `ccm lint` finds, and what it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccm_agent.engine.lint import lint
+from ccm_agent.engine.load import make_document
+from ccm_agent.resources.apply import TYPE as APPLY
+from tests.support.engine import Board, Types, note_type
+
+
+def findings(text: str, *, strict_ccm: bool = False) -> list[str]:
+    document = make_document(text.encode(), "m.yaml", "/work")
+    return [str(one) for one in lint(document, Types(note_type(Board()), APPLY), strict_ccm=strict_ccm)]
+
+
+def resources(*entries: str, top: str = "") -> str:
+    return f"{top}\nccm:\n  resources:\n" + "\n".join(f"    - {one}" for one in entries) + "\n"
+
+
+def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
+    text = resources(
+        'note: {name: "{{ Data.n }}", text: "${ lookup(\'data.x\') }", later: "{{ file(\'x\') }}"}',
+        "note: {name: b, control: {if: \"Facts.os == 'linux'\"}}",
+        "note: {name: c, require: [note#b], subscribe: [note#b]}",
+        top="data: {a: \"{{ lookup('facts.os') }}\"}",
+    )
+
+    assert findings(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param(
+            "", "m.yaml: error: the manifest is empty: it needs a `ccm` section with `resources`", id="empty"
+        ),
+        pytest.param("a: [1", "m.yaml:1:4: error: the list that opens with", id="syntax"),
+        pytest.param(
+            "ccm: {}",
+            "m.yaml:1:1: $.ccm.resources: error: the manifest holds no resources",
+            id="no resources",
+        ),
+        pytest.param(
+            resources("note: {name: a}", top="xtra: 1"),
+            "m.yaml:1:1: $.xtra: warning: the key `xtra` means nothing",
+            id="top key",
+        ),
+        pytest.param(
+            resources("note: {name: a, txet: b}"),
+            "note.txet: error: note#a: unknown key `txet`, did you mean `text`?",
+            id="typo",
+        ),
+        pytest.param(
+            resources('note: {name: a, mode: "{{ 1 }}", bold: 3}'),
+            "note.bold: error: note#a: expected true or false",
+            id="a value of another type, beside a template",
+        ),
+        pytest.param(
+            resources('note: {name: a, text: "{{ 1 + }}"}'),
+            "note.text: error: the expression ends",
+            id="template",
+        ),
+        pytest.param(
+            resources('note: {name: a, later: "{{ 1 + }}"}'),
+            "note.later: error: the expression ends",
+            id="deferred",
+        ),
+        pytest.param(
+            resources('note: {name: a, control: {if: "1"}}'),
+            "control.if: error: a condition must give a boolean",
+            id="control",
+        ),
+        pytest.param(
+            resources("note: {name: a}", top='data: {x: "{{ readFile(1) }}"}'),
+            "$.data.x: error: ",
+            id="no files for data",
+        ),
+        pytest.param(
+            resources("note: {name: a, require: [note#b]}"),
+            "note#a: `note#b`, which it names under `require`, is declared nowhere",
+            id="declared nowhere",
+        ),
+        pytest.param(
+            resources("note: {name: a, subscribe: [note#b]}", "note: {name: b}"),
+            "which it names under `subscribe`, stands further down",
+            id="declared later",
+        ),
+        pytest.param(
+            resources("note: {name: a, mode: 0644}"), "`mode` must stand in quotes", id="unquoted mode"
+        ),
+        pytest.param(
+            resources("note: {name: a, ensure: 1.10}"),
+            "warning: `ensure` without quotes is a number, and reads as 1.1",
+            id="unquoted version",
+        ),
+        pytest.param(
+            resources("nite: {name: a}"),
+            "error: there is no resource type `nite`, did you mean `note`?",
+            id="type",
+        ),
+        pytest.param(
+            "# x\ndata:\n  # @requre\n  a: 1\n" + resources("note: {name: a}"), "@requre", id="annotation"
+        ),
+    ],
+)
+def test_each_kind_of_mistake_is_found(text: str, found: str) -> None:
+    said = findings(text)
+
+    assert any(found in one for one in said), said
+
+
+def test_all_findings_are_told_in_the_order_of_lines() -> None:
+    text = resources(
+        "note: {name: a, x: 1}", "note: {name: /b}", "nope: {}", 'note: {name: c, text: "{{ ( }}"}'
+    )
+
+    assert [one.split(":")[1] for one in findings(text)] == ["4", "5", "6", "7"]
+
+
+def test_references_that_cannot_be_known_are_left_alone() -> None:
+    text = resources("apply: {name: c.yaml}", "note: {name: a, require: [note#from-the-child]}")
+    templated = resources('note: {name: "{{ Data.n }}"}', "note: {name: a, require: [note#perhaps]}")
+
+    assert (findings(text), findings(templated)) == ([], [])
+
+
+def test_strict_ccm_names_what_is_ours_alone() -> None:
+    text = resources("note: {name: a, bold: true, txt: x}")
+
+    assert findings(text) == []
+    assert findings(text, strict_ccm=True) == [
+        "m.yaml:4:23: $.ccm.resources[0].note.bold: error: `note` of Choria CCM has no `bold`: it works here alone",
+        "m.yaml:4:35: $.ccm.resources[0].note.txt: error: `txt` is our spelling of `text`: it works here alone",
+    ]

@@ -1,0 +1,566 @@
+"""Manifests and single resources, from text to summary, on a board of notes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ccm_agent.engine.request import ApplyOptions, ManifestSource, StopFlag
+from ccm_agent.model.errors import (
+    BusUnavailableError,
+    DataError,
+    DocumentError,
+    ExpressionError,
+    InputError,
+    ManifestError,
+    NoProviderError,
+)
+from ccm_agent.model.outcome import SessionStart, SessionSummary
+from tests.support.engine import Bench, Board, bench, note_type
+
+
+async def apply(on: Bench, text: str, path: str = "/work/m.yaml", **options: Any) -> SessionSummary:
+    on.files.put(path, text)
+    return await on.engine.apply(ManifestSource(path=path), on.options(**options))
+
+
+def manifest(*resources: str, top: str = "", section: str = "") -> str:
+    listed = "\n".join(f"    - {one}" for one in resources)
+    return f"{top}\nccm:\n  {section}\n  resources:\n{listed}\n"
+
+
+async def test_a_change_is_made_verified_and_told() -> None:
+    on = bench()
+
+    summary = await apply(on, manifest("note: {name: a, text: hello}"))
+
+    event = on.events[0]
+    assert on.board.notes == {"a": "hello"}
+    assert (event.changed, event.final_ensure, event.provider) == (True, "present", "board")
+    assert (event.status.text, event.status.changed, event.status.stable) == ("hello", True, False)
+    assert (summary.state, summary.changed_resources, summary.manifest) == ("changed", 1, "/work/m.yaml")
+
+
+async def test_a_second_run_is_stable() -> None:
+    on = bench()
+    text = manifest("note: {name: a, text: hello}")
+
+    first, second = await apply(on, text), await apply(on, text)
+
+    assert (first.state, second.state) == ("changed", "stable")
+    assert first.digest == second.digest
+    assert on.events[1].status.stable
+
+
+async def test_noop_changes_nothing_and_says_all_that_it_would_do() -> None:
+    on = bench()
+
+    summary = await apply(on, manifest("note: {name: a, text: x, bold: true}"), noop=True)
+
+    event = on.events[0]
+    assert on.board.notes == {}
+    assert (event.noop, event.noop_message) == (True, "Would have written it, would have underlined it")
+    assert (event.final_ensure, event.status.noop, summary.changed_resources) == ("absent", True, 1)
+
+
+async def test_a_resource_that_is_still_wrong_after_its_steps_has_failed() -> None:
+    on = bench()
+    on.board.broken = {"a": "wrong"}
+
+    summary = await apply(on, manifest("note: {name: a, text: x}", "note: {name: b, text: y}"))
+
+    assert on.outcomes == [("a", "failed"), ("b", "changed")]
+    assert on.events[0].error == ["failed to reach desired state present: it says 'scribble'"]
+    assert (on.events[0].code, on.events[0].status, summary.state) == ("host.desired_state", None, "failed")
+
+
+async def test_the_output_of_what_failed_is_in_event_and_summary() -> None:
+    on = bench()
+    on.board.broken = {"a": "unable"}
+
+    summary = await apply(on, manifest("note: {name: a, text: x}"))
+
+    assert (on.events[0].error, on.events[0].output) == (["the pen is empty"], "scratch\n")
+    assert [(one.resource, one.output, one.code) for one in summary.failed] == [
+        ("note#a", "scratch\n", "host.error")
+    ]
+
+
+async def test_a_bug_fails_its_resource_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    on = bench()
+    on.board.broken = {"a": "bug"}
+
+    await apply(on, manifest("note: {name: a, text: x}", "note: {name: b, text: y}"))
+
+    assert on.outcomes == [("a", "failed"), ("b", "changed")]
+    assert on.events[0].error == ["internal error: ZeroDivisionError: division by zero"]
+    assert "nobody expected" in caplog.text
+
+
+async def test_what_cannot_be_done_at_all_is_not_tried() -> None:
+    on = bench()
+    on.board.notes = {"a": "carved in stone"}
+
+    await apply(on, manifest("note: {name: a, text: x}"))
+
+    assert on.events[0].error == ["it is carved in stone"]
+    assert on.board.notes == {"a": "carved in stone"}
+
+
+async def test_fail_on_error_stops_at_the_first_failure() -> None:
+    on = bench()
+    on.board.broken = {"a": "unable"}
+
+    summary = await apply(
+        on, manifest("note: {name: a, text: x}", "note: {name: b}", section="fail_on_error: true")
+    )
+
+    assert on.outcomes == [("a", "failed")]
+    assert (summary.total_resources, summary.reason) == (1, "")
+    assert on.notes[-1][1] == "Terminating manifest execution due to failed resource"
+
+
+class TestControl:
+    async def test_decides_before_templates_are_rendered(self) -> None:
+        on = bench()
+
+        await apply(
+            on,
+            manifest('note: {name: a, later: "{{ lookup(\'data.no\') }}", control: {if: "false"}}'),
+        )
+
+        assert on.outcomes == [("a", "skipped")]
+
+    async def test_of_facts_and_data(self) -> None:
+        on = bench()
+
+        await apply(
+            on,
+            manifest(
+                "note: {name: a, text: x, control: {if: \"Facts.os == 'linux'\", unless: 'Data.off'}}",
+                top="data: {off: false}",
+            ),
+        )
+
+        assert on.outcomes == [("a", "changed")]
+
+    async def test_that_is_not_boolean_breaks_the_run_off_with_its_place(self) -> None:
+        on = bench()
+
+        summary = await apply(
+            on, manifest("note: {name: a, text: x}", 'note: {name: b, control: {if: "1"}}', "note: {name: c}")
+        )
+
+        assert on.outcomes == [("a", "changed")]
+        assert summary.reason.startswith(
+            "/work/m.yaml:6:23: $.ccm.resources[1].note.control: a condition must"
+        )
+        assert (summary.state, summary.code) == ("failed", "input.expression")
+
+
+class TestRequire:
+    async def test_of_a_failed_resource_skips(self) -> None:
+        on = bench()
+        on.board.broken = {"a": "unable"}
+
+        summary = await apply(
+            on,
+            manifest(
+                "note: {name: a, alias: first, text: x}",
+                "note: {name: b, text: y, require: [note#first]}",
+                "note: {name: c, text: z, require: [note#b]}",
+            ),
+        )
+
+        assert on.outcomes == [
+            ("a", "failed"),
+            ("b", "skipped due to unmet requirement"),
+            ("c", "skipped due to unmet requirement"),
+        ]
+        assert on.events[1].unmet_requirements == ["note#first"]
+        assert (summary.skipped_resources, summary.requirements_unmet_count) == (2, 2)
+
+    async def test_of_a_skipped_resource_is_met(self) -> None:
+        on = bench()
+
+        await apply(
+            on,
+            manifest(
+                'note: {name: a, control: {if: "false"}}', "note: {name: b, text: y, require: [note#a]}"
+            ),
+        )
+
+        assert on.outcomes == [("a", "skipped"), ("b", "changed")]
+
+    async def test_of_one_that_comes_later_breaks_the_run_off(self) -> None:
+        on = bench()
+
+        summary = await apply(on, manifest("note: {name: a, require: [note#b]}", "note: {name: b}"))
+
+        assert on.events == []
+        assert "note#a requires `note#b`, which has no outcome yet: declare it further up" in summary.reason
+
+
+class TestSubscribe:
+    async def test_runs_the_steps_though_nothing_differs(self) -> None:
+        on = bench()
+        on.board.notes = {"b": "y"}
+
+        await apply(on, manifest("note: {name: a, text: x}", "note: {name: b, text: y, subscribe: [note#a]}"))
+
+        assert on.outcomes == [("a", "changed"), ("b", "refreshed")]
+        assert (on.events[1].changed, on.events[1].triggered_by) == (True, "note#a")
+
+    async def test_to_nobody_fails_that_resource_alone(self) -> None:
+        on = bench()
+
+        await apply(on, manifest("note: {name: a, subscribe: [note#z]}", "note: {name: b, text: y}"))
+
+        assert on.outcomes == [("a", "failed"), ("b", "changed")]
+        assert "note#a subscribes to `note#z`" in on.events[0].error[0]
+
+
+class TestHealthChecks:
+    async def test_fail_the_resource_and_are_counted(self) -> None:
+        on = bench()
+        on.runner.when("check", code=2, stdout="on fire\nreally\n")
+
+        summary = await apply(on, manifest("note: {name: a, text: x, health_checks: [{command: check}]}"))
+
+        event = on.events[0]
+        assert (event.changed, event.failed) == (True, True)
+        assert event.error == ["health check check is CRITICAL: on fire"]
+        assert [(one.status, one.tries, one.output) for one in event.health_check] == [
+            (2, 1, "on fire\nreally")
+        ]
+        assert (summary.health_check_critical_count, summary.failed_resources) == (1, 1)
+
+    async def test_alone_change_nothing(self) -> None:
+        on = bench()
+        on.runner.when("check")
+
+        await apply(
+            on,
+            manifest(
+                "note: {name: a, text: x, health_checks: [{command: check}]}", "note: {name: b, text: y}"
+            ),
+            health_check_only=True,
+        )
+
+        assert on.board.notes == {}
+        assert [(one.name, one.health_check_only, len(one.health_check)) for one in on.events] == [
+            ("a", True, 1),
+            ("b", True, 0),
+        ]
+
+    async def test_that_cannot_run_are_unknown_with_the_reason(self) -> None:
+        on = bench()
+        on.runner.when("check", error="there is no such program")
+
+        await apply(on, manifest("note: {name: a, text: x, health_checks: [{command: check}]}"))
+
+        assert on.events[0].health_check[0].status == 3
+        assert "there is no such program" in on.events[0].health_check[0].output
+
+
+async def test_noop_and_health_checks_exclude_each_other() -> None:
+    on = bench()
+
+    with pytest.raises(ManifestError, match="exclude each other"):
+        await apply(on, manifest("note: {name: a}"), noop=True, health_check_only=True)
+
+    assert on.events == []
+
+
+async def test_what_stop_leaves_is_skipped_and_said_so() -> None:
+    stop = StopFlag()
+    on = bench()
+    on.files.put("/work/m.yaml", manifest("note: {name: a, text: x}", "note: {name: b}", "note: {name: c}"))
+
+    summary = await on.engine.apply(
+        ManifestSource(path="/work/m.yaml"),
+        ApplyOptions(
+            on_event=on.events.append,
+            on_resource=lambda name, *_: stop.set() if name == "note#b" else None,
+            stop=stop,
+        ),
+    )
+
+    assert on.outcomes == [("a", "changed"), ("b", "skipped"), ("c", "skipped")]
+    assert on.events[1].error == ["stopped"]
+    assert (summary.state, summary.reason, summary.code) == ("failed", "stopped", "run.stopped")
+
+
+async def test_the_start_is_told_before_anything_and_the_position_of_each() -> None:
+    starts: list[SessionStart] = []
+    positions: list[tuple[str, int, int]] = []
+    on = bench()
+    on.files.put("/work/m.yaml", manifest("note: {name: a, text: x}", "note: {name: b}"))
+
+    await on.engine.apply(
+        ManifestSource(path="m.yaml", name="site", digest="d" * 64, data_revisions={"kv://B/k": 7}),
+        ApplyOptions(
+            on_start=starts.append,
+            on_resource=lambda *said: positions.append(said),
+            node="n1",
+            run="r1",
+            cause="request",
+        ),
+    )
+
+    start = starts[0]
+    assert (start.manifest, start.digest, start.resources, start.node, start.run, start.cause) == (
+        "site", "d" * 64, 2, "n1", "r1", "request",
+    )  # fmt: skip
+    assert (start.data_revisions, start.agent_version) == ({"kv://B/k": 7}, "1.2.3")
+    assert positions == [("note#a", 1, 2), ("note#b", 2, 2)]
+
+
+async def test_awaitables_from_callbacks_are_awaited_in_order() -> None:
+    order: list[str] = []
+    on = bench()
+    on.files.put("/work/m.yaml", manifest("note: {name: a}", "note: {name: b}"))
+
+    async def on_event(event: Any) -> None:
+        order.append(event.name)
+
+    await on.engine.apply(ManifestSource(path="m.yaml"), ApplyOptions(on_event=on_event))
+
+    assert order == ["a", "b"]
+
+
+async def test_hiera_documents_go_over_the_manifests_data_and_their_rules_hold() -> None:
+    on = bench()
+    on.files.put("/work/h.yaml", "data: {word: over}\n")
+    on.files.put("/work/rule.yaml", 'data:\n  # @require\n  user: ""\n')
+    text = manifest('note: {name: a, text: "{{ Data.word }}"}', top="data: {word: own}")
+
+    await apply(on, text, hiera=("h.yaml",))
+
+    assert on.board.notes == {"a": "over"}
+    with pytest.raises(DataError, match="the key `user` is required"):
+        await apply(on, text, hiera=("rule.yaml",))
+
+
+def second(resource: str, **more: str) -> str:
+    """A manifest whose first resource is right."""
+    return manifest("note: {name: before, text: x}", resource, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        pytest.param("", ManifestError, "the manifest is empty", id="empty"),
+        pytest.param("[1]", ManifestError, "a manifest is a mapping", id="a list"),
+        pytest.param("cmm: {resources: []}", ManifestError, "is `cmm` meant to be it?", id="no section"),
+        pytest.param("ccm: {resources: []}", ManifestError, "holds no resources", id="no resources"),
+        pytest.param("ccm: {resorces: []}", DocumentError, "did you mean `resources`?", id="typo in section"),
+        pytest.param(
+            "ccm:\n\tresources: []", DocumentError, "/work/m.yaml:2:1: a tab cannot be used", id="tab"
+        ),
+        pytest.param(
+            second("notes: {name: a}"),
+            ManifestError,
+            "/work/m.yaml:6:7: $.ccm.resources[1].notes: there is no resource type `notes`, did you mean `note`?",
+            id="unknown type",
+        ),
+        pytest.param(
+            second("note: {name: a, txet: x}"),
+            DocumentError,
+            "/work/m.yaml:6:23: $.ccm.resources[1].note.txet: note#a: unknown key `txet`, did you mean `text`?",
+            id="typo in a key",
+        ),
+        pytest.param(
+            second('note: {name: a, text: "{{ nope }}"}'),
+            ExpressionError,
+            "/work/m.yaml:6:23: $.ccm.resources[1].note.text: note#a: ",
+            id="template",
+        ),
+        pytest.param(
+            second("note: {name: /a}"),
+            InputError,
+            "/work/m.yaml:6:7: $.ccm.resources[1].note: note#/a: a note has no path",
+            id="refused by the type",
+        ),
+        pytest.param(
+            second("note: {name: a, mode: 0644}"),
+            InputError,
+            "/work/m.yaml:6:23: $.ccm.resources[1].note.mode: note#a: `mode` must stand in quotes",
+            id="unquoted mode",
+        ),
+        pytest.param(
+            second("note: {name: a, control: {when: x}}"),
+            InputError,
+            "$.ccm.resources[1].note.control.when: note#a: unknown key `when`",
+            id="typo in control",
+        ),
+        pytest.param(
+            second("note: {name: a}", top="overrides:"),
+            InputError,
+            "`overrides` must be a mapping",
+            id="null overrides",
+        ),
+    ],
+)
+async def test_what_is_wrong_with_a_manifest_is_found_before_anything_is_changed(
+    text: str, error: type[InputError], message: str
+) -> None:
+    on = bench()
+
+    with pytest.raises(error) as caught:
+        await apply(on, text)
+
+    assert message in str(caught.value)
+    assert (on.board.notes, on.events) == ({}, [])
+
+
+async def test_a_missing_manifest_is_named() -> None:
+    with pytest.raises(ManifestError, match=r"the manifest none\.yaml cannot be read"):
+        await bench().engine.apply(ManifestSource(path="none.yaml"), ApplyOptions())
+
+
+async def test_a_provider_that_is_not_there_breaks_the_run_off() -> None:
+    on = bench()
+
+    summary = await apply(
+        on,
+        manifest("note: {name: a, text: x}", "note: {name: b, provider: nope}", "note: {name: c, text: z}"),
+    )
+
+    assert on.outcomes == [("a", "changed")]
+    assert summary.reason == (
+        "/work/m.yaml:6:7: $.ccm.resources[1].note: note#b: the type `note` has no provider `nope`: it has board"
+    )
+    assert summary.code == NoProviderError.code
+
+
+async def test_keys_that_mean_nothing_are_warned_about_but_for_those_that_begin_with_x() -> None:
+    on = bench()
+
+    await apply(on, manifest("note: {name: a}", top="extra: 1\nx-anchor: 2"))
+
+    assert [sentence for level, sentence, _ in on.notes if level == "warning"] == [
+        "/work/m.yaml:1:1: $.extra: the key `extra` means nothing here; keys that begin with `x-` are free"
+    ]
+
+
+async def test_secrets_are_in_no_event_not_even_in_errors() -> None:
+    on = bench()
+    on.board.broken = {"a": "wrong"}
+
+    summary = await apply(
+        on, manifest("note: {name: a, text: says hunter22, pin: hunter22, url: 'https://me:s3cret99@host/x'}")
+    )
+
+    event = on.events[0]
+    assert (event.properties["pin"], event.properties["text"]) == ("***", "says ***")
+    assert event.properties["url"] == "https://***@host/x"
+    assert "hunter22" not in str(event) + str(summary)
+    assert "s3cret99" not in str(event) + str(summary)
+
+
+class TestEnsure:
+    async def test_applies_one_resource_with_templates(self) -> None:
+        on = bench()
+
+        event = await on.engine.ensure(
+            "note", {"name": "a", "text": "{{ Facts.os }}"}, on.options(data={"x": 1})
+        )
+
+        assert (event.changed, on.board.notes, len(on.events)) == (True, {"a": "linux"}, 1)
+
+    async def test_of_an_unknown_type_is_refused(self) -> None:
+        with pytest.raises(ManifestError, match="there is no resource type `nite`, did you mean `note`"):
+            await bench().engine.ensure("nite", {"name": "a"}, ApplyOptions())
+
+    async def test_without_a_store_that_is_named_changes_nothing(self, tmp_path: Any) -> None:
+        on = bench()
+
+        with pytest.raises(Exception, match="does not exist: make one with `ccm session new`"):
+            await on.engine.ensure(
+                "note", {"name": "a", "text": "x"}, on.options(session=str(tmp_path / "no"))
+            )
+
+        assert on.board.notes == {}
+
+    async def test_finds_what_another_process_did_in_the_session(self, tmp_path: Any) -> None:
+        board = Board()
+        first, second = bench(board=board), bench(board=board)
+
+        await first.engine.ensure("note", {"name": "a", "text": "x"}, first.options(session=str(tmp_path)))
+        event = await second.engine.ensure(
+            "note", {"name": "b", "text": "y", "subscribe": ["note#a"]}, second.options(session=str(tmp_path))
+        )
+
+        assert event.refreshed
+
+
+class TestStatus:
+    async def test_looks_and_changes_nothing(self) -> None:
+        on = bench()
+        on.board.notes = {"linux": "x"}
+
+        found = await on.engine.status("note", "{{ Facts.os }}", ApplyOptions())
+
+        assert (found.ensure, found.text, found.name) == ("present", "x", "linux")
+
+    async def test_of_a_type_that_a_name_does_not_say_enough_about(self) -> None:
+        with pytest.raises(ManifestError, match="the status of `apply` cannot be asked for: what a manifest"):
+            await bench().engine.status("apply", "x.yaml", ApplyOptions())
+
+
+class TestRegistration:
+    ENTRY = "{cluster: c, service: s, protocol: http, address: 10.0.0.1}"
+
+    async def publish(self, **options: Any) -> tuple[Bench, list[str]]:
+        published: list[str] = []
+
+        async def register(entry: Any) -> None:
+            published.append(entry.service)
+
+        on = bench(register=register)
+        on.board.broken = {"bad": "unable"}
+        await apply(
+            on,
+            manifest(
+                f"note: {{name: good, text: x, register_when_stable: [{self.ENTRY}]}}",
+                f"note: {{name: bad, text: x, register_when_stable: [{self.ENTRY}]}}",
+                f'note: {{name: off, control: {{if: "false"}}, register_when_stable: [{self.ENTRY}]}}',
+            ),
+            **options,
+        )
+        return on, published
+
+    async def test_is_published_for_what_is_as_wanted_alone(self) -> None:
+        assert (await self.publish())[1] == ["s"]
+
+    async def test_is_not_published_under_noop(self) -> None:
+        assert (await self.publish(noop=True))[1] == []
+
+    async def test_does_not_stop_convergence_when_the_broker_is_away(self) -> None:
+        async def register(entry: Any) -> None:
+            raise BusUnavailableError("no broker answers")
+
+        on = bench(register=register)
+
+        summary = await apply(
+            on,
+            manifest(
+                f"note: {{name: a, text: x, register_when_stable: [{self.ENTRY}]}}",
+                "note: {name: b, text: y}",
+            ),
+        )
+
+        assert (summary.state, on.notes[-1][1]) == ("changed", "Registration failed")
+
+
+async def test_a_type_whose_provider_cannot_work_here_says_so() -> None:
+    from ccm_agent.resources.contract import ProviderSpec
+
+    lost = ProviderSpec(name="tool", make=lambda _context: None, is_usable=lambda _facts, _probe: False)
+    on = bench(note_type(Board(), name="lost", providers=(lost,)))
+
+    summary = await apply(on, manifest("lost: {name: a}"))
+
+    assert "no provider of `lost` can work on this host: none of tool finds" in summary.reason
