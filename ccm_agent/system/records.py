@@ -1,0 +1,81 @@
+"""What must be known the next time: documents by key, a file each, in a folder of who runs this."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from hashlib import sha256
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.system import change
+from ccm_agent.system.hop import Stop, Threads
+from ccm_agent.system.look import read_regular
+from ccm_agent.system.store import store
+
+DOCUMENT_BYTES = 64 << 20
+_KIND = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+def record_directory() -> str:
+    """
+    Where records stand: one place for all programs of a user, agent or not, for they manage one host.
+
+    Of others than root it is beside their own facts, unless they say where state belongs.
+    """
+    if os.geteuid() == 0:
+        return "/var/lib/ccm/records"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if state.startswith("/"):
+        return f"{state}/ccm/records"
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    if not config.startswith("/"):
+        config = os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib is slow to import
+    return f"{config}/choria/ccm/records"
+
+
+class SystemRecords:
+    """
+    The `Records` of this host.
+
+    Args:
+        directory: Where the files stand; made when it is missing.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._threads = Threads("ccm-record", 1)
+
+    async def recall(self, kind: str, key: str) -> bytes | None:
+        """See `Records.recall`."""
+        return await self._threads.call(_recall, self._path(kind, key))
+
+    async def keep(self, kind: str, key: str, document: bytes | None) -> None:
+        """See `Records.keep`."""
+        await self._threads.call(_keep, self._path(kind, key), document)
+
+    def _path(self, kind: str, key: str) -> str:
+        if not _KIND.fullmatch(kind):
+            raise FileError(f"{kind!r} cannot be a kind of record")
+        # a key may hold what no file name can
+        digest = sha256(key.encode(errors="surrogateescape")).hexdigest()
+        return f"{self._directory}/{kind}/{digest[:40]}"
+
+
+def _recall(path: str) -> bytes | None:
+    try:
+        return read_regular(path, DOCUMENT_BYTES, Stop())
+    except FileError as err:
+        if err.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
+
+
+def _keep(path: str, document: bytes | None) -> None:
+    if document is None:
+        change.remove(path, False)
+        return
+    folder = path.rpartition("/")[0]
+    if not os.path.isdir(folder):  # noqa: PTH112 - a Path costs more than the call
+        change.make_directory(folder, "", "", 0o700)
+    store(path, document, "", "", 0o600, Stop())

@@ -1,0 +1,48 @@
+"""Whole directories of this host: the `Trees` port, each call one hop to a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from ccm_agent.model.ports import Tree, TreeEntry, TreeLook
+from ccm_agent.system import tree_change, tree_look
+from ccm_agent.system.hop import Stop, Threads
+
+T = TypeVar("T")
+
+
+class SystemTrees:
+    """The `Trees` of this host."""
+
+    def __init__(self) -> None:
+        self._threads = Threads("ccm-tree", 2)
+
+    async def read(self, path: str, limit_bytes: int) -> Tree:
+        """See `Trees.read`."""
+        return await self._stoppable(tree_look.read, path, limit_bytes)
+
+    async def compare(
+        self, path: str, wanted: Mapping[str, bytes | str], *, is_whole: bool = False
+    ) -> TreeLook:
+        """See `Trees.compare`."""
+        return await self._stoppable(tree_look.compare, path, wanted, is_whole)
+
+    async def write(
+        self,
+        path: str,
+        directories: Sequence[str],
+        files: Sequence[TreeEntry],
+        *,
+        keep: Collection[str] | None = None,
+    ) -> tuple[str, ...]:
+        """See `Trees.write`."""
+        return await self._stoppable(tree_change.write, path, directories, files, keep)
+
+    async def remove(self, path: str, files: Sequence[str]) -> None:
+        """See `Trees.remove`."""
+        await self._stoppable(tree_change.remove, path, files)
+
+    async def _stoppable(self, function: Callable[..., T], *args: object) -> T:
+        stop = Stop()
+        return await self._threads.call(function, *args, stop, on_cancel=stop.set)
