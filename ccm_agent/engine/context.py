@@ -138,6 +138,12 @@ class ManifestContext:
         return self.loaded.document.directory
 
     @property
+    def shown_directory(self) -> str:
+        shown = posixpath.dirname(self.loaded.document.name)
+        meant = posixpath.normpath(posixpath.join(self.state.world.directory, shown))
+        return shown if meant == self.directory else self.directory
+
+    @property
     def facts(self) -> Mapping[str, Any]:
         return self.state.facts
 

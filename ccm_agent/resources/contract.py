@@ -164,6 +164,7 @@ class ResourceContext(Protocol):
     Attributes:
         runner, files, clock: Ports, the only ways to the host.
         directory: Absolute directory of the manifest; relative sources are looked up there.
+        shown_directory: The same as whoever named the manifest wrote it, for what is shown; "" for the working directory.
         facts, data, environ: As expressions see them; `facts` are gathered when first asked for.
     """
 
@@ -175,6 +176,8 @@ class ResourceContext(Protocol):
     def clock(self) -> Clock: ...
     @property
     def directory(self) -> str: ...
+    @property
+    def shown_directory(self) -> str: ...
     @property
     def facts(self) -> Mapping[str, Any]: ...
     @property

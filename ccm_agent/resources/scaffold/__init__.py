@@ -1,0 +1,36 @@
+"""The scaffold type: directories of files that are rendered from directories of templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.scaffold.command import COMMAND
+from ccm_agent.resources.scaffold.model import ScaffoldProperties, ScaffoldState
+from ccm_agent.resources.scaffold.resource import check, decide
+
+
+def _make_choria(context: ResourceContext) -> Any:
+    from ccm_agent.resources.scaffold.providers.choria import Choria
+
+    return Choria(context)
+
+
+TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
+    name="scaffold",
+    summary="Directories of files that are rendered from directories of templates.",
+    properties=ScaffoldProperties,
+    state=ScaffoldState,
+    decide=decide,
+    check=check,
+    ensure=(PRESENT, ABSENT),
+    providers=(ProviderSpec(name="choria", make=_make_choria, rank=1),),
+    literal=frozenset({"engine", "left_delimiter", "right_delimiter"}),
+    templated_keys=frozenset({"data"}),
+    our_values={"engine": frozenset({"jinja"})},
+    stable_when_changed=True,
+    can_status=False,
+    why_no_status="what a scaffold is compared with is rendered from a source, which stands in the manifest",
+    command=COMMAND,
+)

@@ -1,0 +1,49 @@
+"""What `ccm ensure scaffold` takes: flags that differ from the properties."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import CommandLine, Flag
+from ccm_agent.resources.scaffold.model import DEFAULT_ENGINE, DELIMITERS
+
+
+def gather(given: dict[str, Any]) -> dict[str, Any]:
+    """
+    Properties from what was given.
+
+    Raises:
+        UsageError: The source is no directory; for `absent` it need not be there.
+    """
+    values = {"ensure": PRESENT, "engine": DEFAULT_ENGINE, **given}
+    if "post" in values:
+        values["post"] = [{glob: command} for glob, command in values["post"].items()]
+    source = values.get("source", "")
+    if values["ensure"] != ABSENT and not os.path.isdir(source):  # noqa: PTH112 - pathlib is slow to import
+        what = f"{source} is no directory" if source else "no directory of templates is named"
+        raise UsageError(f"SOURCE: {what}")
+    return values
+
+
+COMMAND = CommandLine(
+    arguments=("name", "source", "ensure"),
+    flags=(
+        Flag(field="engine", names=("--engine",), placeholder="|".join(DELIMITERS)),
+        Flag(field="skip_empty", names=("--skip-empty/--no-skip-empty",)),
+        Flag(field="left_delimiter", names=("--left-delimiter",), placeholder="TEXT"),
+        Flag(field="right_delimiter", names=("--right-delimiter",), placeholder="TEXT"),
+        Flag(field="purge", names=("--purge",)),
+        Flag(
+            field="post",
+            names=("--post",),
+            kind="map",
+            placeholder="PATTERN=TOOL",
+            help="A command for each rendered file whose name matches; may be repeated.",
+        ),
+    ),
+    hidden=frozenset({"data"}),
+    gather=gather,
+)

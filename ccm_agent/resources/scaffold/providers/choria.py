@@ -1,0 +1,296 @@
+"""Scaffolds as Choria CCM has them, with one more engine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import posixpath
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import CommandError, FileError
+from ccm_agent.model.ports import Tree, TreeEntry, TreeLook, Trees
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldProperties, ScaffoldState
+from ccm_agent.resources.scaffold.providers import record as memory
+from ccm_agent.resources.scaffold.providers.post import Post, Workshop
+from ccm_agent.resources.scaffold.providers.record import Made, Record
+from ccm_agent.resources.scaffold.providers.rendering import Rendered, render_tree
+from ccm_agent.templates.values import clean_text
+
+if TYPE_CHECKING:
+    from ccm_agent.resources.contract import ResourceContext
+
+PROVIDER = "choria"
+PROTOCOL = "io.choria.ccm.v1.resource.scaffold.state"
+SOURCE_BYTES = 256 << 20
+
+
+class Plan:
+    """
+    What is rendered for a resource, and how the host compares.
+
+    Attributes:
+        wanted: The resource.
+        rendered: What its source renders to.
+        record: What is remembered of it.
+        commands: The `post` commands of each rendered file that has some.
+        made: By path of the rendered file what it comes to, as far as is known: paths with content, or its SHA-256 as text.
+        unknown: Rendered files of which only their commands can tell what they come to.
+        look: How the directory compares with all of `made`.
+        reason: Why nothing is rendered; "" when something is.
+    """
+
+    def __init__(
+        self, wanted: ScaffoldProperties, rendered: Rendered, record: Record | None, reason: str
+    ) -> None:
+        self.wanted = wanted
+        self.rendered = rendered
+        self.record = record
+        self.reason = reason
+        self.commands: dict[str, list[tuple[str, ...]]] = {}
+        self.keys: dict[str, str] = {}
+        self.made: dict[str, dict[str, bytes | str]] = {}
+        self.unknown: set[str] = set()
+        self.look = TreeLook(exists=False, files={})
+        self._know()
+
+    def _know(self) -> None:
+        post = Post(self.wanted.post)
+        for path, content in self.rendered.files.items():
+            commands = post.commands(path)
+            self.made[path] = {path: content}
+            if not commands:
+                continue
+            self.commands[path] = commands
+            self.keys[path] = memory.key_of(content, commands)
+            before = self._remembered(path)
+            if before is not None and before.key == self.keys[path] and not before.failed:
+                self.made[path] = dict(before.files)
+            else:
+                self.unknown.add(path)
+
+    def _remembered(self, path: str) -> Made | None:
+        return self.record.made.get(path) if self.record is not None else None
+
+    @property
+    def expected(self) -> dict[str, bytes | str]:
+        """All files with their content or its digest; of two that claim one path the later one has it."""
+        return {path: content for files in self.made.values() for path, content in files.items()}
+
+    @property
+    def pending(self) -> list[str]:
+        """Rendered files for which something is to be written."""
+        owners = {path: source for source, files in self.made.items() for path in files}
+        differing = {
+            owners[path] for path, state in self.look.files.items() if state != "same" and path in owners
+        }
+        return [path for path in self.rendered.files if path in self.unknown or path in differing]
+
+    @property
+    def failing(self) -> list[str]:
+        """Rendered files whose commands failed on this very content."""
+        return [
+            path
+            for path in self.unknown
+            if (before := self._remembered(path)) is not None
+            and before.failed
+            and before.key == self.keys[path]
+        ]
+
+
+class Choria:
+    """Renders scaffolds; see ScaffoldProvider."""
+
+    def __init__(self, context: ResourceContext) -> None:
+        self._context = context
+        self._trees: Trees = context.port("trees")
+        self._records = context.port("records")
+        self._plan: Plan | None = None
+        self._sources: dict[int, str] = {}
+
+    async def status(self, wanted: ScaffoldProperties) -> ScaffoldState:
+        plan = await self._make_plan(wanted)
+        state = _state(plan)
+        # what is rendered once need not be rendered again to be written, and is let go where nothing is to be
+        self._plan = plan if state.metadata.changed or state.metadata.purged else None
+        return state
+
+    async def render(self, wanted: ScaffoldProperties) -> None:
+        plan = await self._planned(wanted)
+        rendered = plan.rendered
+        if not rendered.files:
+            await self._trees.write(wanted.name, rendered.directories, [])
+            return
+        record = Record(name=wanted.name, made=_unchanged(plan))
+        files = await self._finished(plan, record)
+        keep = plan.expected.keys() - {path for one in plan.pending for path in plan.made[one]}
+        await self._trees.write(wanted.name, rendered.directories, files, keep=keep if wanted.purge else None)
+        await memory.keep(self._records, record)
+
+    async def remove(self, wanted: ScaffoldProperties) -> None:
+        plan = await self._planned(wanted)
+        await self._trees.remove(
+            wanted.name, [path for path, state in plan.look.files.items() if state != "absent"]
+        )
+        if (await self._trees.compare(wanted.name, {})).exists:
+            await memory.keep(self._records, Record(name=wanted.name))
+        else:
+            await memory.forget(self._records, wanted.name)
+
+    async def _planned(self, wanted: ScaffoldProperties) -> Plan:
+        plan, self._plan = self._plan, None
+        return plan if plan is not None and plan.wanted is wanted else await self._make_plan(wanted)
+
+    async def _make_plan(self, wanted: ScaffoldProperties) -> Plan:
+        source = await self._read(wanted)
+        record = await memory.recall(self._records, wanted.name)
+        rendered = Rendered()
+        reason = ""
+        if source is not None and source.kind == "directory":
+            rendered = await asyncio.to_thread(render_tree, source, wanted, self._context.environment)
+        if not rendered.files:
+            reason = _why_nothing(wanted, source)
+        plan = Plan(wanted, rendered, record, reason)
+        if wanted.ensure == ABSENT:
+            await self._look_for_removal(plan, source)
+        else:
+            plan.look = await self._trees.compare(wanted.name, plan.expected, is_whole=wanted.purge)
+        return plan
+
+    async def _read(self, wanted: ScaffoldProperties) -> Tree | None:
+        path = self._source_of(wanted)
+        try:
+            return await self._trees.read(path, SOURCE_BYTES)
+        except FileError as err:
+            if wanted.ensure == ABSENT and err.errno == errno.ENOENT:
+                return None
+            raise
+
+    def _source_of(self, wanted: ScaffoldProperties) -> str:
+        """The source's absolute path. Its property becomes the path from where the manifest is, as events show it."""
+        if id(wanted) not in self._sources:  # properties live as long as their manifest, as this object does
+            context = self._context
+            self._sources[id(wanted)] = posixpath.normpath(posixpath.join(context.directory, wanted.source))
+            wanted.source = posixpath.normpath(posixpath.join(context.shown_directory, wanted.source))
+        return self._sources[id(wanted)]
+
+    async def _look_for_removal(self, plan: Plan, source: Tree | None) -> None:
+        """What is rendered is to go, with all that was made of it; without a source what is remembered."""
+        wanted = plan.wanted
+        before = plan.record.made if plan.record is not None else {}
+        if plan.rendered.files:
+            files: dict[str, bytes | str] = dict(plan.rendered.files)
+            files.update(
+                (path, "") for one in plan.rendered.files if one in before for path in before[one].files
+            )
+            files.update(plan.expected)
+        else:
+            files = dict.fromkeys(plan.record.files if plan.record is not None else [], "")
+        plan.look = await self._trees.compare(wanted.name, files)
+        if source is None and plan.record is None and plan.look.exists:
+            raise FileError(
+                f"{wanted.name}: the source {wanted.source} is gone, and nothing is known of what was rendered here: bring the "
+                "source back, or remove the directory with a `file` resource",
+                errno=errno.ENOENT,
+            )
+
+    async def _finished(self, plan: Plan, record: Record) -> list[TreeEntry]:
+        """The files to be written, through their commands; what they come to is noted in the record."""
+        finished: dict[str, TreeEntry] = {}
+        pending = plan.pending
+        worked = [path for path in pending if path in plan.commands]
+        made = await self._worked(plan, worked) if worked else {}
+        for path in pending:
+            plain = [TreeEntry(path=path, content=plan.rendered.files[path])]
+            entries = made.get(path, plain)
+            finished.update((entry.path, entry) for entry in entries)
+            record.made[path] = _made(plan, path, entries)
+        return list(finished.values())
+
+    async def _worked(self, plan: Plan, paths: list[str]) -> dict[str, list[TreeEntry]]:
+        context = self._context
+        data = plan.wanted.data or context.data
+        made = {}
+        async with Workshop(self._trees, context.files, context.runner, context.environ, data) as workshop:
+            for path in paths:
+                try:
+                    made[path] = await workshop.work(path, plan.rendered.files[path], plan.commands[path])
+                except CommandError:
+                    await self._note_failure(plan, path)
+                    raise
+        return made
+
+    async def _note_failure(self, plan: Plan, path: str) -> None:
+        """Remember that commands fail on this content, beside what is known of the other files."""
+        record = plan.record or Record(name=plan.wanted.name)
+        files = record.made[path].files if path in record.made else {}
+        record.made[path] = Made(key=plan.keys[path], files=files, failed=True)
+        await memory.keep(self._records, record)
+
+
+def _made(plan: Plan, path: str, entries: list[TreeEntry]) -> Made:
+    if path not in plan.commands:
+        return Made(files={path: ""})
+    files = {entry.path: sha256(entry.content).hexdigest() for entry in entries}
+    return Made(key=plan.keys[path], files=files)
+
+
+def _unchanged(plan: Plan) -> dict[str, Made]:
+    """What the record says of files that are right as they are."""
+    pending = set(plan.pending)
+    return {
+        path: Made(
+            key=plan.keys.get(path, ""),
+            files={one: c if isinstance(c, str) else "" for one, c in files.items()},
+        )
+        for path, files in plan.made.items()
+        if path not in pending
+    }
+
+
+def _why_nothing(wanted: ScaffoldProperties, source: Tree | None) -> str:
+    if source is None:
+        return f"the source {wanted.source} is not there"
+    if source.kind == "symlink":
+        return f"the source {wanted.source} is a symlink, which is not entered: name the directory itself"
+    if source.kind != "directory":
+        return f"the source {wanted.source} is no directory"
+    empty = " that comes out empty" if wanted.skip_empty else ""
+    return f"the source {wanted.source} holds no template{' but such' + empty if empty else ''}"
+
+
+def _state(plan: Plan) -> ScaffoldState:
+    wanted, look = plan.wanted, plan.look
+    target = wanted.name.rstrip("/")
+    changed: set[str] = set()
+    stable: set[str] = set()
+    for path, state in look.files.items():
+        if state == "same":
+            stable.add(path)
+        elif state == "differs" or wanted.ensure != ABSENT:
+            changed.add(path)
+    if wanted.ensure != ABSENT:
+        changed |= plan.unknown
+        stable -= plan.unknown
+
+    def shown(paths: set[str] | tuple[str, ...] | list[str]) -> list[str]:
+        return sorted(clean_text(f"{target}/{path}" if path else wanted.name) for path in paths)
+
+    return ScaffoldState(
+        protocol=PROTOCOL,
+        type="scaffold",
+        name=wanted.name,
+        ensure=ABSENT if wanted.ensure == ABSENT and not look.exists else PRESENT,
+        metadata=ScaffoldMetadata(
+            name=wanted.name,
+            provider=PROVIDER,
+            target_exists=look.exists,
+            changed=shown(changed),
+            purged=shown(look.extra),
+            stable=shown(stable),
+            engine=wanted.engine,
+            failing=shown(plan.failing),
+            reason=plan.reason,
+        ),
+    )

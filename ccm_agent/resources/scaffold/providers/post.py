@@ -1,0 +1,169 @@
+"""
+Commands that run on rendered files.
+
+They run on a copy in a directory that only who runs this may enter, before anything is written: a command that fails leaves
+all files as they are. What is a regular file there in the end belongs to the scaffold: a command may alter the file, remove
+it, or make others beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import posixpath
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.ports import Command, Files, Runner, TreeEntry, Trees
+from ccm_agent.model.secret import Masker
+from ccm_agent.model.shellwords import split_words
+from ccm_agent.resources.scaffold.providers.globs import compile_glob
+
+PLACEHOLDER = "{}"
+OUTPUT_BYTES = 16 * 1024
+RESULT_BYTES = 256 << 20
+"""All that commands may make of one file."""
+
+
+class Post:
+    """
+    The commands of a scaffold.
+
+    Args:
+        rules: Globs and command lines, as the manifest has them.
+
+    Raises:
+        PropertyError: One is no glob, or has a quote that is not closed.
+    """
+
+    def __init__(self, rules: list[dict[str, str]]) -> None:
+        self._rules: list[tuple[re.Pattern[str], tuple[str, ...]]] = [
+            (compile_glob(glob), tuple(split_words(line))) for rule in rules for glob, line in rule.items()
+        ]
+
+    def commands(self, path: str) -> list[tuple[str, ...]]:
+        """The commands for a file, in order, each in words."""
+        name = posixpath.basename(path)
+        return [words for pattern, words in self._rules if pattern.fullmatch(name)]
+
+
+class Workshop:
+    """
+    A directory where commands run on copies of files; gone again at the end of the `async with`.
+
+    Args:
+        trees, files, runner: The ports.
+        environ: What commands see of variables.
+        data: What templates saw: nothing of it is quoted from what a command says.
+    """
+
+    def __init__(
+        self, trees: Trees, files: Files, runner: Runner, environ: Mapping[str, str], data: Mapping[str, Any]
+    ) -> None:
+        self._trees = trees
+        self._files = files
+        self._runner = runner
+        self._environ = environ
+        self._data = data
+        temporary = environ.get("TMPDIR", "")
+        self._path = posixpath.join(
+            temporary if temporary.startswith("/") else "/tmp", f"ccm-{secrets.token_hex(16)}"
+        )
+        self._boxes = 0
+        self._cwd = ""
+
+    async def __aenter__(self) -> Workshop:
+        self._cwd = await asyncio.to_thread(os.getcwd)
+        await self._files.set_attributes(self._path, mode=0o700, directory=True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._files.remove(self._path, recursive=True)
+
+    async def work(self, path: str, content: bytes, commands: list[tuple[str, ...]]) -> list[TreeEntry]:
+        """
+        Run commands on a file, and what is there afterwards: the file itself, unless they removed it, and others.
+
+        Raises:
+            CommandError: One cannot be started or ends with something else than 0.
+        """
+        self._boxes += 1
+        box = f"{self._path}/{self._boxes}"
+        above = [part[0] for part in _prefixes(path)]
+        await self._trees.write(box, above, [TreeEntry(path=path, content=content)])
+        for words in commands:
+            await self._run(words, f"{box}/{path}", path, content)
+        tree = await self._trees.read(box, RESULT_BYTES)
+        return [_made(entry) for entry in tree.entries if entry.kind == "file"]
+
+    async def _run(self, words: tuple[str, ...], full: str, path: str, content: bytes) -> None:
+        command = Command(
+            argv=_argv(words, full),
+            search_path=self._environ.get("PATH", ""),
+            # no more than what stands in our own environment: LC_ALL is the runner's, and would win over LANG
+            env={"LC_ALL": "", **self._environ},
+            cwd=self._cwd,
+            output_limit_bytes=OUTPUT_BYTES,
+            merge_stderr=True,
+        )
+        line = " ".join(words)
+        try:
+            done = await self._runner.run(command)
+        except CommandError as err:
+            raise CommandError(f"{path}: the post command `{line}` cannot be run: {err.message}") from err
+        if done.code:
+            how = (
+                f"ended with exit status {done.code}"
+                if done.code > 0
+                else f"was ended by signal {-done.code}"
+            )
+            output = self._without_content(done.stdout.decode(errors="replace"), content)
+            raise CommandError(f"{path}: the post command `{line}` {how}", output=output)
+
+    def _without_content(self, output: str, content: bytes) -> str:
+        """What a command said, without the lines that it quotes: what is rendered may be secret."""
+        masker = Masker(
+            [content.decode(errors="replace"), *map(str.strip, content.decode(errors="replace").splitlines())]
+        )
+        for text in _texts(self._data):
+            masker.learn(text)
+        return masker.text(output)
+
+
+def _argv(words: tuple[str, ...], full: str) -> tuple[str, ...]:
+    program, *arguments = words
+    if any(PLACEHOLDER in one for one in arguments):
+        return program, *(one.replace(PLACEHOLDER, full) for one in arguments)
+    return program, *arguments, full
+
+
+def _prefixes(path: str) -> list[tuple[str, str]]:
+    """The directories above a path, outermost first."""
+    parts = path.split("/")[:-1]
+    return [("/".join(parts[: n + 1]), parts[n]) for n in range(len(parts))]
+
+
+def _made(entry: TreeEntry) -> TreeEntry:
+    """An entry as it is to be written: its owner only where a command has changed it, and no setuid."""
+    return replace(
+        entry,
+        mode=entry.mode & 0o777,
+        uid=-1 if entry.uid == os.geteuid() else entry.uid,
+        gid=-1 if entry.gid == os.getegid() else entry.gid,
+    )
+
+
+def _texts(value: Any) -> list[str]:
+    """Every text and number in a value, as it may be quoted."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for one in value.values() for text in _texts(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in _texts(one)]
+    return []

@@ -1,0 +1,102 @@
+"""Decides what a scaffold needs: pure, no I/O."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import NoReturn
+
+from ccm_agent.model.errors import CommandError, DesiredStateError, Place, PropertyError
+from ccm_agent.model.resource import ABSENT
+from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.scaffold.model import (
+    DEFAULT_ENGINE,
+    DELIMITERS,
+    ScaffoldMetadata,
+    ScaffoldProperties,
+    ScaffoldState,
+)
+
+JINJA_MARKS = ("{%", "%}", "{#", "#}")
+
+
+def check(wanted: ScaffoldProperties) -> None:
+    """Refuse properties that cannot be right; fill in engine and delimiters."""
+    name = wanted.name
+    if not name.startswith("/"):
+        _refuse(f"`name` must be an absolute path, not `{name}`", "name")
+    if posixpath.normpath(name) != name or name.startswith("//"):
+        _refuse(f"`name` must be a path without `.`, `..` and a slash at its end, not `{name}`", "name")
+    if wanted.purge and name == "/":
+        _refuse("`purge` would remove all that is on this host", "purge")
+    if not wanted.source:
+        _refuse("`source` cannot be empty: name the directory of templates", "source")
+    if "://" in wanted.source:
+        _refuse("`source` cannot be a URL: fetch it with an `archive` resource first", "source")
+    if not wanted.engine:
+        wanted.engine = DEFAULT_ENGINE
+    if wanted.engine not in DELIMITERS:
+        _refuse(f"`engine` must be one of {', '.join(DELIMITERS)}, not `{wanted.engine}`", "engine")
+    left, right = DELIMITERS[wanted.engine]
+    wanted.left_delimiter = wanted.left_delimiter or left
+    wanted.right_delimiter = wanted.right_delimiter or right
+    if wanted.engine == "jinja":
+        for field in ("left_delimiter", "right_delimiter"):
+            if getattr(wanted, field) in JINJA_MARKS:
+                _refuse(
+                    f"`{field}` cannot be one of {' '.join(JINJA_MARKS)}, which mean something else", field
+                )
+    _check_post(wanted.post)
+
+
+def _check_post(post: list[dict[str, str]]) -> None:
+    for entry in post:
+        if len(entry) != 1:
+            _refuse("each entry of `post` is one glob with its command: begin each with `- `", "post")
+        for glob, command in entry.items():
+            if not glob:
+                _refuse("a glob in `post` cannot be empty", "post")
+            if not command.strip():
+                _refuse(f"the command of `{glob}` in `post` cannot be empty", "post")
+
+
+def _refuse(message: str, field: str) -> NoReturn:
+    raise PropertyError(message, place=Place(path=f"$.{field}"))
+
+
+def decide(wanted: ScaffoldProperties, found: ScaffoldState, situation: Situation) -> Decision:
+    """The stability table of the scaffold type; see docs/resources/scaffold.md."""
+    metadata = found.metadata
+    if wanted.ensure == ABSENT:
+        return _decide_absent(wanted, metadata)
+    if not metadata.changed and not metadata.stable:
+        return _decide_nothing(wanted, metadata, situation)
+    if metadata.failing and situation.noop:
+        files = ", ".join(metadata.failing)
+        return Decision(
+            error=CommandError(
+                f"a `post` command failed on what is rendered for {files} the last time, and noop runs none: apply to try again"
+            )
+        )
+    purged = [path for path in metadata.purged if path != wanted.name] if wanted.purge else []
+    pending = len(metadata.changed) + len(purged)
+    # a template may render to something else each time: that what was rendered has been written is for the provider to say
+    if not pending or situation.verifying:
+        return Decision()
+    noop = f"Would have changed {pending} scaffold files"
+    return Decision(steps=(Step(noop=noop, action=lambda p: p.render(wanted)),))
+
+
+def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> Decision:
+    left = len(metadata.changed) + len(metadata.stable)
+    if not metadata.target_exists or not left:
+        return Decision()
+    step = Step(noop=f"Would have removed {left} scaffold files", action=lambda p: p.remove(wanted))
+    return Decision(steps=(step,), reason=f"{left} of its files are still there")
+
+
+def _decide_nothing(wanted: ScaffoldProperties, metadata: ScaffoldMetadata, situation: Situation) -> Decision:
+    """Nothing is rendered: a failure, but as in Choria CCM the directory is made first."""
+    reason = metadata.reason or "no file is left of what is rendered"
+    if situation.noop:
+        return Decision(error=DesiredStateError(f"failed to reach desired state {wanted.ensure}: {reason}"))
+    return Decision(steps=(Step(noop="", action=lambda p: p.render(wanted)),), reason=reason)
