@@ -1,0 +1,73 @@
+"""Health checks of a manifest's resources: templates in rules, and what becomes of the resource."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ccm_agent.engine.request import ManifestSource
+from ccm_agent.model.health import HealthResult
+from tests.support.engine import Bench, bench
+
+MANIFEST = """
+data: {path: /srv/x, size: 3, token: geheim}
+ccm:
+  resources:
+    - note:
+        name: a
+        text: x
+        health_checks:
+          - name: rules
+            goss_rules:
+              %s
+"""
+
+
+async def run(on: Bench, rules: str) -> list[HealthResult]:
+    on.files.put("/work/m.yaml", MANIFEST % rules)
+    await on.engine.apply(ManifestSource(path="m.yaml"), on.options())
+    return on.events[0].health_check
+
+
+async def test_templates_in_rules_are_rendered_in_keys_and_keep_their_types() -> None:
+    on = bench()
+    on.files.put("/srv/x", "abc")
+
+    found = await run(on, '"file": {"{{ Data.path }}": {exists: true, size: "{{ Data.size }}"}}')
+
+    assert found == [HealthResult(status=0, name="rules", output="Count: 2, Failed: 0, Skipped: 0")]
+    assert on.outcomes == [("a", "changed")]
+
+
+async def test_a_rule_that_fails_fails_the_resource_and_is_named_in_its_error() -> None:
+    on = bench()
+
+    await run(on, "file: {/srv/x: {exists: true}}")
+
+    assert on.outcomes == [("a", "failed")]
+    assert on.events[0].error == [
+        "health check rules is CRITICAL: file /srv/x exists: found false, wanted true"
+    ]
+
+
+async def test_rules_that_cannot_be_rendered_make_the_check_unknown() -> None:
+    on = bench()
+
+    found = await run(on, 'file: {"{{ Data.path + 1 }}": {exists: true}}')
+
+    assert [(one.status, one.name) for one in found] == [(3, "rules")]
+    assert on.events[0].error[0].startswith("health check rules is UNKNOWN: ")
+
+
+async def test_secrets_in_rules_leave_nowhere() -> None:
+    on = bench()
+
+    await run(
+        on,
+        'http: {"http://localhost/": {status: 200, username: u, password: passwort, '
+        'request-headers: ["Authorization: Bearer {{ Data.token }}", "Accept: text/html"]}}',
+    )
+
+    written = msgspec.json.encode(on.events[0]).decode()
+    assert "passwort" not in written
+    assert "geheim" not in written
+    assert "Accept: text/html" in written
