@@ -69,7 +69,7 @@ async def ours(url: str, first: int, count: int) -> None:
     """Real agents, their engine replaced."""
     from msgspec.structs import replace
 
-    from ccm_agent import app
+    from ccm_agent import app_agent
     from ccm_agent.bus.connection import Connection
     from ccm_agent.daemon.agent import Agent
     from ccm_agent.daemon.broker import bus_settings
@@ -97,11 +97,11 @@ async def ours(url: str, first: int, count: int) -> None:
             connection = Connection(bus)
             await stack.enter_async_context(connection)
             ports = replace(
-                app.agent_ports(connection, settings),
+                app_agent.agent_ports(connection, settings),
                 make_engine=lambda *_: StableEngine(),
                 gather_facts=lambda: {"host": {"info": {"hostname": "bench"}}},
             )
-            agent = Agent(settings, ports, version=app.VERSION)
+            agent = Agent(settings, ports, version=app_agent.VERSION)
             group.create_task(agent.run(stop, one_more, lambda: None), name=node)
         await ended()
         stop.set()

@@ -7,7 +7,8 @@ Everything is imported where it is built, so that a command pays for what it use
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.engine.request import ApplyOptions, ManifestSource, StopFlag

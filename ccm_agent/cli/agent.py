@@ -18,11 +18,11 @@ from ccm_agent.model.exits import Exit
 @click.option("--check-config", is_flag=True, help="Say whether the configuration is right, and end.")
 def command(config: str, context: str, check_config: bool) -> int:
     """Run the agent, or look at its configuration."""
-    from ccm_agent import app
+    from ccm_agent import app_agent
 
     if check_config:
-        app.check_agent(config)
+        app_agent.check_agent(config)
         sys.stdout.write(f"{config}: the configuration is right\n")
         return Exit.OK
-    app.run_agent(config, context)
+    app_agent.run_agent(config, context)
     return Exit.OK

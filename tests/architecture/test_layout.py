@@ -29,7 +29,8 @@ AGENT_ROOMS: dict[str, set[str]] = {
         "system", "bus", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration", "resources",
         "engine", "daemon",
     },
-    "cli": {"app", "resources"},
+    "app_agent": {"app", "system", "bus", "templates", "facts", "hiera", "engine", "daemon"},
+    "cli": {"app", "app_agent", "resources"},
     "testing": {"resources", "bus"},
     "__main__": {"cli"},
 }  # fmt: skip

@@ -1,0 +1,135 @@
+"""
+The composition root of the agent: what `app.py` is to a command, for a process that stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ccm_agent.app import App
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.events import NatsEvents
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.objects import NatsObjects
+from ccm_agent.bus.requests import NatsRequests
+from ccm_agent.bus.settings import BusSettings
+from ccm_agent.daemon.agent import Agent, Ports
+from ccm_agent.daemon.broker import bus_settings
+from ccm_agent.daemon.config import Settings, read_config, with_context
+from ccm_agent.daemon.identity import check_configured, settle_identity
+from ccm_agent.daemon.logs import set_up_logging
+from ccm_agent.daemon.notify import Notifier
+from ccm_agent.daemon.service import serve
+from ccm_agent.engine.mask import for_bus
+from ccm_agent.engine.run import LocalEngine
+from ccm_agent.facts.gather import gather
+from ccm_agent.hiera.sources import OpenBucket, Sources
+from ccm_agent.model.codec import decode_document
+from ccm_agent.model.errors import DocumentError, FileError, Place
+from ccm_agent.system.clock import SystemClock
+from ccm_agent.system.files import SystemFiles
+from ccm_agent.system.leftover import hand_over_output
+from ccm_agent.version import VERSION
+
+
+def check_agent(config: str) -> None:
+    """
+    See that an agent could start with a configuration file.
+
+    Raises:
+        CcmError: It could not: file, line, and what to do.
+    """
+    check_configured(read_config(Path(config)).identity)
+
+
+def run_agent(config: str, context: str = "") -> None:
+    """
+    Run this node's agent until it is asked to stop.
+
+    Args:
+        config: Its configuration file.
+        context: A context of the `nats` program instead of the configured broker; "" keeps that.
+
+    Raises:
+        CcmError: It cannot start.
+    """
+    path = Path(config)
+    settings = with_context(read_config(path), context)
+    set_up_logging(settings.log_level, settings.log_format)
+    asyncio.run(serve(path, settings, build_agent, Notifier(), hand_over_output))
+
+
+@asynccontextmanager
+async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
+    """The agent of this node on its broker, which it is connected to in the background."""
+    node = await asyncio.to_thread(settle_identity, settings.identity, Path(settings.state_dir))
+    broker = await asyncio.to_thread(
+        bus_settings, settings.broker, node, first_spread_s=settings.connect_spread_s
+    )
+    connection = Connection(broker or BusSettings(identity=node))
+    async with AsyncExitStack() as stack:
+        # without a broker the connection is never begun, and the agent works as if the broker were away
+        if broker is not None:
+            await stack.enter_async_context(connection)
+        ports = agent_ports(connection, settings)
+        yield await asyncio.to_thread(Agent, settings, ports, version=VERSION)
+
+
+def agent_ports(connection: Connection, settings: Settings) -> Ports:
+    """What an agent asks of the world, on a connection."""
+    app = App(os.environ, directory="/")
+
+    def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
+        def sources(directory: str) -> Sources:
+            return Sources(
+                SystemFiles(),
+                download=app.port("download"),
+                open_bucket=open_bucket,
+                directory=directory,
+                numbers=numbers,
+                demand_stamps=settings.stamped_data,
+            )
+
+        return LocalEngine(replace(app.world(), sources=sources))
+
+    def gather_facts() -> dict[str, Any]:
+        layers = [_facts_file(settings.facts_file)] if settings.facts_file else []
+        return gather(os.environ, *layers).load()
+
+    return Ports(
+        link=connection,
+        requests=NatsRequests(connection),
+        events=NatsEvents(connection),
+        objects=NatsObjects(connection, "CCM_MANIFESTS"),
+        bucket=lambda name: NatsKeyValue(connection, name),
+        make_engine=make_engine,
+        gather_facts=gather_facts,
+        matches=_matches,
+        shorten=lambda event: for_bus(event, app.catalog.find(event.type)),
+        clock=SystemClock(),
+    )
+
+
+def _matches(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
+    """Any of the targets means the node, and so does the expression."""
+    from ccm_agent.templates.selector import parse_selector, parse_where
+
+    is_meant = not targets or any(parse_selector(text).matches(node, facts) for text in targets)
+    return is_meant and (not where or parse_where(where).matches(node, facts))
+
+
+def _facts_file(path: str) -> Mapping[str, Any]:
+    try:
+        facts = decode_document(Path(path).read_bytes(), path)
+    except OSError as err:
+        raise FileError(f"{path}: cannot read the file of facts: {err.strerror}") from err
+    if not isinstance(facts, dict):
+        raise DocumentError("facts are a mapping of names to values", place=Place(path))
+    return facts
