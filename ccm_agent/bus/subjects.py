@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -212,9 +213,10 @@ def event_subject(protocol: str, node: str, run: str = "") -> str:
     return f"{protocol}.{run}.{node}" if run else f"{protocol}.{node}"
 
 
+@lru_cache(maxsize=4096)
 def parse_event(subject: str) -> EventAddress:
     """
-    Protocol id, run and node of an event's subject.
+    Protocol id, run and node of an event's subject; remembered, for each is asked about where it arrives and where it is read.
 
     Raises:
         ProtocolError: It is the subject of no event.
