@@ -388,7 +388,12 @@ class Agent:
         async def open_bucket(name: str) -> KeyValue:
             if name not in buckets:
                 buckets[name] = LastGood(
-                    self._ports.bucket(name), name, self._stamps, state / "data", self._bulletin.refused
+                    self._ports.bucket(name),
+                    name,
+                    self._stamps,
+                    state / "data",
+                    self._bulletin.refused,
+                    demand_stamps=self.settings.stamped_data,
                 )
             return buckets[name]
 

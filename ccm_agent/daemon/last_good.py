@@ -41,6 +41,8 @@ class LastGood:
         stamps: Stamps,
         folder: Path,
         on_refused: Callable[[str, str], None],
+        *,
+        demand_stamps: bool = False,
     ) -> None:
         """
         Nothing is read yet.
@@ -51,12 +53,14 @@ class LastGood:
             stamps: Numbers of documents.
             folder: Where documents are kept.
             on_refused: Told of a document that is refused: which, and why.
+            demand_stamps: A document without a stamp is refused too.
         """
         self._inner = inner
         self._bucket = bucket
         self._stamps = stamps
         self._folder = folder
         self._on_refused = on_refused
+        self._demand_stamps = demand_stamps
         self._kept: dict[str, int] = {}
 
     async def get(self, key: str, at_least: int = 0) -> Entry | None:
@@ -66,8 +70,7 @@ class LastGood:
             entry = await self._inner.get(key, at_least)
             if entry is None:
                 return None
-            if read_stamp(entry.value) is not None:
-                self._stamps.check(self._bucket, entry)
+            self._check(entry)
         except BusError as err:
             kept = await asyncio.to_thread(read_kept, path, _Kept)
             if isinstance(err, ProtocolError):
@@ -81,6 +84,15 @@ class LastGood:
         if self._kept.get(key) != entry.revision:
             await self._keep(path, entry)
         return entry
+
+    def _check(self, entry: Entry) -> None:
+        if read_stamp(entry.value) is not None:
+            self._stamps.check(self._bucket, entry)
+        elif self._demand_stamps:
+            raise ProtocolError(
+                f"kv://{self._bucket}/{entry.key} is not stamped, and this node demands it: "
+                "write it with `ccmctl data put`"
+            )
 
     async def _keep(self, path: Path, entry: Entry) -> None:
         kept = _Kept(key=entry.key, value=entry.value, revision=entry.revision, created=entry.created)

@@ -25,13 +25,20 @@ class Stage:
         self.bus: Bus = memory_bus(self.broker, "web1")
         self.refused: list[tuple[str, str]] = []
 
-    async def process(self) -> tuple[LastGood, Stamps]:
+    async def process(self, *, demand_stamps: bool = False) -> tuple[LastGood, Stamps]:
         """As a process that has just started."""
         stamps = Stamps(self.folder / "documents.json")
         await asyncio.to_thread(stamps.open)
         inner = self.bus.bucket(BUCKET)
         return (
-            LastGood(inner, BUCKET, stamps, self.folder / "data", lambda *one: self.refused.append(one)),
+            LastGood(
+                inner,
+                BUCKET,
+                stamps,
+                self.folder / "data",
+                lambda *one: self.refused.append(one),
+                demand_stamps=demand_stamps,
+            ),
             stamps,
         )
 
@@ -113,6 +120,18 @@ async def test_a_bad_document_without_a_good_one_before_it_is_an_error(tmp_path:
 
     with pytest.raises(ProtocolError):
         await bucket.get("common")
+
+
+async def test_where_stamps_are_demanded_a_plain_document_takes_no_good_ones_place(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    good = stamped("data: {a: 1}", 5)
+    await at.put("common", good)
+    bucket, _ = await at.process(demand_stamps=True)
+    await bucket.get("common")
+    await at.put("common", b"data: {a: 2}")
+
+    assert value(await bucket.get("common")) == good
+    assert [what for what, _ in at.refused] == ["CCM_DATA/common"]
 
 
 async def test_a_kept_document_that_somebody_damaged_does_not_count(tmp_path: Path) -> None:
