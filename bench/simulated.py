@@ -101,7 +101,7 @@ async def ours(url: str, first: int, count: int) -> None:
                 make_engine=lambda *_: StableEngine(),
                 gather_facts=lambda: {"host": {"info": {"hostname": "bench"}}},
             )
-            agent = Agent(settings, ports, version=app_agent.VERSION)
+            agent = Agent(settings, ports, version="bench")
             group.create_task(agent.run(stop, one_more, lambda: None), name=node)
         await ended()
         stop.set()
