@@ -17,6 +17,7 @@ from ccm_agent.version import VERSION
 VERBS = {
     "agent": ("agent", "Run the agent that this node converges by."),
     "apply": ("apply", "Apply a manifest."),
+    "dev": ("dev", "Extend this program: write the folder of a new resource type."),
     "ensure": ("ensure", "Manage a single resource."),
     "eval": ("evaluate", "Evaluate an expression."),
     "facts": ("facts", "Show this host's facts."),

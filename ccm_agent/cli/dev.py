@@ -1,0 +1,68 @@
+"""`ccm dev`: for who extends the program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ccm_agent.cli import options
+from ccm_agent.cli.new_type import OWN_PACKAGE, files_of
+from ccm_agent.model.errors import UsageError
+
+
+@click.group("dev")
+@options.log_flags
+def command() -> None:
+    """Extend this program."""
+
+
+@command.command("new-type")
+@click.argument("name")
+@click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--package",
+    metavar="PACKAGE",
+    default=OWN_PACKAGE,
+    show_default=True,
+    help="Package that the type's folder goes into.",
+)
+@click.option(
+    "--provider",
+    metavar="NAME",
+    default="posix",
+    show_default=True,
+    help="Its first provider: the tool that it drives.",
+)
+@options.log_flags
+def new_type(name: str, directory: Path, package: str, provider: str) -> None:
+    """
+    Write the folder of a new resource type, its test and its page.
+
+    DIRECTORY is the source tree that holds PACKAGE. What is written works at once; nothing that exists is touched.
+    """
+    from ccm_agent.resources.catalog import Catalog
+
+    files = files_of(name, package, provider)
+    if name in Catalog().names():
+        raise UsageError(f"there is a resource type `{name}` already: take another name")
+    written = {
+        directory / path: text
+        for path, text in files.items()
+        if path.name != "__init__.py"
+        or path.parent.name in (name, "providers")
+        or not (directory / path).exists()
+    }
+    for path in written:
+        if path.exists() or path.is_symlink():
+            raise UsageError(f"{path} exists: nothing was written")
+    for path, text in written.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}\n")
+    if package != OWN_PACKAGE:
+        sys.stdout.write(
+            "\nTo have it found, put this into pyproject.toml:\n\n"
+            f'[project.entry-points."ccm.types"]\n{name} = "{package}.{name}:TYPE"\n'
+        )
