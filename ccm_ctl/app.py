@@ -76,6 +76,7 @@ class Application:
         reach: How to reach the broker.
         debug: Errors show where in the code they came from.
         farewell: What to say when somebody interrupts; set while there is something to know.
+        goes_on_for_ever: Interrupting it is how it ends, and no failure.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Application:
         self.reach = Reach()
         self.debug = False
         self.farewell = ""
+        self.goes_on_for_ever = False
         self._connect = connect or connected
 
     def settings(self) -> BusSettings:
@@ -122,6 +124,8 @@ class Application:
             return asyncio.run(main())
         except (asyncio.CancelledError, KeyboardInterrupt):
             self.terminal.live("")
+            if self.goes_on_for_ever:
+                return Exit.OK
             self.terminal.note(self.farewell or "interrupted")
             return Exit.COULD_NOT_RUN
 

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_ctl.render import records
-from ccm_ctl.render.table import UNLIMITED, Style, paint
+from ccm_ctl.render.table import UNLIMITED, Style, paint, table
 from ccm_ctl.render.text import one_line, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from ccm_ctl.render.table import Cell, Column
 
 _CLEAR = "\r\x1b[2K"
 
@@ -65,6 +67,13 @@ class Terminal:
         """A result for people; with `--json` nothing, for the same is said by records."""
         if text and not self.json:
             self._write(self._out, text)
+
+    def table(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], otherwise: str = ""
+    ) -> None:
+        """A table for people, or these words when it has no rows; what draws it is not even loaded for programs."""
+        if not self.json:
+            self.show(table(columns, rows, self.style) or otherwise)
 
     def record(self, kind: str, /, **fields: Any) -> None:
         """A result for programs; without `--json` nothing. The reader has it with the next `flush`."""

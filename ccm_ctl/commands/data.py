@@ -108,7 +108,7 @@ def _ls(application: Application, prefix: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.documents import Documents
-        from ccm_ctl.render.table import Column, table
+        from ccm_ctl.render.table import Column
         from ccm_ctl.render.text import ago, size
 
         terminal = application.terminal
@@ -126,9 +126,7 @@ def _ls(application: Application, prefix: str) -> Exit:
             )
         columns = [Column("KEY"), Column("REVISION", right=True), Column("SIZE", right=True)]
         columns += [Column("BY"), Column("WHEN")]
-        terminal.show(
-            table(columns, rows, terminal.style) or "no data yet; `ccmctl data put common FILE` stores some\n"
-        )
+        terminal.table(columns, rows, "no data yet; `ccmctl data put common FILE` stores some\n")
         return Exit.OK
 
     return application.run(work)

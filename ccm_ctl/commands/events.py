@@ -53,7 +53,7 @@ def events(application: Application, node: str, run: str, kinds: tuple[str, ...]
         stops: list[Callable[[], Awaitable[None]]] = []
         try:
             if follow:
-                application.farewell = ""
+                application.goes_on_for_ever = True
                 for pattern in _patterns(wanted_run):
                     stops.append(await fleet.events.follow(pattern, shown.show))
             if wanted_run or not follow:

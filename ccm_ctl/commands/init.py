@@ -108,7 +108,7 @@ def init(
 
 def show_made(application: Application, made: list[Made]) -> None:
     """Say what was done about each thing."""
-    from ccm_ctl.render.table import Cell, Column, table
+    from ccm_ctl.render.table import Cell, Column
 
     meanings = {"created": "change", "updated": "change", "unchanged": "good", "skipped": "quiet"}
     rows: list[list[str | Cell]] = []
@@ -132,4 +132,4 @@ def show_made(application: Application, made: list[Made]) -> None:
         )
     columns = [Column("NAME"), Column("KIND"), Column("COPIES", right=True), Column("DONE")]
     terminal = application.terminal
-    terminal.show(table([*columns, Column("DETAILS", fold=True)], rows, terminal.style))
+    terminal.table([*columns, Column("DETAILS", fold=True)], rows)

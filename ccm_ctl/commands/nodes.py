@@ -33,7 +33,7 @@ def nodes(application: Application, **options: Any) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve
-        from ccm_ctl.render.table import Column, table
+        from ccm_ctl.render.table import Column
         from ccm_ctl.render.text import plural
 
         terminal = application.terminal
@@ -50,7 +50,7 @@ def nodes(application: Application, **options: Any) -> Exit:
         columns = [Column("NODE"), Column("STATE"), Column("FACTS", fold=True), Column("LAST RUN")]
         columns += [Column("VERSION"), Column("NOTE", fold=True)]
         rows = [_row(node, twins.get(node.name, []), now) for node in found]
-        terminal.show(table(columns, rows, terminal.style))
+        terminal.table(columns, rows)
         absent = sum(not node.is_present for node in found)
         terminal.show(f"{plural(len(found), 'node')}{f', {absent} not present' if absent else ''}\n")
         return Exit.OK

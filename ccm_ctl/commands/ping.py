@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.gather import Reply
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.render.table import Cell
+    from ccm_ctl.terminal import Terminal
 
 
 @verb(
@@ -31,42 +33,46 @@ def ping(application: Application, **options: Any) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.discovery import resolve
         from ccm_ctl.fleet.gather import gather
-        from ccm_ctl.render.table import Cell, Column, table
+        from ccm_ctl.render.table import Column
         from ccm_ctl.render.text import plural
 
         terminal = application.terminal
-
-        def told(reply: Reply) -> None:
-            terminal.record(
-                records.REPLY,
-                node=reply.node,
-                seconds=round(reply.after_s, 4),
-                state=reply.answer.state,
-                reason=reply.answer.reason or None,
-                machine=reply.answer.machine or None,
-                started=reply.answer.started,
-                body=reply.answer.body,
-            )
-            terminal.flush()
-
         _, resolved = await resolve(fleet, wish_of(options, otherwise_all=True))
-        replies, silent = await gather(fleet, NODE_PING, resolved, told)
-        rows: list[list[str | Cell]] = []
-        for node in sorted({*resolved.nodes, *replies}):
-            reply = replies.get(node)
-            if reply is not None:
-                refused = reply.answer.state == "refused"
-                word = Cell("refused", "bad") if refused else Cell("answers", "good")
-                version = str(reply.answer.body.get("version", ""))
-                rows.append([node, word, f"{reply.after_s * 1000:.0f} ms", version, reply.answer.reason])
-                continue
-            word = Cell("silent", "gone") if node in silent else Cell("offline", "quiet")
-            terminal.record(records.REPLY, node=node, state=word.text)
-            rows.append([node, word, "", "", ""])
+        replies, silent = await gather(fleet, NODE_PING, resolved, lambda reply: _tell(terminal, reply))
+        names = sorted({*resolved.nodes, *replies})
+        for name in names:
+            if name not in replies:
+                terminal.record(records.REPLY, node=name, state="silent" if name in silent else "offline")
         columns = [Column("NODE"), Column("STATE"), Column("AFTER", right=True), Column("VERSION")]
-        terminal.show(table([*columns, Column("WHY", fold=True)], rows, terminal.style))
-        missing = len(rows) - len(replies)
+        rows = [_row(name, replies.get(name), is_silent=name in silent) for name in names]
+        terminal.table([*columns, Column("WHY", fold=True)], rows)
         terminal.show(f"{len(replies)} of {plural(len(rows), 'node')} answered\n")
-        return Exit.MISSING if missing else Exit.OK
+        return Exit.MISSING if len(names) > len(replies) else Exit.OK
 
     return application.run(work)
+
+
+def _tell(terminal: Terminal, reply: Reply) -> None:
+    """Tell programs of an answer as it comes."""
+    answer = reply.answer
+    terminal.record(
+        records.REPLY,
+        node=reply.node,
+        seconds=round(reply.after_s, 4),
+        state=answer.state,
+        reason=answer.reason or None,
+        machine=answer.machine or None,
+        started=answer.started,
+        body=answer.body,
+    )
+    terminal.flush()
+
+
+def _row(name: str, reply: Reply | None, *, is_silent: bool) -> list[str | Cell]:
+    from ccm_ctl.render.table import Cell
+
+    if reply is None:
+        return [name, Cell("silent", "gone") if is_silent else Cell("offline", "quiet"), "", "", ""]
+    word = Cell("refused", "bad") if reply.answer.state == "refused" else Cell("answers", "good")
+    version = str(reply.answer.body.get("version", ""))
+    return [name, word, f"{reply.after_s * 1000:.0f} ms", version, reply.answer.reason]

@@ -43,7 +43,7 @@ def _list(application: Application, limit: int) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.watching import run_fields
         from ccm_ctl.fleet.history import History
-        from ccm_ctl.render.table import Column, table
+        from ccm_ctl.render.table import Column
         from ccm_ctl.render.text import ago
 
         terminal = application.terminal
@@ -62,7 +62,7 @@ def _list(application: Application, limit: int) -> Exit:
             )
         columns = [Column("RUN"), Column("WHEN"), Column("BY"), Column("WHAT", fold=True)]
         columns += [Column("NODES", right=True), Column("OUTCOME", fold=True)]
-        terminal.show(table(columns, rows, terminal.style) or "no run yet\n")
+        terminal.table(columns, rows, "no run yet\n")
         return Exit.OK
 
     return application.run(work)

@@ -125,6 +125,8 @@ class Watch:
 
     def show(self) -> None:
         """The table, the failures and the last line."""
+        if self._terminal.json:
+            return
         results = [result_of(node) for node in self._run.nodes.values()]
         seconds = _took_s(self.record, self._run, self._fleet.clock.now())
         style = self._terminal.style

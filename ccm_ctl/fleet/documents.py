@@ -90,24 +90,31 @@ class Documents:
             body = change(old.body)
             if body == old.body:
                 return old, old
-            number = (old.number or await self._last_number(key)) + 1
-            now = self._fleet.clock.now()
-            stamped = Stamped(
-                bucket=self._name,
-                key=key,
-                number=number,
-                body=body,
-                written_by=self._fleet.operator,
-                time=now,
-            )
             try:
-                written = await self._bucket.update(key, msgspec.json.encode(stamped), old.revision)
+                return old, await self._write(old, body)
             except RevisionError:
                 continue
-            return old, Document(
-                key=key, body=body, number=number, revision=written, written_by=self._fleet.operator, time=now
-            )
         raise RevisionError(f"{key}: somebody else writes it all the time; try again")
+
+    async def _write(self, old: Document, body: Any) -> Document:
+        """Put another body in the place of an old one; RevisionError when that is no longer the newest."""
+        stamped = Stamped(
+            bucket=self._name,
+            key=old.key,
+            number=(old.number or await self._last_number(old.key)) + 1,
+            body=body,
+            written_by=self._fleet.operator,
+            time=self._fleet.clock.now(),
+        )
+        revision = await self._bucket.update(old.key, msgspec.json.encode(stamped), old.revision)
+        return Document(
+            key=old.key,
+            body=body,
+            number=stamped.number,
+            revision=revision,
+            written_by=stamped.written_by,
+            time=stamped.time,
+        )
 
     async def remove(self, key: str) -> None:
         """Make a document absent; its number goes on should it come again."""

@@ -8,6 +8,7 @@ import json
 import signal
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -153,6 +154,29 @@ def test_ctrl_c_stops_watching_and_says_how_to_watch_and_to_stop(trio: Fleet) ->
         f"  stop:   ccmctl run stop {run}",
     ]
     assert watched.states == dict.fromkeys(trio.agents, "changed")
+
+
+def test_a_second_ctrl_c_ends_at_once_whatever_the_broker_does(trio: Fleet) -> None:
+    controller = begin(trio, "node=web1", at={"web1"})
+
+    trio.broker.pause()
+    controller.process.send_signal(signal.SIGINT)
+    trio.wait_for(
+        lambda: "stopped watching" in controller.so_far.err or is_closing(controller), "the first to be heard"
+    )
+    controller.process.send_signal(signal.SIGINT)
+    code = controller.process.wait(5)
+    trio.broker.resume()
+    trio.open_gates("web1")
+
+    assert code in (1, -signal.SIGINT)
+
+
+def is_closing(controller: Controller) -> bool:
+    """The first Ctrl-C was taken: the next one is the system's own."""
+    status = Path(f"/proc/{controller.process.pid}/status").read_text()
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+    return not caught & (1 << (signal.SIGINT - 1))
 
 
 def test_a_run_that_is_stopped_finishes_what_is_in_hand_and_skips_the_rest(trio: Fleet) -> None:
