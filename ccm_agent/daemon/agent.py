@@ -172,7 +172,7 @@ class Agent:
         await asyncio.to_thread(recovery.recover, left, open_runs, self._turns, self._handlers.job_of)
         self._bulletin.started()
         await self._routing.begin()
-        self._ports.link.on_connect(self._beat_now.set)
+        self._ports.link.on_connect(self._reconnected)
         self._beat_now.set()
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -337,32 +337,39 @@ class Agent:
 
     async def _keep_beating(self) -> None:
         while True:
-            await self._wait_for_beat()
+            is_regular = await self._wait_for_beat()
             if not self._ports.link.connected:
                 continue
             try:
-                await self._beat()
+                await self._beat(is_regular=is_regular)
             except BusError as err:
                 log.info("a sign of life could not be given", extra={"reason": str(err)})
             if self._ledger.wants_compaction:
                 await self._ledger.compact()
 
-    async def _wait_for_beat(self) -> None:
+    async def _wait_for_beat(self) -> bool:
+        """Wait until it is time, or until there is a reason; whether it is time."""
         try:
             async with asyncio.timeout(random.uniform(0.9, 1.0) * self.settings.heartbeat_s):
                 await self._beat_now.wait()
         except TimeoutError:
-            return
+            return True
         self._beat_now.clear()
+        return False
 
-    async def _beat(self) -> None:
+    async def _beat(self, *, is_regular: bool) -> None:
         run = self._turns.current.run if self._turns.current else ""
         if await self._heartbeat.beat(run):
             self._duplicated()
         await self._heartbeat.write_record()
-        await self._heartbeat.write_facts(await self._facts.current(self.settings.facts_interval_s))
+        facts = await self._facts.current(self.settings.facts_interval_s)
+        await self._heartbeat.write_facts(facts, is_regular=is_regular)
         if await self._routed() != self._heartbeat.record.facts:
             self._routing.look_again()
+
+    def _reconnected(self) -> None:
+        self._heartbeat.reconnected()
+        self._beat_now.set()
 
     def _duplicated(self) -> None:
         is_so = self._heartbeat.is_duplicate

@@ -29,6 +29,10 @@ CONFLICTS = 2
 PEACEFUL = 2
 """So many in a row that nobody wrote over end the suspicion: two agents' beats drift past each other now and then."""
 
+RECORD_AGE_S = 3600.0
+FACTS_AGE_S = 86_400.0
+"""What did not change is written again after this time: somebody may have removed a node that lives."""
+
 FACTS_LIMIT_BYTES = 900_000
 """A broker takes messages of 1 MiB; facts above this are told without their largest families."""
 
@@ -62,6 +66,8 @@ class Heartbeat:
         self._beat_at = 0.0
         self._written_record = b""
         self._written_facts = ""
+        self._record_at = self._facts_at = clock.monotonic()
+        self._are_facts_doubtful = False
 
     async def beat(self, run: str) -> bool:
         """
@@ -104,20 +110,40 @@ class Heartbeat:
         was, self.is_duplicate = self.is_duplicate, self._conflicts >= CONFLICTS
         return was != self.is_duplicate
 
+    def reconnected(self) -> None:
+        """The broker may have lost what it held, or be another one: what stands there is doubtful."""
+        self._written_record = b""
+        self._are_facts_doubtful = bool(self._written_facts)
+
     async def write_record(self) -> bool:
-        """Write the node's record if it changed; whether it did."""
+        """Write the node's record if it changed, or has not been written for an hour; whether it did."""
         body = msgspec.json.encode(self.record)
-        if body == self._written_record:
+        now = self._clock.monotonic()
+        if body == self._written_record and now - self._record_at < RECORD_AGE_S:
             return False
         await self._bucket.put(f"node.{self.record.node}", body)
-        self._written_record = body
+        self._written_record, self._record_at = body, now
         return True
 
-    async def write_facts(self, facts: Mapping[str, Any]) -> bool:
-        """Write all facts if they changed in what matters; whether they did."""
+    async def write_facts(self, facts: Mapping[str, Any], *, is_regular: bool = False) -> bool:
+        """
+        Write all facts if they changed in what matters; whether it did.
+
+        Args:
+            facts: All facts.
+            is_regular: It is not a moment at which all nodes of a fleet write, so doubtful and day-old facts are written too.
+        """
         digest = facts_digest(facts)
-        if digest == self._written_facts:
+        now = self._clock.monotonic()
+        is_due = is_regular and (self._are_facts_doubtful or now - self._facts_at > FACTS_AGE_S)
+        if digest == self._written_facts and not is_due:
             return False
+        await self._bucket.put(f"facts.{self.record.node}", self._facts_body(facts, digest))
+        self._written_facts, self._facts_at = digest, now
+        self._are_facts_doubtful = False
+        return True
+
+    def _facts_body(self, facts: Mapping[str, Any], digest: str) -> bytes:
         record = FactsRecord(node=self.record.node, time=self._clock.now(), digest=digest, facts=dict(facts))
         body = msgspec.json.encode(record)
         while len(body) > FACTS_LIMIT_BYTES and record.facts:
@@ -125,18 +151,11 @@ class Heartbeat:
             log.warning("facts are too large to be told whole", extra={"left_out": largest})
             del record.facts[largest]
             body = msgspec.json.encode(record)
-        await self._bucket.put(f"facts.{self.record.node}", body)
-        self._written_facts = digest
-        return True
+        return body
 
     async def goodbye(self) -> None:
         """Take the sign of life back: this node is off, and everybody may know at once."""
         await self._bucket.delete(f"presence.{self.record.node}")
-
-    def forget_written(self) -> None:
-        """The bucket may be another one than before: write everything anew."""
-        self._written_record = b""
-        self._written_facts = ""
 
     async def _put(self, key: str, body: bytes) -> None:
         self._revision = 0

@@ -100,6 +100,35 @@ async def test_record_and_facts_are_written_only_when_they_changed(bus: Bus, clo
     assert (record.facts, record.digest) == (facts, facts_digest(facts))
 
 
+async def test_what_a_broker_may_have_lost_is_written_again_the_facts_not_all_at_once(
+    bus: Bus, clock: FakeClock
+) -> None:
+    one = heartbeat(bus, clock)
+    facts = {"role": "web"}
+    await one.write_record()
+    await one.write_facts(facts)
+
+    one.reconnected()
+
+    assert [await one.write_record(), await one.write_record()] == [True, False]
+    assert await one.write_facts(facts) is False
+    assert [await one.write_facts(facts, is_regular=True) for _ in range(2)] == [True, False]
+
+
+async def test_a_node_that_somebody_removed_comes_back_by_itself(bus: Bus, clock: FakeClock) -> None:
+    one = heartbeat(bus, clock)
+    facts = {"role": "web"}
+    await one.write_record()
+    await one.write_facts(facts, is_regular=True)
+    clock.pass_s(3601)
+    after_an_hour = [await one.write_record(), await one.write_facts(facts, is_regular=True)]
+    clock.pass_s(86_400)
+
+    after_a_day = [await one.write_record(), await one.write_facts(facts, is_regular=True)]
+
+    assert (after_an_hour, after_a_day) == ([True, False], [True, True])
+
+
 async def test_facts_that_no_message_could_hold_are_told_without_their_largest_family(
     bus: Bus, clock: FakeClock
 ) -> None:
