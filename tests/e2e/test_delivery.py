@@ -168,8 +168,10 @@ def test_a_second_ctrl_c_ends_at_once_whatever_the_broker_does(trio: Fleet) -> N
     code = controller.process.wait(5)
     trio.broker.resume()
     trio.open_gates("web1")
+    watched = trio.ctl("run", "watch", controller.so_far.run, "--json")
 
     assert code in (1, -signal.SIGINT)
+    assert watched.states == {"web1": "changed"}
 
 
 def is_closing(controller: Controller) -> bool:
