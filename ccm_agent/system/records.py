@@ -21,13 +21,13 @@ def record_directory() -> str:
     """
     Where records stand: one place for all programs of a user, agent or not, for they manage one host.
 
-    Of others than root it is beside their own facts, unless they say where state belongs.
+    Root's is the system's, that of others beside their own facts, unless XDG_STATE_HOME says where state belongs.
     """
-    if os.geteuid() == 0:
-        return "/var/lib/ccm/records"
     state = os.environ.get("XDG_STATE_HOME", "")
     if state.startswith("/"):
         return f"{state}/ccm/records"
+    if os.geteuid() == 0:
+        return "/var/lib/ccm/records"
     config = os.environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):
         config = os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib is slow to import

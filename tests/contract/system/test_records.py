@@ -68,7 +68,8 @@ class TestHost:
     @pytest.mark.parametrize(
         ("uid", "environ", "directory"),
         [
-            (0, {"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/var/lib/ccm/records"),
+            (0, {"XDG_CONFIG_HOME": "/c", "HOME": "/h"}, "/var/lib/ccm/records"),
+            (0, {"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/ccm/records"),
             (1000, {"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/ccm/records"),
             (1000, {"XDG_CONFIG_HOME": "/c", "HOME": "/h"}, "/c/choria/ccm/records"),
             (1000, {"XDG_STATE_HOME": "relative", "HOME": "/h"}, "/h/.config/choria/ccm/records"),
