@@ -31,6 +31,7 @@ TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     ensure=(PRESENT, ABSENT),
     providers=(ProviderSpec(name="http", make=_make_http, rank=10, takes=_is_web),),
     secret=frozenset({"password", "headers"}),
+    urls=frozenset({"url"}),
     ours=frozenset({"timeout"}),
     stable_when_changed=True,
     noop_joint=". ",

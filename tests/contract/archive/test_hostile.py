@@ -1,0 +1,243 @@
+"""Hostile archives and servers, through the whole of an apply: a clear error each time, and nothing outside is touched."""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.app import App
+from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.model.outcome import TransactionEvent
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+def tar(**entries: str) -> bytes:
+    """A gzipped tar of files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in entries.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content.encode()))
+    return gzip.compress(out.getvalue(), mtime=0)
+
+
+def link(name: str, target: str, kind: bytes, then: str = "") -> bytes:
+    """A gzipped tar of a link, and perhaps a file behind it."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, target
+        archive.addfile(info)
+        if then:
+            archive.addfile(tarfile.TarInfo(then), io.BytesIO())
+    return gzip.compress(out.getvalue(), mtime=0)
+
+
+def body(content: bytes, claimed: int | None = None) -> Answer:
+    """Answer with a body, which may be shorter than it is said to be."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content) if claimed is None else claimed))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return answer
+
+
+def redirect(target: str) -> Answer:
+    """Answer that it is elsewhere."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(302)
+        handler.send_header("Location", target)
+        handler.end_headers()
+
+    return answer
+
+
+@contextmanager
+def stalling() -> Iterator[Answer]:
+    """Answer with a beginning, and then with nothing until the test ends."""
+    over = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000000")
+        handler.end_headers()
+        handler.wfile.write(b"\x1f\x8b")
+        handler.wfile.flush()
+        over.wait(30)
+
+    try:
+        yield answer
+    finally:
+        over.set()
+
+
+@contextmanager
+def serving(answer: Answer) -> Iterator[str]:
+    """A server on loopback that answers everything in one way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+async def apply(folder: Path, url: str, **more: Any) -> TransactionEvent:
+    """Apply an archive; its event."""
+    properties = {
+        "ensure": "present", "url": f"{url}/app.tar.gz", "owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name,
+        "extract_parent": str(folder / "opt"), "creates": str(folder / "opt/app"), **more,
+    }  # fmt: skip
+    manifest = {"ccm": {"resources": [{"archive": [{str(folder / "app.tar.gz"): properties}]}]}}
+    events: list[TransactionEvent] = []
+    source = ManifestSource(text=json.dumps(manifest).encode(), directory=str(folder), name="m.yaml")
+    await App({}, str(folder)).engine().apply(source, ApplyOptions(on_event=events.append, facts={}))
+    (event,) = events
+    return event
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """What is in a folder, but for the directory that is unpacked into."""
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "opt" not in path.relative_to(folder).parts
+    }
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with something in it that must stay as it is."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/file").write_text("as it was")
+    return tmp_path
+
+
+HOSTILE = {
+    "traversal": (tar(**{"../outside/file": "changed"}), "leads out of the directory that is unpacked into"),
+    "an absolute name": (tar(**{"/tmp/ccm-hostile": "x"}), "has an absolute name"),
+    "a symlink that leads out": (
+        link("l", "../outside", tarfile.SYMTYPE, "l/file"),
+        "is a symlink to '../outside'",
+    ),
+    "a hardlink that leads out": (
+        link("l", "../outside/file", tarfile.LNKTYPE),
+        "is a hardlink to '../outside/file'",
+    ),
+    "a device": (link("d", "", tarfile.CHRTYPE), "is neither file, directory nor link"),
+    "truncated": (tar(app=os.urandom(4000).hex())[:-500], "cannot be unpacked"),
+    "not an archive": (b"<html>not found</html>", "cannot be unpacked"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+async def test_a_hostile_archive_is_a_clear_error_and_touches_nothing(place: Path, name: str) -> None:
+    content, sentence = HOSTILE[name]
+
+    with serving(body(content)) as url:
+        event = await apply(place, url)
+
+    assert event.failed
+    assert sentence in event.error[0]
+    assert list((place / "opt").iterdir()) == []
+    (place / "app.tar.gz").unlink()  # with `creates` the archive stays, as it came
+    assert tree(place) == {"outside/file": "as it was"}
+
+
+async def test_a_bomb_is_refused_before_anything_is_written(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_agent.system.unpack.HONEST_BYTES", 1 << 20)
+    monkeypatch.setattr("ccm_agent.system.unpack.HONEST_RATIO", 10)
+
+    with serving(body(tar(app="0" * (4 << 20)))) as url:
+        event = await apply(place, url)
+
+    assert "unpacks to more than 1048576 bytes" in event.error[0]
+    assert list((place / "opt").iterdir()) == []
+
+
+async def test_a_wrong_checksum_leaves_no_file(place: Path) -> None:
+    wanted = hashlib.sha256(b"another").hexdigest()
+
+    with serving(body(tar(app="x"))) as url:
+        event = await apply(place, url, checksum=wanted)
+
+    assert f"checksum mismatch: wanted {wanted}" in event.error[0]
+    assert tree(place) == {"outside/file": "as it was"}
+
+
+async def test_a_server_that_stalls_is_left_after_the_time_limit(place: Path) -> None:
+    with stalling() as answer, serving(answer) as url:
+        event = await apply(place, url, timeout="1s")
+
+    assert "not downloaded and unpacked within `timeout: 1s`" in event.error[0]
+    assert tree(place) == {"outside/file": "as it was"}
+
+
+@pytest.mark.parametrize(
+    "target", ["file:///etc/passwd", "ftp://127.0.0.1/app.tar.gz", "gopher://127.0.0.1/"]
+)
+async def test_a_redirect_away_from_the_web_is_not_followed(place: Path, target: str) -> None:
+    with serving(redirect(target)) as url:
+        event = await apply(place, url)
+
+    assert "only http and https are fetched" in event.error[0]
+    assert tree(place) == {"outside/file": "as it was"}
+
+
+async def test_half_an_answer_is_no_archive(place: Path) -> None:
+    content = tar(app="x")
+
+    with serving(body(content[: len(content) // 2], claimed=len(content))) as url:
+        event = await apply(place, url)
+
+    assert event.failed
+    assert event.code == "host.download"
+    assert tree(place) == {"outside/file": "as it was"}
+
+
+async def test_a_password_is_in_no_event_and_no_error(place: Path) -> None:
+    def refuse(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_error(401)
+
+    with serving(refuse) as url:
+        event = await apply(
+            place, url.replace("http://", "http://me:hunter2@"), username="me", password="hunter3",
+            headers={"X-Token": "hunter4"},
+        )  # fmt: skip
+
+    assert event.failed
+    assert b"hunter" not in msgspec.json.encode(event)
