@@ -11,8 +11,6 @@ Everything runs as the calling user, on loopback, in a new folder below the syst
 from __future__ import annotations
 
 import contextlib
-import getpass
-import grp
 import json
 import os
 import shlex
@@ -82,8 +80,7 @@ def show(directory: Path, server: NatsServer, agents: list[subprocess.Popen[byte
         )
     command(environ, "nodes")
     manifest = directory / "motd.yaml"
-    owner, group = getpass.getuser(), grp.getgrgid(os.getgid()).gr_name
-    manifest.write_text(MANIFEST.replace("OWNER", owner).replace("GROUP", group))
+    manifest.write_text(MANIFEST.replace("OWNER", f'"{os.getuid()}"').replace("GROUP", f'"{os.getgid()}"'))
     say("one manifest, to the web nodes")
     print(manifest.read_text())
     command(environ, "apply", str(manifest), "--targets", "role=web", "--noop")

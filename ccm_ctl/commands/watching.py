@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.model.errors import BusDeniedError, BusError
+from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.wire import NodeState
@@ -202,6 +202,9 @@ async def start_and_watch(
         except BusDeniedError:
             await History(fleet.runs).forget(run.run)
             raise
+        except BusUnavailableError:
+            # It went away this very moment. Whether the request went out nobody knows; those who do not answer are asked again.
+            run.away(asyncio.get_running_loop().time())
         watch.begin()
 
     follower = Follower(fleet, run, ask=lambda named: send_again(fleet, launch, named), on_turn=watch.on_turn)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
-import grp
 import json
 import os
 import signal
@@ -49,7 +47,7 @@ def manifest(*resources: tuple[str, str, dict[str, Any]]) -> str:
 
 def a_file(name: str, content: str = "x") -> tuple[str, str, dict[str, Any]]:
     """A file in the node's folder."""
-    owner = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name, "mode": "0644"}
+    owner = {"owner": str(os.getuid()), "group": str(os.getgid()), "mode": "0644"}
     return "file", f"{FILES}/{name}", {"ensure": "present", "content": content, **owner}
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import BusUnavailableError, UsageError
 from ccm_agent.model.wire import Progress
+from ccm_agent.testing.memory_bus import MemoryRequests
 from ccm_ctl.commands.apply import deadline_of
+from ccm_ctl.fleet import run as run_module
 from tests.support.controller import NOW, Desk, FakeNode, event
 
 MANIFEST = "ccm:\n  resources: []\n"
@@ -288,3 +290,24 @@ def test_a_deadline_is_a_duration_or_a_time(text: str, moment: datetime) -> None
 def test_what_is_no_deadline_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--deadline "):
         deadline_of(text, NOW)
+
+
+def test_a_broker_that_goes_away_while_it_is_asked_is_asked_again(
+    motd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "RESEND_AFTER_S", 0.0)
+    desk = Desk(FakeNode("web1", {}, []))
+    failures = iter([True])
+    publish = MemoryRequests.publish
+
+    async def fails_once(self: MemoryRequests, subject: str, body: bytes, headers: None = None) -> None:
+        for _ in failures:
+            raise BusUnavailableError("memory: the connection was lost")
+        await publish(self, subject, body, headers)
+
+    monkeypatch.setattr(MemoryRequests, "publish", fails_once)
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes")
+
+    assert said.code == 0
+    assert [request.get("named") for request in desk.nodes[0].heard] == [["web1"]]
