@@ -24,7 +24,7 @@ from ccm_agent.engine.expressions import (
 from ccm_agent.engine.properties import Path, make_properties
 from ccm_agent.engine.validate import check_properties
 from ccm_agent.model import codec
-from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError
+from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import Declared
@@ -44,16 +44,16 @@ class Expander:
     Args:
         catalog: The types there are.
         expressions: Renders what is not deferred.
-        text, source: The document, for the place of errors.
+        text, source: The document, for the place of errors; no text where there is no document.
     """
 
-    def __init__(self, catalog: Catalog, expressions: Expressions, text: str, source: str) -> None:
+    def __init__(self, catalog: Catalog, expressions: Expressions, text: str | None, source: str) -> None:
         self._catalog = catalog
         self._expressions = expressions
         self._text = text
         self._source = source
         # an escape could hide an opener from this look at the whole, so it counts as one
-        self._is_templated = has_markers(text) or "\\" in text
+        self._is_templated = text is None or has_markers(text) or "\\" in text
 
     def expand(self, raw: list[Any], path: Path) -> list[Declared]:
         """
@@ -165,14 +165,19 @@ class Expander:
         return rendered, tuple(pending)
 
     def _fail(self, message: str, path: Path, kind: type[InputError] = DocumentError) -> NoReturn:
-        raise kind(message, place=codec.locate(self._text, path, self._source))
+        raise kind(message, place=self._place(path))
+
+    def _place(self, path: Path) -> Place:
+        if self._text is None:
+            return Place(self._source, path=codec.path_text(path) if path else "")
+        return codec.locate(self._text, path, self._source)
 
     def _replace(self, err: InputError, resource: str, path: Path) -> NoReturn:
         """The same error, with the resource's name and its place in the document."""
         place = err.place
         if place is None or not place.line:
             inner = _steps(place.path) if place is not None else ()
-            place = codec.locate(self._text, (*path, *inner), self._source)
+            place = self._place((*path, *inner))
         message = f"{resource}: {err.message}"
         if isinstance(err, ExpressionError):
             raise ExpressionError(message, expression=err.expression, offset=err.offset, place=place) from err

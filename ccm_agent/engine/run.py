@@ -116,7 +116,7 @@ class LocalEngine:
         kind = self.world.catalog.find(type_name)
         state = await self._begin(options)
         loaded = await self._empty(state, options)
-        expander = Expander(self.world.catalog, loaded.expressions, "\\", "")
+        expander = Expander(self.world.catalog, loaded.expressions, None, "")
         declared = await asyncio.to_thread(expander.declare, kind, dict(properties), ())
         loaded.resources = [declared]
         tally = _Tally()

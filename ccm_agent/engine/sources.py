@@ -53,7 +53,7 @@ async def open_source(
     try:
         directory = folder / "unpacked"
         await asyncio.to_thread(unpack_bundle, packed, directory, BundleLimits(), name)
-        manifest = await asyncio.to_thread(_manifest_in, directory, name)
+        manifest = await asyncio.to_thread(manifest_in, directory, name)
         yield ManifestSource(path=str(manifest), name=name)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -81,8 +81,13 @@ async def _fetch(
     )
 
 
-def _manifest_in(directory: Path, name: str) -> Path:
-    """The manifest at the top of an unpacked directory, or in the only folder there."""
+def manifest_in(directory: Path, name: str) -> Path:
+    """
+    The manifest at the top of an unpacked directory, or in the only folder there. Blocking.
+
+    Raises:
+        ManifestError: There is none.
+    """
     tops = [directory]
     entries = list(directory.iterdir())
     if len(entries) == 1 and entries[0].is_dir() and not entries[0].is_symlink():
