@@ -126,7 +126,10 @@ class _Lexer:
         while True:
             opening = self._text.find(self._left[0], position)
             comment = self._text.find(_COMMENT_OPEN[0], position)
-            if 0 <= comment < opening:
+            is_last = (
+                opening < 0
+            )  # the reference sees no comment behind the last action, nor minds one that is not closed
+            if comment >= 0 and (is_last or comment < opening):
                 opening = comment
             if opening < 0:
                 self._emit_text(start, len(self._text))
@@ -134,10 +137,13 @@ class _Lexer:
             if self._text.startswith(self._left, opening):
                 return self._open(start, opening)
             if self._text.startswith(_COMMENT_OPEN, opening):
-                self._emit_text(start, opening)
                 closing = self._text.find(_COMMENT_CLOSE, opening + 2)
+                if closing < 0 and is_last:
+                    position = opening + 1
+                    continue
                 if closing < 0:
                     raise self._fail("a comment is not closed: no '*}' follows its '{*'", opening)
+                self._emit_text(start, opening)
                 start = position = closing + 2
             else:
                 position = opening + 1

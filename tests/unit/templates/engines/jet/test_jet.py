@@ -71,6 +71,19 @@ def test_templates_use_one_another(text: str, want: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("a{* note *}b[[ 1 ]]", "ab1", id="before an action"),
+        pytest.param("[[ 1 ]]a{* note *}b", "1ab", id="behind the last action"),
+        pytest.param("a{* one *}b{* two *}\n", "ab\n", id="without any action"),
+        pytest.param("rm {*.c,*.h}", "rm {*.c,*.h}", id="text of a shell is none"),
+    ],
+)
+def test_comments_are_left_out_wherever_they_stand(text: str, want: str) -> None:
+    assert render(text) == want
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[[ data.x ", "motd:1: an action is not closed: no ']]' follows"),
