@@ -21,6 +21,8 @@ EXAMPLES = [
 def test_an_example_does_what_its_page_says(manifest: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text(manifest)
 
-    done = subprocess.run([CCM, "apply", "--noop", "manifest.yaml"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [CCM, "apply", "--noop", "manifest.yaml"], cwd=tmp_path, capture_output=True, text=True
+    )
 
     assert (done.returncode, done.stderr.count(" failed ")) == (0, 0), done.stderr
