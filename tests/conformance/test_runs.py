@@ -6,6 +6,7 @@ as the reference's is wrong too. Cases that need a machine of their own run in t
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -40,7 +41,8 @@ def differences() -> set[str]:
 @pytest.mark.parametrize("name", FILES)
 def test_runs_go_as_the_references(name: str, ccm: Path) -> None:
     path = HERE / "runs" / f"{name}.json"
-    ids = [case["id"] for case in json.loads(path.read_text(encoding="utf-8"))]
+    cases = json.loads(path.read_text(encoding="utf-8"))
+    ids = [case["id"] for case in cases if case.get("needs") != "root" or os.geteuid() == 0]
     command = [sys.executable, HERE / "run", "--ccm", ccm, "--jobs", "2", path]
 
     done = subprocess.run(command, capture_output=True, text=True)
