@@ -13,7 +13,7 @@ from ccm_agent.resources.file.resource import check, decide, settle
 def _make_posix(context: ResourceContext) -> Any:
     from ccm_agent.resources.file.providers.posix import Posix
 
-    return Posix(context.files, context.directory)
+    return Posix(context.files, context.directory, lambda: context.port("download"))
 
 
 TYPE: ResourceType[FileProperties, FileState] = ResourceType(
@@ -29,6 +29,8 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
     look_ahead_needs=frozenset({"source"}),
     quoted=frozenset({"mode"}),
     digested=frozenset({"content"}),
+    urls=frozenset({"source"}),
+    ours=frozenset({"checksum", "replace"}),
     stable_when_changed=True,
     providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
     command=COMMAND,

@@ -25,7 +25,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("only one of --content, --content-file and --source can say what is in the file")
     if content_file is not None:
         values["content"] = _read(content_file)
-    if "source" in values and not os.path.exists(values["source"]):  # noqa: PTH110 - pathlib is slow to import
+    if "source" in values and "://" not in values["source"] and not os.path.exists(values["source"]):  # noqa: PTH110 - pathlib is slow to import
         raise UsageError(f"--source {values['source']}: there is no such file")
     values.setdefault("ensure", "present")
     owner, _, group = str(values.get("owner", "")).partition(":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,6 +11,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 DIRECTORY = "directory"
+KEEP = "*"
+"""An owner or group that is left as it is; no system allows such a name."""
+_NEW_FILE, _NEW_DIRECTORY = 0o644, 0o755
+"""What the digits of a mode that do not matter are when something is made."""
+_MASK = re.compile(r"[0-7x]{3}")
 
 
 class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -27,20 +33,42 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     source: Annotated[
         str,
         Meta(
-            description="A local file to copy the content from, relative to the manifest. It is no template."
+            description="A local file to copy the content from, relative to the manifest, or an `https://` or `http://` URL. It "
+            "is no template."
         ),
     ] = ""
+    checksum: Annotated[
+        str,
+        Meta(
+            description="SHA-256 of what `source` holds, in hex. With it a URL is fetched only when the file differs, and other "
+            "content is refused."
+        ),
+    ] = ""
+    replace: Annotated[
+        bool,
+        Meta(
+            description="Whether content that differs is replaced (the default). With `false` it is written when the file "
+            "is made, and then left alone."
+        ),
+    ] = True
     owner: Annotated[
-        str, Meta(description="User that owns it, by name or number. Needed unless `ensure` is `absent`.")
+        str,
+        Meta(
+            description="User that owns it, by name or number; `*` leaves that alone. Needed unless `ensure` is `absent`."
+        ),
     ] = ""
     group: Annotated[
-        str, Meta(description="Group that owns it, by name or number. Needed unless `ensure` is `absent`.")
+        str,
+        Meta(
+            description="Group that owns it, by name or number; `*` leaves that alone. Needed unless `ensure` is `absent`."
+        ),
     ] = ""
     mode: Annotated[
         str,
         Meta(
-            description='Permissions in octal, in quotes: `"0644"`. Directories get the right to be entered wherever they may be '
-            "read or written. Needed unless `ensure` is `absent`."
+            description='Permissions in octal, in quotes: `"0644"`. Of three digits each may be `x`, as in `"7xx"`, which leaves '
+            "it alone. Directories get the right to be entered wherever they may be read or written. Needed unless `ensure` is "
+            "`absent`."
         ),
     ] = ""
     force: Annotated[
@@ -53,21 +81,38 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
         return self.content is not None or self.source != ""
 
     @property
+    def is_url(self) -> bool:
+        """Whether the content is to be fetched."""
+        return self.source.startswith(("http://", "https://"))
+
+    @property
+    def keeps_something(self) -> bool:
+        """Whether part of owner, group and mode is left as it is."""
+        return KEEP in (self.owner, self.group) or "x" in self.mode
+
+    @property
     def mode_bits(self) -> int:
         """The permissions that are wanted. A directory that may be read or written by somebody may be entered too."""
-        bits = parse_mode(self.mode)
+        bits = parse_mode(self.mode, _NEW_DIRECTORY if self.ensure == DIRECTORY else _NEW_FILE)
         if self.ensure == DIRECTORY:
             bits |= sum(0o1 << shift for shift in (0, 3, 6) if bits & 0o6 << shift)
         return bits
 
 
-def parse_mode(mode: str) -> int:
+def parse_mode(mode: str, kept: int = 0) -> int:
     """
-    The bits of a mode: `0644`, `644`, `0o644`.
+    The bits of a mode: `0644`, `644`, `0o644`, or `6x4`.
+
+    Args:
+        mode: The mode.
+        kept: Whose digits stand where `x` does.
 
     Raises:
-        ValueError: It is no octal number of three or four digits.
+        ValueError: It is no octal number of three or four digits, nor three digits and `x`.
     """
+    if "x" in mode and _MASK.fullmatch(mode):
+        shifted = zip(mode, (6, 3, 0), strict=True)
+        return sum((kept & 7 << at) if digit == "x" else int(digit) << at for digit, at in shifted)
     digits = mode[2:] if mode[:2] in ("0o", "0O") else mode
     if not (3 <= len(digits) <= 4 and digits.isascii() and digits.isdigit()):
         raise ValueError(mode)
@@ -107,10 +152,10 @@ class FileMetadata(Struct, kw_only=True, omit_defaults=True):
 
 class SourceFile(Struct, kw_only=True, omit_defaults=True):
     """
-    The file that content is to be copied from. Ours.
+    The file or URL that content is to be copied from. Ours.
 
     Attributes:
-        path: Where it is.
+        path: Where it is; of a URL nothing secret.
         checksum: SHA-256 of its content.
         error: Why it cannot be used.
     """

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import NoReturn
 
+from msgspec.structs import replace
+
 from ccm_agent.model.errors import FileError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.contract import Decision, Situation, Step
-from ccm_agent.resources.file.model import DIRECTORY, FileProperties, FileState, parse_mode
+from ccm_agent.resources.file.model import DIRECTORY, KEEP, FileProperties, FileState, parse_mode
 from ccm_agent.resources.file.provider import FileProvider
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def check(wanted: FileProperties) -> None:
@@ -27,10 +32,22 @@ def check(wanted: FileProperties) -> None:
         _refuse("`force: true` cannot be used with the root of the file system", "force")
     if wanted.content is not None and wanted.source:
         _refuse("`content` and `source` exclude each other: remove one of them", "source")
+    if wanted.checksum:
+        _check_checksum(wanted)
+    if not wanted.replace and not wanted.manages_content:
+        _refuse("`replace: false` is about `content` or `source`, and there is neither", "replace")
     if wanted.ensure != ABSENT:
         for field in ("owner", "group", "mode"):
             if not getattr(wanted, field):
                 _refuse(f"`{field}` cannot be empty: a file is never made with an accidental {field}", field)
+
+
+def _check_checksum(wanted: FileProperties) -> None:
+    if not _SHA256.fullmatch(wanted.checksum):
+        _refuse("`checksum` is no SHA-256 in hex: 64 digits from 0 to f", "checksum")
+    if not wanted.source:
+        _refuse("`checksum` is of what `source` holds, and there is no `source`", "checksum")
+    wanted.checksum = wanted.checksum.lower()
 
 
 def _check_name(name: str) -> None:
@@ -63,7 +80,7 @@ def _refuse(message: str, field: str) -> NoReturn:
 
 def settle(wanted: FileProperties) -> None:
     """A source's `.` and `..` are resolved as written, whatever links there may be."""
-    if wanted.source:
+    if wanted.source and not wanted.is_url:
         wanted.source = posixpath.normpath(wanted.source)
 
 
@@ -71,9 +88,26 @@ def decide(wanted: FileProperties, found: FileState, situation: Situation) -> De
     """The decision table of the file type; see docs/resources/file.md."""
     if wanted.ensure == ABSENT:
         return _absent(wanted, found)
+    if wanted.keeps_something:
+        wanted = _with_kept(wanted, found)
     if wanted.ensure == DIRECTORY:
         return _directory(wanted, found)
     return _file(wanted, found)
+
+
+def _with_kept(wanted: FileProperties, found: FileState) -> FileProperties:
+    """The same with what is to be kept as it was found; a new file is made as files usually are, by whoever runs this."""
+    metadata = found.metadata
+    is_there = metadata.uid >= 0
+    mode = wanted.mode
+    if "x" in mode:
+        mode = f"{parse_mode(mode, int(metadata.mode, 8)) if metadata.mode else wanted.mode_bits:04o}"
+    return replace(
+        wanted,
+        owner=(str(metadata.uid) if is_there else "") if wanted.owner == KEEP else wanted.owner,
+        group=(str(metadata.gid) if is_there else "") if wanted.group == KEEP else wanted.group,
+        mode=mode,
+    )
 
 
 def _absent(wanted: FileProperties, found: FileState) -> Decision:
@@ -111,19 +145,27 @@ def _file(wanted: FileProperties, found: FileState) -> Decision:
     if found.ensure == ABSENT:
         what = "the file" if wanted.manages_content else "an empty file with requested attributes"
         return _one(f"Would have created {what}", lambda p: p.store(wanted), "it is absent, wanted present")
-    if found.source and found.source.error:
-        return Decision(error=FileError(f"source {found.source.path}: {found.source.error}"))
+    if found.source and wanted.replace:
+        error = found.source.error or _wrong_source(wanted, found.source.checksum)
+        if error:
+            return Decision(error=FileError(f"source {found.source.path}: {error}"))
     reason = _content(wanted, found) or _attributes(wanted, found)
     if not reason:
         return Decision()
-    if wanted.manages_content:
+    if wanted.manages_content and wanted.replace:
         return _one("Would have created the file", lambda p: p.store(wanted), reason)
     return _one("Would have updated attributes", lambda p: p.set_attributes(wanted), reason)
 
 
+def _wrong_source(wanted: FileProperties, checksum: str) -> str:
+    if not wanted.checksum or checksum == wanted.checksum:
+        return ""
+    return f"checksum mismatch: found {checksum}, wanted {wanted.checksum}"
+
+
 def _content(wanted: FileProperties, found: FileState) -> str:
     """How the content differs; "" when it does not, or is not managed."""
-    if not wanted.manages_content:
+    if not wanted.manages_content or not wanted.replace:
         return ""
     if found.source:
         checksum = found.source.checksum

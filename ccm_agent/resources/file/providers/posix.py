@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from msgspec import UNSET
 
-from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import CopyOf, FileLook, Files
+from ccm_agent.model.errors import DownloadError, FileError
+from ccm_agent.model.ports import CopyOf, Download, FileLook, Files, Transfer
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.resources.file.model import DIRECTORY, FileMetadata, FileProperties, FileState, SourceFile
+from ccm_agent.model.secret import mask_url
+from ccm_agent.resources.file.model import (
+    DIRECTORY,
+    KEEP,
+    FileMetadata,
+    FileProperties,
+    FileState,
+    SourceFile,
+)
 
 PROTOCOL = "io.choria.ccm.v1.resource.file.state"
+URL_LIMIT_BYTES = 256 << 20
+"""A larger file is no configuration: `archive` fetches those."""
 
 
 class Posix:
@@ -24,23 +35,32 @@ class Posix:
     Args:
         files: The port.
         directory: Where relative sources begin.
+        download: Gives the port that URLs are fetched with; None where there is none.
     """
 
-    def __init__(self, files: Files, directory: str) -> None:
+    def __init__(self, files: Files, directory: str, download: Callable[[], Download] | None = None) -> None:
         self._files = files
         self._directory = directory
+        self._download = download
+        self._digests: dict[str, str] = {}  # of what URLs held when this run asked for them
 
     async def status(self, wanted: FileProperties) -> FileState:
         """See `FileProvider`."""
-        state = (await self.look_ahead([wanted]))[0]
+        state = (await self._look([wanted]))[0]
         if state is None:
             raise FileError(
                 f"{wanted.name} is a FIFO, socket or device; only files, directories and symlinks to them can be managed"
             )
+        if wanted.is_url and wanted.ensure == PRESENT and (wanted.replace or state.ensure == ABSENT):
+            state.source = await self._remote_source(wanted)
         return state
 
     async def look_ahead(self, wanted: Sequence[FileProperties]) -> list[FileState | None]:
-        """What `status` gives for each; None for what it refuses."""
+        """What `status` gives for each; None for what it refuses, and for what the network must be asked about."""
+        found = await self._look(wanted)
+        return [None if one.is_url else state for one, state in zip(wanted, found, strict=True)]
+
+    async def _look(self, wanted: Sequence[FileProperties]) -> list[FileState | None]:
         sources = [self._source(one) for one in wanted]
         asked = [one.name for one in wanted]
         asked += [source for source in sources if source]
@@ -60,6 +80,9 @@ class Posix:
 
     async def store(self, wanted: FileProperties) -> None:
         """See `FileProvider`."""
+        if wanted.is_url:
+            await self._store_url(wanted)
+            return
         source = self._source(wanted)
         await self._files.store(
             wanted.name,
@@ -91,24 +114,61 @@ class Posix:
             message = f"cannot remove {wanted.name}: the directory is not empty, set `force: true` to remove it with its content"
             raise FileError(message, errno=err.errno) from err
 
+    async def _remote_source(self, wanted: FileProperties) -> SourceFile:
+        """What the URL holds: as the manifest says, or as it did when it was first asked in this run."""
+        shown = mask_url(wanted.source)
+        checksum = wanted.checksum or self._digests.get(wanted.source, "")
+        if not checksum:
+            try:
+                got = await self._fetcher().fetch(Transfer(url=wanted.source, limit_bytes=URL_LIMIT_BYTES))
+            except DownloadError as err:
+                return SourceFile(path=shown, error=err.message.removeprefix(f"{shown}: "))
+            checksum = self._digests[wanted.source] = got.sha256
+        return SourceFile(path=shown, checksum=checksum)
+
+    async def _store_url(self, wanted: FileProperties) -> None:
+        # an owner that does not exist is found before a byte is fetched
+        await self._files.ids(wanted.owner, wanted.group)
+        staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{secrets.token_hex(8)}.part")
+        got = await self._fetcher().save(Transfer(url=wanted.source, limit_bytes=URL_LIMIT_BYTES), staged)
+        try:
+            if wanted.checksum and got.sha256 != wanted.checksum:
+                raise DownloadError(
+                    f"{mask_url(wanted.source)}: checksum mismatch: wanted {wanted.checksum}, got {got.sha256}; nothing was "
+                    "changed"
+                )
+            self._digests[wanted.source] = got.sha256
+            await self._files.adopt(
+                staged, wanted.name, owner=wanted.owner, group=wanted.group, mode=wanted.mode_bits
+            )
+        except BaseException:
+            await self._files.remove(staged)
+            raise
+
+    def _fetcher(self) -> Download:
+        if self._download is None:
+            raise DownloadError("this program cannot download: name a local file as `source`")
+        return self._download()
+
     def _source(self, wanted: FileProperties) -> str:
         """The source as an absolute path; "" when there is none, or nobody needs it."""
-        if not wanted.source or wanted.ensure != PRESENT:
+        if not wanted.source or wanted.is_url or wanted.ensure != PRESENT:
             return ""
         return posixpath.normpath(posixpath.join(self._directory, wanted.source))
 
     async def _name_alike(self, wanted: FileProperties, look: FileLook, metadata: FileMetadata) -> None:
         """A user may have several names: one that is wanted and means the owner found is the owner's name too."""
-        if look.uid < 0 or (wanted.owner in ("", look.owner) and wanted.group in ("", look.group)):
+        owner, group = wanted.owner.replace(KEEP, ""), wanted.group.replace(KEEP, "")
+        if look.uid < 0 or (owner in ("", look.owner) and group in ("", look.group)):
             return
         try:
-            uid, gid = await self._files.ids(wanted.owner, wanted.group)
+            uid, gid = await self._files.ids(owner, group)
         except FileError:
             return  # nobody of that name: it differs from what was found, and a change will say why it cannot be
-        if uid == look.uid and not wanted.owner.isdigit():
-            metadata.owner = wanted.owner
-        if gid == look.gid and not wanted.group.isdigit():
-            metadata.group = wanted.group
+        if uid == look.uid and not owner.isdigit():
+            metadata.owner = owner
+        if gid == look.gid and not group.isdigit():
+            metadata.group = group
 
 
 def _state(wanted: FileProperties, look: FileLook) -> FileState:
