@@ -149,11 +149,13 @@ class _Linter:
     def _strictness(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
         if not self._strict:
             return
-        for key in raw:
+        for key, value in raw.items():
             if key in kind.aliases:
                 self._ours(f"`{key}` is our spelling of `{kind.aliases[key]}`", (*path, key))
             elif key in kind.ours:
                 self._ours(f"`{kind.name}` of Choria CCM has no `{key}`", (*path, key))
+            elif isinstance(value, str) and value in kind.our_values.get(key, ()):
+                self._ours(f"`{kind.name}` of Choria CCM does not know `{key}: {value}`", (*path, key))
 
     def _ours(self, message: str, path: Path) -> None:
         self.add(ERROR, "strict-ccm", f"{message}: it works here alone", self.place(path))

@@ -15,6 +15,8 @@ from ccm_agent.system.store import reported
 
 ENTRIES_MAX = 1_000_000
 """A directory with more below it is none that files are laid out in."""
+LISTED_MAX = 20_000
+"""So much of what is there besides is told, where it makes no difference."""
 
 
 class Found:
@@ -133,20 +135,24 @@ def compare(top: str, wanted: Mapping[str, bytes | str], is_whole: bool, stop: S
     if not stat.S_ISDIR(seen.st_mode):
         raise FileError(f"{top}: is no directory, and one is wanted here", errno=errno.ENOTDIR)
     if is_link:
-        inside = None if not is_whole else _Inside(f"{top}/.", stop, must_enter=True)
+        inside = None if not is_whole else _Inside(f"{top}/.", stop, is_whole=True)
         return TreeLook(exists=True, files=_states(top, wanted, inside, is_whole, stop), extra=("",))
-    inside = _Inside(top, stop, must_enter=is_whole)
+    inside = _Inside(top, stop, is_whole=is_whole)
     files = _states(top, wanted, inside, is_whole, stop)
     return TreeLook(exists=True, files=files, extra=tuple(sorted(inside.others.keys() - wanted.keys())))
 
 
 class _Inside:
-    """What is below a directory, by its paths: `others` with their kinds, and directories."""
+    """What is below a directory, by its paths: `others` with their kinds, and directories; all of it or much of it."""
 
-    def __init__(self, top: str, stop: Stop, *, must_enter: bool) -> None:
+    def __init__(self, top: str, stop: Stop, *, is_whole: bool) -> None:
         self.others: dict[str, str] = {}
         self.directories: set[str] = set()
-        for found in walk(top, stop, must_enter=must_enter):
+        self._is_complete = True
+        for found in walk(top, stop, must_enter=is_whole):
+            if not is_whole and len(self.others) + len(self.directories) == LISTED_MAX:
+                self._is_complete = False
+                return
             if found.kind == "directory":
                 self.directories.add(found.path)
             else:
@@ -157,7 +163,7 @@ class _Inside:
         way = self._way(path)
         if way:
             return way == "symlink" and is_whole
-        return path not in self.others and path not in self.directories
+        return self._is_complete and path not in self.others and path not in self.directories
 
     def _way(self, path: str) -> str:
         """The kind of the first entry on the way to a path that is no directory; "" when there is none."""

@@ -149,6 +149,21 @@ def test_more_entries_than_anybody_lays_out_are_an_error(
         tree_look.read(str(tmp_path), 10, Stop())
 
 
+def test_of_a_huge_directory_only_some_is_listed_where_that_makes_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_look, "LISTED_MAX", 2)
+    for name in "abcd":
+        (tmp_path / name).touch()
+    wanted = {"d": b"", "e": b""}
+
+    some = tree_look.compare(str(tmp_path), wanted, False, Stop())
+    whole = tree_look.compare(str(tmp_path), wanted, True, Stop())
+
+    assert (some.files, some.extra) == ({"d": "same", "e": "absent"}, ("a", "b"))
+    assert (whole.files, whole.extra) == ({"d": "same", "e": "absent"}, ("a", "b", "c"))
+
+
 def test_a_look_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     stop = Stop()

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ccm_agent.model.errors import CommandError
+from ccm_agent.model.errors import CommandError, PropertyError
 from ccm_agent.model.ports import Command, Files, Runner, TreeEntry, Trees
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.shellwords import split_words
@@ -43,7 +43,7 @@ class Post:
 
     def __init__(self, rules: list[dict[str, str]]) -> None:
         self._rules: list[tuple[re.Pattern[str], tuple[str, ...]]] = [
-            (compile_glob(glob), tuple(split_words(line))) for rule in rules for glob, line in rule.items()
+            (compile_glob(glob), _words(line)) for rule in rules for glob, line in rule.items()
         ]
 
     def commands(self, path: str) -> list[tuple[str, ...]]:
@@ -135,6 +135,13 @@ class Workshop:
         return masker.text(output)
 
 
+def _words(line: str) -> tuple[str, ...]:
+    words = tuple(split_words(line))
+    if not words:
+        raise PropertyError("a command in `post` is blank")
+    return words
+
+
 def _argv(words: tuple[str, ...], full: str) -> tuple[str, ...]:
     program, *arguments = words
     if any(PLACEHOLDER in one for one in arguments):
@@ -159,7 +166,7 @@ def _made(entry: TreeEntry) -> TreeEntry:
 
 
 def _texts(value: Any) -> list[str]:
-    """Every text and number in a value, as it may be quoted."""
+    """Every text in a value."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):
