@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from ccm_agent.bus.subjects import check_key
-from ccm_agent.model.codec import as_text, decode_document
-from ccm_agent.model.errors import DocumentError, InputError, Place
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.data_history import diff, edit, history, rollback
+from ccm_ctl.commands.documents import (
+    DATA_BUCKET,
+    checked_data,
+    fields_of,
+    read_source,
+    store_data,
+    text_of,
+)
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.documents import Document
     from ccm_ctl.fleet.ports import Fleet
-
-BUCKET = "CCM_DATA"
 
 
 @group(
@@ -29,7 +30,7 @@ BUCKET = "CCM_DATA"
 )
 def data(application: Application) -> None:
     """
-    Put, get and list hiera data.
+    Put, get and list hiera data; look at what it was, and go back to it.
 
     A manifest reads the document of a key as kv://CCM_DATA/KEY; keys such as common, role/web or node/web1 make the layers.
     """
@@ -47,27 +48,10 @@ def data(application: Application) -> None:
 def _put(application: Application, key: str, source: str, if_revision: int | None) -> Exit:
     """Store a YAML or JSON document under a key, and show what changed in it."""
     check_key(key)
-    text = _read(source)
-    if not isinstance(decode_document(text, source), dict):
-        raise DocumentError("not hiera data: its outermost value is no mapping", place=Place(source=source))
+    text = checked_data(read_source(source), source)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.documents import Documents
-        from ccm_ctl.render.diff import diff
-
-        terminal = application.terminal
-        documents = Documents(fleet, fleet.data, BUCKET)
-        old, new = await documents.change(key, lambda _: text, revision=if_revision)
-        is_changed = new.revision != old.revision
-        terminal.record(records.DOCUMENT, **_fields(new), changed=is_changed)
-        if not is_changed:
-            terminal.show(f"{key}: unchanged, revision {old.revision}\n")
-            return Exit.OK
-        if old.body is not None:
-            terminal.show(
-                diff(_text(old), text, f"{key} {old.revision}", f"{key} {new.revision}", terminal.style)
-            )
-        terminal.show(f"{key}: revision {new.revision}\n")
+        await store_data(application, fleet, key, text, if_revision)
         return Exit.OK
 
     return application.run(work)
@@ -87,11 +71,11 @@ def _get(application: Application, key: str) -> Exit:
 
         terminal = application.terminal
         document = must_exist(
-            await Documents(fleet, fleet.data, BUCKET).read(key), "document", "ccmctl data ls"
+            await Documents(fleet, fleet.data, DATA_BUCKET).read(key), "document", "ccmctl data ls"
         )
-        terminal.record(records.DOCUMENT, **_fields(document), body=document.body)
+        terminal.record(records.DOCUMENT, **fields_of(document), body=document.body)
         if not terminal.json:
-            text = _text(document)
+            text = text_of(document)
             terminal.raw(text if text.endswith("\n") else f"{text}\n")
         return Exit.OK
 
@@ -113,13 +97,13 @@ def _ls(application: Application, prefix: str) -> Exit:
 
         terminal = application.terminal
         rows = []
-        for document in await Documents(fleet, fleet.data, BUCKET).read_all(prefix):
-            terminal.record(records.DOCUMENT, **_fields(document))
+        for document in await Documents(fleet, fleet.data, DATA_BUCKET).read_all(prefix):
+            terminal.record(records.DOCUMENT, **fields_of(document))
             rows.append(
                 [
                     document.key,
                     str(document.revision),
-                    size(len(_text(document).encode())),
+                    size(len(text_of(document).encode())),
                     document.written_by or ("(plain)" if document.is_plain else ""),
                     ago(document.time, fleet.clock.now()),
                 ]
@@ -132,29 +116,5 @@ def _ls(application: Application, prefix: str) -> Exit:
     return application.run(work)
 
 
-for _command in (_put, _get, _ls):
+for _command in (_put, _get, _ls, edit, diff, history, rollback):
     data.add_command(_command)
-
-
-def _read(source: str) -> str:
-    try:
-        raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-    except OSError as err:
-        raise InputError(f"{source}: cannot be read: {err.strerror}") from err
-    return as_text(raw, source)
-
-
-def _text(document: Document) -> str:
-    body = document.body
-    return body if isinstance(body, str) else msgspec.json.format(msgspec.json.encode(body)).decode() + "\n"
-
-
-def _fields(document: Document) -> dict[str, object]:
-    return {
-        "key": document.key,
-        "revision": document.revision,
-        "number": document.number or None,
-        "written_by": document.written_by or None,
-        "time": document.time,
-        "plain": document.is_plain or None,
-    }

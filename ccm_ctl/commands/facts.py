@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.bus.subjects import check_node
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import DocumentError, InputError, NotFoundError, Place, UsageError
 from ccm_agent.model.exits import Exit
@@ -131,7 +132,23 @@ def _unset(application: Application, name: str, paths: tuple[str, ...]) -> Exit:
     return application.run(work)
 
 
-for _command in (_show, _set, _unset):
+@verb("history", examples=["ccmctl facts history web1"], options=[click.Argument(["name"], metavar="NODE")])
+def _history(application: Application, name: str) -> Exit:
+    """List what was assigned to a node, the newest first: who wrote it, and when."""
+    check_node(name)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.documents import show_history
+        from ccm_ctl.fleet.revisions import read_history
+
+        kept = await read_history(fleet.facts, name, "node with assigned facts", "ccmctl nodes")
+        show_history(application, kept, shown=True)
+        return Exit.OK
+
+    return application.run(work)
+
+
+for _command in (_show, _set, _unset, _history):
     facts.add_command(_command)
 
 
@@ -144,7 +161,6 @@ async def _change(
     new: bool,
 ) -> Exit:
     """Change what is assigned to nodes, all of which are known before the first is written."""
-    from ccm_agent.bus.subjects import check_node
     from ccm_ctl.fleet.assigning import wait_taken
     from ccm_ctl.fleet.discovery import read_inventory
     from ccm_ctl.fleet.documents import Documents

@@ -1,0 +1,163 @@
+"""`ccmctl data edit|diff|history|rollback`: hiera data as it was, and as it is to be."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.bus.subjects import check_key
+from ccm_agent.model.errors import CcmError, InputError, RevisionError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.documents import (
+    DATA_BUCKET,
+    checked_data,
+    read_source,
+    show_history,
+    store_data,
+    text_of,
+)
+from ccm_ctl.commands.tree import verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.documents import Document
+    from ccm_ctl.fleet.ports import Fleet
+
+LISTING = "ccmctl data ls"
+
+
+@verb(
+    "edit",
+    examples=["ccmctl data edit common", "EDITOR=nano ccmctl data edit role/web"],
+    options=[click.Argument(["key"], metavar="KEY")],
+)
+def edit(application: Application, key: str) -> Exit:
+    """Open a document in $VISUAL or $EDITOR and store what was saved, unless somebody else wrote it meanwhile."""
+    check_key(key)
+    read: list[Document] = []
+
+    async def look(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.documents import Documents
+
+        read.append(await Documents(fleet, fleet.data, DATA_BUCKET).read(key))
+        return Exit.OK
+
+    application.run(look)
+    if not read:  # interrupted
+        return Exit.COULD_NOT_RUN
+    [old] = read
+    environ = application.environ
+    text = click.edit(
+        text_of(old) or "data:\n",
+        editor=environ.get("VISUAL") or environ.get("EDITOR"),
+        extension=".yaml",
+    )
+    if text is None:
+        application.terminal.show(f"{key}: not saved, so nothing is changed\n")
+        return Exit.OK
+
+    async def store(fleet: Fleet) -> Exit:
+        await store_data(application, fleet, key, text, old.revision)
+        return Exit.OK
+
+    try:
+        checked_data(text, key)
+        return application.run(store)
+    except CcmError as err:
+        kept = _keep(text)
+        kind = RevisionError if isinstance(err, RevisionError) else InputError
+        raise kind(f"{err}\nwhat you wrote is kept in {kept}") from err
+
+
+@verb(
+    "diff",
+    examples=[
+        "ccmctl data diff common            # the newest revision and the one before",
+        "ccmctl data diff common 12 15",
+        "ccmctl data diff common --file common.yaml",
+    ],
+    options=[
+        click.Argument(["key"], metavar="KEY"),
+        click.Argument(["revisions"], metavar="[REVISION [REVISION]]", nargs=-1, type=click.IntRange(1)),
+        click.Option(["--file", "source"], metavar="FILE|-", help="Compare with what would be put."),
+    ],
+)
+def diff(application: Application, key: str, revisions: tuple[int, ...], source: str | None) -> Exit:
+    """Show what differs between two revisions, a revision and the newest, or a revision and a file."""
+    check_key(key)
+    if len(revisions) > (1 if source else 2):
+        raise UsageError("compare two things: two revisions, or one and --file")
+    text = read_source(source) if source else None
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.revisions import before_newest, read_history, revision_of
+        from ccm_ctl.render.diff import diff as difference
+        from ccm_ctl.render.table import Style
+
+        kept = await read_history(fleet.data, key, "document", LISTING)
+        named = [revision_of(kept, revision) for revision in revisions]
+        old = named[0] if named else kept[-1] if source else before_newest(kept)
+        new = named[1] if len(named) > 1 else kept[-1]
+        new_text, new_name = (text_of(new), f"{key} {new.revision}") if text is None else (text, source or "")
+        terminal = application.terminal
+        style = Style() if terminal.json else terminal.style
+        told = difference(text_of(old), new_text, f"{key} {old.revision}", new_name, style)
+        terminal.record(records.DOCUMENT, key=key, revision=old.revision, changed=bool(told), diff=told)
+        terminal.show(told or f"{key}: no difference\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb("history", examples=["ccmctl data history common"], options=[click.Argument(["key"], metavar="KEY")])
+def history(application: Application, key: str) -> Exit:
+    """List the revisions that are kept, the newest first: who wrote them, and when."""
+    check_key(key)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.revisions import read_history
+
+        show_history(application, await read_history(fleet.data, key, "document", LISTING))
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "rollback",
+    examples=["ccmctl data rollback common", "ccmctl data rollback common 12"],
+    options=[
+        click.Argument(["key"], metavar="KEY"),
+        click.Argument(["revision"], metavar="[REVISION]", type=click.IntRange(1), required=False),
+    ],
+)
+def rollback(application: Application, key: str, revision: int | None) -> Exit:
+    """Store an older revision again, as a new one: the one that is named, or the one before the newest."""
+    check_key(key)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.revisions import before_newest, read_history, revision_of
+
+        kept = await read_history(fleet.data, key, "document", LISTING)
+        old = before_newest(kept) if revision is None else revision_of(kept, revision)
+        if old.body is None:
+            raise UsageError(f"{key}: revision {old.revision} is a removal; there is nothing to go back to")
+        newest = kept[-1]
+        await store_data(
+            application, fleet, key, text_of(old), newest.revision if newest.body is not None else 0
+        )
+        return Exit.OK
+
+    return application.run(work)
+
+
+def _keep(text: str) -> str:
+    """The name of a file of the caller's own with a text in it."""
+    number, name = tempfile.mkstemp(prefix="ccmctl-", suffix=".yaml")  # mode 0600
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write(text)
+    return name

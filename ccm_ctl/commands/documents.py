@@ -1,0 +1,126 @@
+"""What the commands about documents share: reading them from files, checking, storing, telling of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.model.codec import as_text, decode_document
+from ccm_agent.model.errors import DocumentError, InputError, Place
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.documents import Document
+    from ccm_ctl.fleet.ports import Fleet
+
+DATA_BUCKET = "CCM_DATA"
+
+
+def read_source(source: str) -> str:
+    """
+    The text of a file, or of standard input for `-`.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as err:
+        raise InputError(f"{source}: cannot be read: {err.strerror}") from err
+    return as_text(raw, source)
+
+
+def checked_data(text: str, source: str) -> str:
+    """
+    The text, which is hiera data as far as that can be said without a node's facts.
+
+    `@require` and `@validate` hold for the data of a node, after hierarchy and other documents were merged; agents check them.
+
+    Raises:
+        DocumentError: It does not parse, or its outermost values are not what hiera knows.
+    """
+    root = decode_document(text, source)
+    if not isinstance(root, dict):
+        raise DocumentError("not hiera data: its outermost value is no mapping", place=Place(source=source))
+    for name in ("data", "hierarchy", "overrides"):
+        if root.get(name) is not None and not isinstance(root[name], dict):
+            place = Place(source=source, path=f"$.{name}")
+            raise DocumentError("not hiera data: a mapping belongs here", place=place)
+    return text
+
+
+async def store_data(
+    application: Application, fleet: Fleet, key: str, text: str, revision: int | None = None
+) -> None:
+    """Store hiera data in the operator's name, and show what changed."""
+    from ccm_ctl.fleet.documents import Documents
+    from ccm_ctl.render.diff import diff
+
+    terminal = application.terminal
+    documents = Documents(fleet, fleet.data, DATA_BUCKET)
+    old, new = await documents.change(key, lambda _: text, revision=revision)
+    is_changed = new.revision != old.revision
+    terminal.record(records.DOCUMENT, **fields_of(new), changed=is_changed)
+    if not is_changed:
+        terminal.show(f"{key}: unchanged, revision {old.revision}\n")
+        return
+    if old.body is not None:
+        names = f"{key} {old.revision}", f"{key} {new.revision}"
+        terminal.show(diff(text_of(old), text, *names, terminal.style))
+    terminal.show(f"{key}: revision {new.revision}\n")
+
+
+def text_of(document: Document) -> str:
+    """A document as a text; "" when there is none."""
+    body: Any = document.body
+    if body is None:
+        return ""
+    return body if isinstance(body, str) else msgspec.json.format(msgspec.json.encode(body)).decode() + "\n"
+
+
+def fields_of(document: Document) -> dict[str, object]:
+    """What a record tells of a document besides its body."""
+    return {
+        "key": document.key,
+        "revision": document.revision,
+        "number": document.number or None,
+        "written_by": document.written_by or None,
+        "time": document.time,
+        "plain": document.is_plain or None,
+    }
+
+
+def show_history(application: Application, history: Sequence[Document], *, shown: bool = False) -> None:
+    """A document's revisions that are kept, the newest first; `shown` with what they say, in a line."""
+    from ccm_ctl.render.table import Column
+    from ccm_ctl.render.text import clock, size
+
+    terminal = application.terminal
+    rows = []
+    for document in reversed(history):
+        is_gone = document.body is None
+        terminal.record(
+            records.DOCUMENT,
+            **fields_of(document),
+            removed=is_gone or None,
+            body=document.body if shown else None,
+        )
+        words = "" if is_gone or not shown else msgspec.json.encode(document.body).decode()
+        rows.append(
+            [
+                str(document.revision),
+                "removed" if is_gone else size(len(text_of(document).encode())),
+                document.written_by or ("(plain)" if document.is_plain else ""),
+                clock(document.time),
+                words,
+            ]
+        )
+    columns = [Column("REVISION", right=True), Column("SIZE", right=True), Column("BY"), Column("WHEN")]
+    columns.append(Column("FACTS", fold=True))
+    terminal.table(columns, rows)

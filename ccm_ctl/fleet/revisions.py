@@ -1,0 +1,59 @@
+"""What a document was before: the revisions that the broker keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import NotFoundError
+from ccm_ctl.fleet.documents import Document, decode_document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_ctl.fleet.ports import Bucket
+
+
+async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> list[Document]:
+    """
+    The revisions of a document that are kept, oldest first; a removal is one without a body.
+
+    Raises:
+        NotFoundError: There never was one; `listing` is the command that shows which there are.
+    """
+    found = [
+        decode_document(entry)
+        if entry.value
+        else Document(key=key, revision=entry.revision, time=entry.created)
+        for entry in await bucket.history(key)
+    ]
+    if not found:
+        raise NotFoundError(f"{key}: there is no such {what}; `{listing}` shows which there are")
+    return found
+
+
+def revision_of(history: Sequence[Document], revision: int) -> Document:
+    """
+    One of them, by its revision.
+
+    Raises:
+        NotFoundError: It is not among them; which are stands in the error.
+    """
+    for document in history:
+        if document.revision == revision:
+            return document
+    kept = ", ".join(str(one.revision) for one in history)
+    raise NotFoundError(f"{history[0].key}: revision {revision} is not kept; kept are {kept}")
+
+
+def before_newest(history: Sequence[Document]) -> Document:
+    """
+    The newest revision with a body before the newest of all.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    for document in reversed(history[:-1]):
+        if document.body is not None:
+            return document
+    newest = history[-1]
+    raise NotFoundError(f"{newest.key}: no revision before {newest.revision} is kept")

@@ -1,0 +1,149 @@
+"""`ccmctl data edit|diff|history|rollback` and `ccmctl facts history`: what was, and going back to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_agent.model.wire import Stamped
+from tests.support.controller import Desk, FakeNode
+
+TEXTS = ["data:\n  a: 1\n", "data:\n  a: 2\n", "data:\n  a: 3\n"]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk()
+    for text in TEXTS:
+        (tmp_path / "common.yaml").write_text(text)
+        desk.ccmctl("data", "put", "common", str(tmp_path / "common.yaml"))
+    return desk
+
+
+def editor(tmp_path: Path, script: str) -> dict[str, str]:
+    path = tmp_path / "editor"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {"EDITOR": str(path)}
+
+
+def test_revisions_are_listed_with_who_and_when(desk: Desk) -> None:
+    assert desk.ccmctl("data", "history", "common").out == (
+        "REVISION  SIZE  BY  WHEN\n"
+        "       3  13 B  op  2026-11-21 12:00:00Z\n"
+        "       2  13 B  op  2026-11-21 12:00:00Z\n"
+        "       1  13 B  op  2026-11-21 12:00:00Z\n"
+    )
+    assert [
+        (one["revision"], one["number"]) for one in desk.ccmctl("data", "history", "common", "--json").records
+    ] == [(3, 3), (2, 2), (1, 1)]
+
+
+def test_a_rollback_is_a_new_revision_with_the_old_words(desk: Desk) -> None:
+    before = desk.ccmctl("data", "rollback", "common")
+    first = desk.ccmctl("data", "rollback", "common", "1")
+
+    assert before.out.endswith("@@ -1,2 +1,2 @@\n data:\n-  a: 3\n+  a: 2\ncommon: revision 4\n")
+    assert first.out.endswith("-  a: 2\n+  a: 1\ncommon: revision 5\n")
+    stored = msgspec.json.decode(desk.broker.buckets["CCM_DATA"][-1].body, type=Stamped)
+    assert (stored.number, stored.body) == (5, TEXTS[0])
+    assert desk.ccmctl("data", "rollback", "common", "9").err == (
+        "ccmctl: common: revision 9 is not kept; kept are 1, 2, 3, 4, 5\n"
+    )
+
+
+def test_revisions_and_files_are_compared(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "new.yaml").write_text("data:\n  a: 4\n")
+    head = "--- common {}\n+++ {}\n@@ -1,2 +1,2 @@\n data:\n-  a: {}\n+  a: {}\n"
+
+    said = [
+        desk.ccmctl("data", "diff", "common", *words).out
+        for words in ([], ["1"], ["1", "2"], ["--file", str(tmp_path / "new.yaml")], ["3"])
+    ]
+
+    assert said == [
+        head.format(2, "common 3", 2, 3),
+        head.format(1, "common 3", 1, 3),
+        head.format(1, "common 2", 1, 2),
+        head.format(3, tmp_path / "new.yaml", 3, 4),
+        "common: no difference\n",
+    ]
+
+
+def test_a_difference_is_coloured_on_a_terminal_only(desk: Desk) -> None:
+    assert "\x1b[" in desk.ccmctl("data", "diff", "common", is_terminal=True).out
+    assert "\x1b[" not in desk.ccmctl("data", "diff", "common").out
+    [record] = desk.ccmctl("data", "diff", "common", "--json", is_terminal=True).records
+    assert (record["changed"], "\x1b[" in record["diff"]) == (True, False)
+
+
+def test_what_was_saved_in_the_editor_is_stored(desk: Desk, tmp_path: Path) -> None:
+    said = desk.ccmctl("data", "edit", "common", environ=editor(tmp_path, 'echo "  b: 1" >> "$1"'))
+
+    assert said.out.endswith("   a: 3\n+  b: 1\ncommon: revision 4\n")
+
+
+def test_what_was_not_saved_changes_nothing(desk: Desk, tmp_path: Path) -> None:
+    said = desk.ccmctl("data", "edit", "common", environ=editor(tmp_path, "true"))
+
+    assert (said.code, said.out) == (0, "common: not saved, so nothing is changed\n")
+    assert len(desk.broker.buckets["CCM_DATA"]) == 3
+
+
+def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    said = desk.ccmctl("data", "edit", "common", environ=editor(tmp_path, 'echo "- a" > "$1"'))
+
+    [kept] = tmp_path.glob("ccmctl-*.yaml")
+    assert said.err == (
+        "ccmctl: common: not hiera data: its outermost value is no mapping\n"
+        f"what you wrote is kept in {kept}\n"
+    )
+    assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("- a\n", 0o600)
+
+
+def test_an_edit_of_what_somebody_else_wrote_meanwhile_is_refused(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def edit(text: str, **_: object) -> str:
+        (tmp_path / "other.yaml").write_text("data: {other: 1}\n")
+        desk.ccmctl("data", "put", "common", str(tmp_path / "other.yaml"))
+        return f"{text}  mine: 1\n"
+
+    monkeypatch.setattr("click.edit", edit)
+
+    said = desk.ccmctl("data", "edit", "common")
+
+    assert said.code == 1
+    assert said.err.startswith("ccmctl: common: revision 4 is the newest, not 3; look at it first\nwhat you")
+
+
+@pytest.mark.parametrize("name", ["data", "hierarchy", "overrides"])
+def test_what_hiera_would_not_read_is_not_stored(tmp_path: Path, name: str) -> None:
+    (tmp_path / "x.yaml").write_text(f"{name}: [1]\n")
+    desk = Desk()
+
+    said = desk.ccmctl("data", "put", "x", str(tmp_path / "x.yaml"))
+
+    assert said.err == f"ccmctl: {tmp_path}/x.yaml: $.{name}: not hiera data: a mapping belongs here\n"
+    assert desk.broker.buckets.get("CCM_DATA", []) == []
+
+
+def test_what_was_assigned_to_a_node_is_listed() -> None:
+    desk = Desk(FakeNode("web1", is_present=False))
+    desk.ccmctl("facts", "set", "web1", "role=web")
+    desk.ccmctl("facts", "set", "web1", "role=db")
+
+    lines = desk.ccmctl("facts", "history", "web1").out.splitlines()
+
+    assert [line.split()[-1] for line in lines] == ["FACTS", '{"role":"db"}', '{"role":"web"}']
+    assert desk.ccmctl("facts", "history", "web2").err == (
+        "ccmctl: web2: there is no such node with assigned facts; `ccmctl nodes` shows which there are\n"
+    )
