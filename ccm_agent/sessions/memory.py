@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ccm_agent.model.outcome import (
     SESSION_SUMMARY,
@@ -55,8 +55,10 @@ class MemorySession:
         if foreign:
             self._foreign.add(event.event_id)
         self._duration_ns += event.duration
-        if self.ended is None or event.timestamp > self.ended:
-            self.ended = event.timestamp
+        # an event is made when its resource begins
+        ended = event.timestamp + timedelta(microseconds=event.duration / 1000)
+        if self.ended is None or ended > self.ended:
+            self.ended = ended
 
     def last(self, type_name: str, name: str) -> TransactionEvent | None:
         """The newest event of the resource of this name or alias; None when there was none yet."""
