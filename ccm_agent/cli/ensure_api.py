@@ -113,6 +113,11 @@ def _one_resource(properties: Any) -> dict[str, Any]:
             raise InputError("the request must hold one resource, neither more nor less")
         name, own = next(iter(named[0].items()))
         defaults = next((item["defaults"] for item in properties if "defaults" in item), None)
+        for what, value in ((name, own), ("defaults", defaults)):
+            if not isinstance(value, dict | None):
+                raise InputError(
+                    f"in the request, `{what}` must hold properties, as in `{what}: {{ensure: present}}`"
+                )
         properties = {**(defaults or {}), **(own or {}), "name": name}
     if not isinstance(properties, dict) or not properties:
         raise InputError("the request has no properties: add `properties` with at least a `name`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,8 +29,9 @@ def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
 def read_text(path: str, flag: str) -> str:
     """A file that a flag names; UsageError when it cannot be read."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
-            if not os.path.isfile(path):  # noqa: PTH113
+        # a pipe that nobody writes to would hold a plain open up
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UsageError(f"{flag} {path}: it is no regular file")
             data = file.read(DATA_LIMIT_BYTES + 1)
     except OSError as err:
