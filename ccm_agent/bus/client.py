@@ -17,12 +17,14 @@ import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import nats.aio.client
-import nats.errors
-
+from ccm_agent.bus import websockets
 from ccm_agent.bus.messages import COPIED
 from ccm_agent.model.errors import BusDeniedError, BusError, BusSetupError, BusUnavailableError
 from ccm_agent.model.secret import Secret
+
+with websockets.left_out():
+    import nats.aio.client
+    import nats.errors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,6 +73,8 @@ class BusClient(nats.aio.client.Client):
         """
         settings = self._settings
         try:
+            if urlsplit(url).scheme in websockets.SCHEMES:
+                await asyncio.to_thread(websockets.ensure)
             async with asyncio.timeout(settings.connect_s):
                 options = self._limits() | self._credentials() | await self._tls(url)
                 await self.connect(
