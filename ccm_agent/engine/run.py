@@ -20,6 +20,7 @@ from ccm_agent.engine.expand import Expander
 from ccm_agent.engine.expressions import has_markers
 from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.engine.tinycm.recognise import is_tinycm
 from ccm_agent.engine.world import World
 from ccm_agent.model import merge
 from ccm_agent.model.data import Resolved
@@ -79,9 +80,16 @@ class LocalEngine:
         state = await self._begin(options)
         document = await self._document(source)
         overlays, revisions = await self._overlays(options, state.facts)
-        loaded = await asyncio.to_thread(
-            load_manifest, document, self.world.catalog, state.expressions, overlays, options.data
-        )
+        state.outer_data = _outer_data(options, overlays)
+        if is_tinycm(document.name, document.text):
+            from ccm_agent.engine.tinycm.load import Host, load_tinycm
+
+            host = Host(facts=state.facts, name=options.node, overlays=overlays, override=options.data)
+            loaded = await load_tinycm(document, self.world, state.expressions, host)
+        else:
+            loaded = await asyncio.to_thread(
+                load_manifest, document, self.world.catalog, state.expressions, overlays, options.data
+            )
         return Plan(loaded=loaded, state=state, data_revisions={**source.data_revisions, **revisions})
 
     async def execute(self, plan: Plan) -> SessionSummary:
@@ -252,6 +260,14 @@ class LocalEngine:
         is_bad = summary.reason or summary.failed_resources or summary.requirements_unmet_count
         summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
         return summary
+
+
+def _outer_data(options: ApplyOptions, overlays: tuple[Resolved, ...]) -> Mapping[str, Any]:
+    """What lies over the data of every manifest of a run."""
+    data = options.data or {}
+    for overlay in reversed(overlays if options.keeps_hiera else ()):
+        data = merge.deep(overlay.data, data)
+    return data
 
 
 def _join(directory: str, path: str) -> str:

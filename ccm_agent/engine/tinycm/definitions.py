@@ -1,0 +1,234 @@
+"""
+TinyCM's definitions: what each may say, how two of one thing become one, and in which order they come.
+
+A definition is known by its type and name, `file::/etc/motd`. Two of the same must not contradict each other.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.engine.tinycm.manifest import Part
+from ccm_agent.model.codec import did_you_mean
+from ccm_agent.model.errors import ManifestError
+
+KEYS = {
+    "file": (
+        "name",
+        "ensure",
+        "type",
+        "contents",
+        "interpolate",
+        "encoding",
+        "owner",
+        "group",
+        "permission-mask",
+        "after",
+    ),
+    "package": ("name", "ensure", "packagemanager", "after"),
+}
+"""What the definitions of each type that is supported may say."""
+
+NOT_HERE = {
+    "user": "make users with an `exec` of a CCM manifest",
+    "git": "fetch with an `archive` of a CCM manifest",
+    "link": "make links with an `exec` of a CCM manifest",
+    "import": "put the module's definitions here",
+}
+"""TinyCM's other types, and what to do instead."""
+
+WORDS = {
+    ("file", "ensure"): ("contents", "exists", "removed", "deleted"),
+    ("file", "type"): ("constant", "http", "template"),
+    ("package", "ensure"): ("installed", "removed"),
+    ("package", "packagemanager"): ("autodetect", "apt"),
+}
+
+MASK = "permission-mask"
+_MASK = re.compile(r"0?([0-7xX]{3})")
+_LEADING_ZERO = re.compile(r"permission[-_]mask['\"]?\s*:\s*0[0-7]")
+
+
+class Definition(Struct, kw_only=True):
+    """
+    One thing to manage.
+
+    Attributes:
+        type, name: What.
+        said: What is said of it; only what is written.
+        after: Identifiers of what comes before it.
+        parts: The documents that say it.
+    """
+
+    type: str
+    name: str
+    said: dict[str, Any]
+    after: list[str]
+    parts: list[Part]
+
+    @property
+    def id(self) -> str:
+        """`type::name`."""
+        return f"{self.type}::{self.name}"
+
+
+def definitions_of(parts: Sequence[Part]) -> list[Definition]:
+    """
+    The definitions, merged and in the order in which they are to be applied.
+
+    Raises:
+        InputError: One cannot be right, two contradict each other, or their order cannot be.
+    """
+    found: dict[str, Definition] = {}
+    for part in parts:
+        for one in _definitions_in(part):
+            if one.id in found:
+                _merge(found[one.id], one)
+            else:
+                found[one.id] = one
+    return _ordered(found)
+
+
+def _definitions_in(part: Part) -> Iterator[Definition]:
+    """What one document defines: `name` may be a list."""
+    if len(part.value) != 1:
+        part.fail("a definition is one type with its properties, such as `file: {name: …}`")
+    kind, body = next(iter(part.value.items()))
+    if kind not in KEYS:
+        if kind in NOT_HERE:
+            part.fail(
+                f"TinyCM's `{kind}` definitions are not supported: {NOT_HERE[kind]}", kind, kind=ManifestError
+            )
+        part.fail(f"there is no definition `{kind}`{did_you_mean(kind, KEYS)}", kind, kind=ManifestError)
+    if not isinstance(body, dict):
+        part.fail(f"`{kind}` needs a mapping of properties", kind)
+    said = {key.replace("_", "-"): value for key, value in body.items() if value is not None}
+    _check(part, kind, said)
+    after = said.pop("after", [])
+    names = said.pop("name")
+    for name in names if isinstance(names, list) else [names]:
+        yield Definition(
+            type=kind,
+            name=name,
+            said=dict(said),
+            after=[after] if isinstance(after, str) else list(after),
+            parts=[part],
+        )
+
+
+def _check(part: Part, kind: str, said: dict[str, Any]) -> None:
+    for key, value in said.items():
+        if key == "if":
+            part.fail("`if` is not supported: use `control` of a CCM manifest", kind, key, kind=ManifestError)
+        if key not in KEYS[kind]:
+            part.fail(f"unknown key `{key}`{did_you_mean(key, KEYS[kind])}", kind, key)
+        words = WORDS.get((kind, key))
+        if words is not None and value not in words:
+            either = ", ".join(words)
+            part.fail(f"`{key}` is `{value}`, and must be one of {either}", kind, key)
+    names = said.get("name")
+    if not names or not (isinstance(names, str) or _are_texts(names)):
+        part.fail("`name` is missing: it must be a text, or a list of texts", kind)
+    if not isinstance(said.get("after", ""), str) and not _are_texts(said["after"]):
+        part.fail("`after` must be a text such as file::/etc/motd, or a list of them", kind, "after")
+    if not isinstance(said.get("interpolate", False), bool):
+        part.fail("`interpolate` must be true or false", kind, "interpolate")
+    for key in ("owner", "group"):
+        if isinstance(said.get(key, ""), (bool, float, list, dict)):
+            part.fail(f"`{key}` must be a name or a number", kind, key)
+        if key in said:
+            said[key] = str(said[key])
+    if isinstance(said.get("contents", ""), (list, dict)):
+        part.fail("`contents` must be a text", kind, "contents")
+    if MASK in said:
+        said[MASK] = _mask(part, kind, said[MASK])
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+
+
+def _mask(part: Part, kind: str, value: Any) -> str:
+    """Three digits or `x`; without quotes YAML has made a number of them."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = f"{value:03o}" if _LEADING_ZERO.search(part.text) else str(value)
+    found = _MASK.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        part.fail(
+            f"`{MASK}` is `{value}`, and must be three digits from 0 to 7, or x where it does not matter: 7xx",
+            kind,
+            MASK,
+        )
+    return found[1].lower()
+
+
+# ---- two of one thing ----
+
+
+def _merge(one: Definition, other: Definition) -> None:
+    """Make one of two definitions, or raise the error that they contradict each other."""
+    for key, value in other.said.items():
+        if key == MASK and key in one.said:
+            one.said[key] = _merge_masks(one, other)
+        elif one.said.setdefault(key, value) != value:
+            _conflict(one, other, f"`{key}`")
+    one.after += [identifier for identifier in other.after if identifier not in one.after]
+    one.parts += other.parts
+
+
+def _merge_masks(one: Definition, other: Definition) -> str:
+    digits = []
+    for whose, mine, theirs in zip(
+        ("user", "group", "others"), one.said[MASK], other.said[MASK], strict=True
+    ):
+        if "x" not in (mine, theirs) and mine != theirs:
+            _conflict(one, other, f"`{MASK}` for {whose}")
+        digits.append(theirs if mine == "x" else mine)
+    return "".join(digits)
+
+
+def _conflict(one: Definition, other: Definition, what: str) -> None:
+    lines = ", ".join(str(part.line) for part in one.parts)
+    other.parts[0].fail(
+        f"{one.id} is defined twice with different {what}: here and on line {lines}; make them agree",
+        kind=ManifestError,
+    )
+
+
+# ---- order ----
+
+
+def _ordered(found: dict[str, Definition]) -> list[Definition]:
+    """As declared, but each behind what it comes after."""
+    numbers = {identifier: number for number, identifier in enumerate(found)}
+    waits = {identifier: set(one.after) for identifier, one in found.items()}
+    behind: dict[str, list[str]] = {}
+    for identifier, one in found.items():
+        for earlier in waits[identifier]:
+            if earlier not in found:
+                hint = did_you_mean(earlier, found)
+                one.parts[0].fail(
+                    f"{identifier} comes after `{earlier}`, which is not defined{hint}", kind=ManifestError
+                )
+            behind.setdefault(earlier, []).append(identifier)
+    ready = [numbers[identifier] for identifier, needs in waits.items() if not needs]
+    heapq.heapify(ready)
+    names, order = list(found), []
+    while ready:
+        identifier = names[heapq.heappop(ready)]
+        order.append(found[identifier])
+        for later in behind.get(identifier, ()):
+            waits[later].discard(identifier)
+            if not waits[later]:
+                heapq.heappush(ready, numbers[later])
+    if len(order) < len(found):
+        stuck = [identifier for identifier, needs in waits.items() if needs]
+        found[stuck[0]].parts[0].fail(
+            f"these come after each other, so none can be first: {', '.join(stuck)}", kind=ManifestError
+        )
+    return order

@@ -1,0 +1,181 @@
+"""
+A TinyCM manifest to resources of our own model, which are then applied as any others are.
+
+Nothing in it is a template of ours: `{{ }}` and `${ }` in a file's contents are what the file is to hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import posixpath
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.engine.expand import Expander
+from ccm_agent.engine.load import Document, Loaded, MakeExpressions
+from ccm_agent.engine.tinycm.content import interpolate, render_jinja
+from ccm_agent.engine.tinycm.definitions import MASK, Definition, definitions_of
+from ccm_agent.engine.tinycm.manifest import constants_of, read_parts
+from ccm_agent.model import merge
+from ccm_agent.model.errors import CcmError, DownloadError, InputError, ManifestError, Place
+from ccm_agent.model.ports import Transfer
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.world import World
+    from ccm_agent.model.data import Resolved
+    from ccm_agent.resources.converge import Declared
+
+CONTENT_LIMIT_BYTES = 16 << 20
+"""A file whose constants are put in may be so large; others are copied and have the limit of the file type."""
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """
+    What a manifest is resolved for.
+
+    Attributes:
+        name: What filters are compared with; "" asks the facts.
+        facts: This host's.
+        overlays, override: Data over the manifest's own constants, later ones win.
+    """
+
+    facts: Mapping[str, Any]
+    name: str = ""
+    overlays: tuple[Resolved, ...] = ()
+    override: Mapping[str, Any] | None = None
+
+    def hostname(self) -> str:
+        """The host's whole name. Blocking: facts are gathered for it."""
+        if self.name:
+            return self.name
+        fqdn = self.facts.get("fqdn")
+        return str(fqdn) if fqdn else str(self.facts["host"]["info"]["hostname"])
+
+
+async def load_tinycm(
+    document: Document, world: World, make_expressions: MakeExpressions, host: Host
+) -> Loaded:
+    """
+    Resolve and check a manifest; what its files are to hold is fetched where constants are put into it.
+
+    Raises:
+        InputError: Something in it cannot be right, or is not supported.
+        CcmError: A file that it names cannot be fetched.
+    """
+    constants, definitions = await asyncio.to_thread(_read, document, host)
+    resources: list[Declared] = []
+    expressions = make_expressions(constants, document.directory)
+    # no text, so nothing is taken for a template
+    expander = Expander(world.catalog, expressions, "", document.name)
+    for one in definitions:
+        try:
+            kind = world.catalog.find(one.type)
+            raw = await _raw(one, constants, world, document.directory)
+            resources.append(expander.declare(kind, raw, (), len(resources)))
+        except CcmError as err:
+            raise _placed(err, one, document) from err
+    return Loaded(
+        document=document,
+        resources=resources,
+        data=constants,
+        expressions=expressions,
+        listed=replace(document, text=""),
+    )
+
+
+def _read(document: Document, host: Host) -> tuple[dict[str, Any], list[Definition]]:
+    header, parts = read_parts(document)
+    if not parts:
+        raise ManifestError(
+            "the manifest holds no definitions: add a document after the header", place=Place(document.name)
+        )
+    constants = constants_of(header, host.hostname)
+    for overlay in host.overlays:
+        constants = merge.deep(constants, overlay.data)
+    if host.override:
+        constants = merge.deep(constants, host.override)
+    return constants, definitions_of(parts)
+
+
+def _placed(err: CcmError, one: Definition, document: Document) -> CcmError:
+    """The same error with the definition's name and line."""
+    if isinstance(err, InputError) and err.place is not None and err.place.line:
+        return err
+    message = err.message if err.message.startswith(f"{one.type}#") else f"{one.id}: {err.message}"
+    place = Place(document.name, one.parts[0].line)
+    return (
+        type(err)(message, place=place)
+        if isinstance(err, InputError)
+        else ManifestError(message, place=place)
+    )
+
+
+async def _raw(one: Definition, constants: Mapping[str, Any], world: World, directory: str) -> dict[str, Any]:
+    """The properties of our own type."""
+    raw: dict[str, Any] = {"name": one.name}
+    if one.after:
+        raw["require"] = ["#".join(identifier.split("::", 1)) for identifier in one.after]
+    if one.type == "package":
+        raw["ensure"] = "absent" if one.said.get("ensure") == "removed" else "present"
+        if one.said.get("packagemanager", "autodetect") != "autodetect":
+            raw["provider"] = one.said["packagemanager"]
+        return raw
+    ensure = one.said.get("ensure", "contents")
+    if ensure in ("removed", "deleted"):
+        return {**raw, "ensure": "absent"}
+    raw |= {
+        "ensure": "present",
+        "owner": one.said.get("owner", "*"),
+        "group": one.said.get("group", "*"),
+        "mode": one.said.get(MASK, "xxx"),
+    }
+    if "contents" in one.said:
+        raw |= await _content(one, constants, world, directory)
+        if ensure == "exists":
+            raw["replace"] = False
+    elif ensure == "contents" and ("type" in one.said or "ensure" in one.said):
+        raise ManifestError("`contents` is missing: say what is in the file, or write `ensure: exists`")
+    return raw
+
+
+async def _content(
+    one: Definition, constants: Mapping[str, Any], world: World, directory: str
+) -> dict[str, Any]:
+    """`content`, or `source` where nothing has to be put into what is fetched."""
+    kind, written = one.said.get("type", "constant"), str(one.said["contents"])
+    needs_constants = one.said.get("interpolate", False)
+    if kind == "constant":
+        return {"content": interpolate(written, constants) if needs_constants else written}
+    if kind == "http" and not written.startswith(("http://", "https://")):
+        raise ManifestError(f"`contents` of `type: http` must be an http or https URL, not `{written}`")
+    encoding = _encoding(str(one.said.get("encoding", "utf-8")))
+    if not needs_constants and (kind == "template" or encoding == "utf-8"):
+        return {"source": written}
+    if kind == "http":
+        transfer = Transfer(url=written, limit_bytes=CONTENT_LIMIT_BYTES)
+        data = (await world.port("download").fetch(transfer)).content
+    else:
+        path = posixpath.normpath(posixpath.join(directory, written))
+        data = await world.files.read(path, CONTENT_LIMIT_BYTES)
+    text = _decoded(data, encoding)
+    if needs_constants:
+        text = await asyncio.to_thread(render_jinja, text, constants, written)
+    return {"content": text}
+
+
+def _encoding(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise ManifestError(f"there is no encoding `{name}`, such as utf-8 or latin-1") from None
+
+
+def _decoded(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except (UnicodeError, LookupError, ValueError) as err:
+        raise DownloadError(f"what was fetched is not {encoding}: {err}") from err

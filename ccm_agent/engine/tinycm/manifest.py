@@ -1,0 +1,151 @@
+"""
+TinyCM's manifests: YAML documents, the first with constants, each further one a definition.
+
+    global: {domain: example.com}
+    hosts:
+      - filter: .*\\.office\\.example\\.com
+        constants: {domain: office.example.com}
+    ---
+    file: {name: /etc/resolv.conf, contents: "search {domain}", interpolate: true}
+
+Source: pythonhosted.org/tinycm, "The manifest and module format".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct
+
+from ccm_agent.model import codec
+from ccm_agent.model.errors import DocumentError, InputError, ManifestError, Place
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.load import Document
+
+_HEADER_KEYS = ("global", "host", "hosts", "plugins", "arguments")
+_DEFINITION_KEYS = ("file", "package", "user", "git", "link", "import")
+_SEPARATOR = re.compile(r"^---(?=\s|$)[^\S\n]*", re.MULTILINE)
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """
+    One document of a manifest.
+
+    Attributes:
+        value: What it says.
+        text: Its text, with empty lines before it, so that lines count from the manifest's first.
+        line: The line that it begins on.
+        source: The manifest's name.
+    """
+
+    value: Mapping[str, Any]
+    text: str
+    line: int
+    source: str
+
+    def fail(self, message: str, *path: str | int, kind: type[InputError] = DocumentError) -> NoReturn:
+        """Raise an error at the place of a value in this document."""
+        place = codec.locate(self.text, path, self.source) if path else Place(self.source, self.line)
+        raise kind(message, place=place)
+
+
+def read_parts(document: Document) -> tuple[Part | None, list[Part]]:
+    """
+    The header, None when there is none, and the definitions.
+
+    Raises:
+        DocumentError: Not YAML, or a document that is no mapping.
+    """
+    parts = list(filter(None, (_read(text, line, document.name) for text, line in _split(document.text))))
+    if not parts:
+        raise ManifestError("the manifest is empty: it needs a definition", place=Place(document.name))
+    first = parts[0]
+    if any(key in _DEFINITION_KEYS for key in first.value):
+        return None, parts
+    return first, parts[1:]
+
+
+def _split(text: str) -> list[tuple[str, int]]:
+    """The text of each document, padded with empty lines, and the line that it begins on."""
+    marks = [0, *(found.end() for found in _SEPARATOR.finditer(text))]
+    ends = [*(found.start() for found in _SEPARATOR.finditer(text)), len(text)]
+    found = []
+    for begin, end in zip(marks, ends, strict=True):
+        before = text.count("\n", 0, begin)
+        body = text[begin:end]
+        empty = len(body) - len(body.lstrip())
+        found.append(("\n" * before + body, before + 1 + body.count("\n", 0, empty)))
+    return found
+
+
+def _read(text: str, line: int, source: str) -> Part | None:
+    value = codec.decode_yaml(text, source)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise DocumentError(
+            "each document of a TinyCM manifest is a mapping, not a list or a text", place=Place(source, line)
+        )
+    return Part(value=value, text=text, line=line, source=source)
+
+
+def constants_of(header: Part | None, hostname: Callable[[], str]) -> dict[str, Any]:
+    """
+    The constants that hold on this host.
+
+    Args:
+        header: The first document.
+        hostname: This host's name; asked only when filters are there.
+
+    Raises:
+        InputError: Something in the header cannot be right.
+    """
+    if header is None:
+        return {}
+    for key in header.value:
+        if key not in _HEADER_KEYS:
+            hint = codec.did_you_mean(key, (*_HEADER_KEYS, *_DEFINITION_KEYS))
+            header.fail(f"unknown key `{key}` in the header{hint}", key)
+    if "arguments" in header.value:
+        header.fail("this is a module of TinyCM, not a manifest", "arguments", kind=ManifestError)
+    if header.value.get("plugins"):
+        header.fail("TinyCM's plugins are not supported: remove `plugins`", "plugins", kind=ManifestError)
+    if "host" in header.value and "hosts" in header.value:
+        header.fail("`host` and `hosts` are the same: make them one", "hosts")
+    constants = dict(_mapping(header, header.value.get("global"), "global"))
+    key = "hosts" if "hosts" in header.value else "host"
+    filters = header.value.get(key)
+    if filters is None:
+        return constants
+    if not isinstance(filters, list):
+        header.fail(f"`{key}` must be a list: begin each filter with `- `", key)
+    name = hostname() if filters else ""
+    for number, one in enumerate(filters):
+        if not isinstance(one, dict) or set(one) != {"filter", "constants"}:
+            header.fail(f"each of `{key}` is a mapping with `filter` and `constants`", key, number)
+        if _matches(header, one["filter"], name, (key, number, "filter")):
+            constants.update(_mapping(header, one["constants"], key, number, "constants"))
+    return constants
+
+
+def _mapping(header: Part, value: Any, *path: str | int) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        header.fail(f"`{path[-1]}` must be a mapping of constants", *path)
+    return value
+
+
+def _matches(header: Part, pattern: Any, name: str, path: tuple[str | int, ...]) -> bool:
+    """Whether a filter matches from the name's beginning on, as TinyCM has it."""
+    from ccm_agent.templates.regex import PatternError, compile_pattern
+
+    if not isinstance(pattern, str):
+        header.fail("`filter` must be a text: put it in quotes", *path)
+    try:
+        return compile_pattern(rf"^(?:{pattern})").matches(name)
+    except PatternError as err:
+        header.fail(f"the filter `{pattern}` is no regular expression: {err}", *path)
