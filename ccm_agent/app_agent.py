@@ -27,6 +27,7 @@ from ccm_agent.daemon.identity import check_configured, settle_identity
 from ccm_agent.daemon.logs import set_up_logging
 from ccm_agent.daemon.notify import Notifier
 from ccm_agent.daemon.service import serve
+from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.engine.mask import for_bus
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.facts.gather import gather
@@ -114,6 +115,11 @@ def agent_ports(connection: Connection, settings: Settings) -> Ports:
         matches=_matches,
         shorten=lambda event: for_bus(event, app.catalog.find(event.type)),
         clock=SystemClock(),
+        sources=SourcePorts(
+            files=SystemFiles(),
+            download=app.port("download"),
+            objects=lambda name: NatsObjects(connection, name),
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.bundles import Bundles
 from ccm_agent.daemon.claim import Claim
 from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.convergence import Convergence, Surroundings
 from ccm_agent.daemon.delivery import Delivery
 from ccm_agent.daemon.due import run_of
 from ccm_agent.daemon.handlers import Desk, Handlers, Refusal
@@ -35,6 +36,7 @@ from ccm_agent.daemon.node_facts import FactKeeper
 from ccm_agent.daemon.recovery import Recovery
 from ccm_agent.daemon.report import STOPPED, Shorten
 from ccm_agent.daemon.routing import Routing
+from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.daemon.spool import OpenRun, Spool
 from ccm_agent.daemon.stamps import Stamps
 from ccm_agent.daemon.turns import Turns
@@ -58,8 +60,8 @@ log = logging.getLogger(__name__)
 INBOX_LIMIT = 1000
 """So many requests may wait to be looked at; the controller sends what was dropped again."""
 
-NOT_YET = ("manifests", "health_check_interval_s", "monitor_port", "registration")
-"""Keys of Choria CCM's configuration that are accepted, and that nothing here acts on: requests and assignments come first."""
+NOT_YET = ("monitor_port", "registration")
+"""Keys of Choria CCM's configuration that are accepted, and that nothing here acts on."""
 
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
@@ -77,6 +79,7 @@ class Ports(Struct, frozen=True, kw_only=True):
         matches: Whether targets and expression of a request mean a node with these facts.
         shorten: Makes of an event what may stand on the bus.
         clock: Time.
+        sources: Where manifests of the configuration come from; None: there are none.
     """
 
     link: Link
@@ -89,6 +92,7 @@ class Ports(Struct, frozen=True, kw_only=True):
     matches: Callable[[Sequence[str], str, str, Mapping[str, Any]], bool]
     shorten: Shorten
     clock: Clock
+    sources: SourcePorts | None = None
 
 
 class Agent:
@@ -137,6 +141,7 @@ class Agent:
             on_refused=self._bulletin.refused,
             on_change=self._rerouted,
         )
+        self._convergence = self._make_convergence()
         self._worker = Worker(self._workshop(state), self._spool, self._ledger, self._clock)
         self._handlers = Handlers(self._desk(), self._turns, self._ledger, self._worker, self._clock)
         self._delivery = Delivery(
@@ -184,6 +189,7 @@ class Agent:
                     ("progress", self._keep_telling()),
                     ("routing", self._routing.run(lambda: self.settings.read_interval_s)),
                     ("heartbeat", self._keep_beating()),
+                    *([("convergence", self._convergence.run())] if self._convergence else []),
                 )
             ]
             ready()
@@ -218,6 +224,8 @@ class Agent:
         self.settings = settings
         self._routing.look_again()
         self._beat_now.set()
+        if self._convergence is not None:
+            self._convergence.reload()
 
     def close(self) -> None:
         """Close the files of the agent's state; nothing is lost by it."""
@@ -299,7 +307,8 @@ class Agent:
                     await self._handlers.expired(job)
                     continue
                 summary = await self._worker.carry_out(job)
-                self._note(job.run, summary)
+                if job.own is None or job.action == "apply":
+                    self._note(job.run, summary)
                 await self._stamps.keep()
             finally:
                 self._turns.finish()
@@ -388,6 +397,22 @@ class Agent:
         self._beat_now.set()
 
     # -- wiring
+
+    def _make_convergence(self) -> Convergence | None:
+        if self._ports.sources is None:
+            return None
+        around = Surroundings(
+            node=self.node,
+            settings=lambda: self.settings,
+            sources=self._ports.sources,
+            bucket=self._ports.bucket,
+            link=self._ports.link,
+            turns=self._turns,
+            bulletin=self._bulletin,
+            assigned=lambda: self._assigned.facts,
+            clock=self._clock,
+        )
+        return Convergence(around)
 
     def _workshop(self, state: Path) -> Workshop:
         buckets: dict[str, LastGood] = {}

@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 
 from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.drift import Drift
 from ccm_agent.daemon.spool import Spool
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import (
+    AGENT_DRIFT,
     AGENT_DUPLICATE,
     AGENT_LOST_EVENTS,
     AGENT_REFUSED,
@@ -62,6 +64,11 @@ class Bulletin:
         """Events were given up; the spool does not count them any more."""
         self._spool.reported(count)
         self._tell(AGENT_LOST_EVENTS, f"{count} events were given up: the spool was full", {"events": count})
+
+    def drifted(self, source: str, run: str, drift: Drift) -> None:
+        """A run corrected what somebody else had changed."""
+        details = {"run": run, "manifest": source, "count": drift.corrections, "resources": drift.corrected}
+        self._tell(AGENT_DRIFT, f"{source}: {drift.corrections} resources had drifted, corrected", details)
 
     def duplicated(self, is_so: bool, message: str) -> None:
         """Another agent uses our name, or has ceased to."""

@@ -99,6 +99,12 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         str, Meta(description="How often assigned facts and data are read again without a poke.")
     ] = "5m"
     facts_interval: Annotated[str, Meta(description="Facts are gathered no more often than this.")] = "2m"
+    watch_interval: Annotated[
+        str, Meta(description="How often sources are looked at that nobody pokes: files, URLs, objects.")
+    ] = "30s"
+    change_pause: Annotated[
+        str, Meta(description="A change is applied after a pause of up to so long, at random.")
+    ] = "5s"
     stamped_data: Annotated[
         bool,
         Meta(
@@ -160,6 +166,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     connect_spread_s: float = 2
     read_interval_s: float = 300
     facts_interval_s: float = 120
+    watch_interval_s: float = 30
+    change_pause_s: float = 5
     stamped_data: bool = False
     queue_limit: int = 16
     spool_limit_bytes: int = 256 << 20
@@ -238,6 +246,8 @@ def parse_config(text: str, source: str = "") -> Settings:
         connect_spread_s=seconds("connect_spread", 0),
         read_interval_s=seconds("read_interval", 1),
         facts_interval_s=seconds("facts_interval", 1),
+        watch_interval_s=seconds("watch_interval", 1),
+        change_pause_s=seconds("change_pause", 0),
         stamped_data=config.stamped_data,
         queue_limit=config.queue_limit,
         spool_limit_bytes=config.spool_limit_mib << 20,

@@ -45,6 +45,10 @@ Shorten = Callable[[TransactionEvent], TransactionEvent]
 """Makes of an event what may stand on the bus: `content` a digest, `environment` names."""
 
 
+Judge = Callable[[TransactionEvent], bool | None]
+"""Whether a change corrected drift; None when that cannot be said."""
+
+
 class RunFrame(Struct, frozen=True, kw_only=True):
     """What all events of a run say alike; the fields are those of the session's start."""
 
@@ -71,7 +75,15 @@ class Report:
     """
 
     def __init__(
-        self, frame: RunFrame, spool: Spool, clock: Clock, *, shorten: Shorten, is_full: bool
+        self,
+        frame: RunFrame,
+        spool: Spool,
+        clock: Clock,
+        *,
+        shorten: Shorten,
+        is_full: bool,
+        is_quiet: bool = False,
+        judge: Judge | None = None,
     ) -> None:
         """
         Nothing is told yet.
@@ -82,6 +94,8 @@ class Report:
             clock: What time it is.
             shorten: See `Shorten`.
             is_full: Stable resources are told too.
+            is_quiet: Nothing is told at all unless there is something to tell of a resource, or the run failed.
+            judge: See `Judge`.
         """
         self.frame = frame
         self.has_started = False
@@ -91,6 +105,10 @@ class Report:
         self._clock = clock
         self._shorten = shorten
         self._is_full = is_full
+        self._is_quiet = is_quiet
+        self._judge = judge
+        self._quiet_start: SessionStart | None = None
+        self._corrective: bool | None = None
         self._number = 0
         self._began = clock.now()
         self._began_at = self._resource_at = clock.monotonic()
@@ -115,7 +133,9 @@ class Report:
             resources=engine.resources if engine else 0,
             **msgspec.structs.asdict(frame),
         )
-        self._append(SESSION_START, event.event_id, msgspec.json.encode(event), Kind.START)
+        self._quiet_start = event
+        if not self._is_quiet:
+            self._tell_start()
 
     async def resource(self, event: TransactionEvent) -> None:
         """Tell of a resource, if there is something to tell; a change or a failure is safe on disk when this returns."""
@@ -124,8 +144,12 @@ class Report:
         self.progress.failed = self._counts.failed_resources
         if event.failed and len(self._failed) < FAILED_LIMIT:
             self._failed.append(_failed_resource(event))
+        corrective = self._judge(event) if self._judge else None
+        if corrective is not None:
+            self._corrective = corrective or bool(self._corrective)
         if self.is_closed or not (self._is_full or _is_news(event)):
             return
+        self._tell_start()
         self._number += 1
         told = msgspec.structs.replace(
             self._shorten(event),
@@ -133,6 +157,7 @@ class Report:
             run=self.frame.run,
             number=self._number,
             event_id=event.event_id or new_id(),
+            corrective=corrective,
         )
         self._append(TRANSACTION_EVENT, told.event_id, encode_event(told), Kind.RESOURCE)
         await self._spool.settle(flush=event.changed or event.failed)
@@ -197,23 +222,39 @@ class Report:
             code=code or base.code,
             data_revisions=base.data_revisions or self._revisions,
             failed=base.failed or self._failed,
+            corrective=self._corrective,
         )
         self.is_closed = True
+        if self._is_quiet and self._quiet_start is not None and state != NodeState.FAILED:
+            return summary
+        self._tell_start()
         is_stable = state == NodeState.STABLE and self._number == 2
         self._append(
             SESSION_SUMMARY, summary.event_id, encode_summary(summary), Kind.SUMMARY, is_stable=is_stable
         )
         return summary
 
+    def _tell_start(self) -> None:
+        event, self._quiet_start = self._quiet_start, None
+        if event is not None:
+            self._append(SESSION_START, event.event_id, msgspec.json.encode(event), Kind.START, number=1)
+
     def _append(
-        self, protocol: str, event_id: str, body: bytes, kind: Kind, *, is_stable: bool = False
+        self,
+        protocol: str,
+        event_id: str,
+        body: bytes,
+        kind: Kind,
+        *,
+        is_stable: bool = False,
+        number: int = 0,
     ) -> None:
         self._spool.append(
             subject=event_subject(protocol, self.frame.node, self.frame.run),
             event_id=event_id,
             body=body,
             run=self.frame.run,
-            number=self._number,
+            number=number or self._number,
             kind=kind,
             is_stable=is_stable,
         )

@@ -5,11 +5,31 @@ Whose turn it is: one run at a time on a node, and a bounded queue of those that
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 
 from msgspec import Struct
 
+from ccm_agent.engine.request import ManifestSource
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import EnsureRequest, ManifestRequest
+
+
+class Own(Struct, frozen=True, kw_only=True):
+    """
+    What a run is about that nobody asked for: a manifest of this node's own.
+
+    Attributes:
+        source: The manifest.
+        on_end: Told of the end; None when the run was left before.
+        on_start: Told what the engine says of the start.
+        judge: Whether an event is a correction of drift; None: nobody asks.
+    """
+
+    source: ManifestSource
+    on_end: Callable[[SessionSummary | None], None]
+    on_start: Callable[[SessionStart], None] | None = None
+    judge: Callable[[TransactionEvent], bool | None] | None = None
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -22,6 +42,7 @@ class Job(Struct, frozen=True, kw_only=True):
         name: What is applied; a newer job of the same name and action supersedes one that waits. "" supersedes none.
         request: What was asked.
         deadline: It does not begin after this; None: no limit.
+        own: Set when the node itself is who asks: neither does such a job supersede, nor is it superseded.
     """
 
     run: str
@@ -29,6 +50,7 @@ class Job(Struct, frozen=True, kw_only=True):
     name: str
     request: ManifestRequest | EnsureRequest
     deadline: datetime | None = None
+    own: Own | None = None
 
 
 class Offer(Struct, frozen=True, kw_only=True):
@@ -98,7 +120,9 @@ class Turns:
         self.current = None
 
     def _superseded_by(self, job: Job) -> Job | None:
-        if not job.name:
+        if not job.name or job.own:
             return None
-        same = (one for one in self.waiting if one.name == job.name and one.action == job.action)
+        same = (
+            one for one in self.waiting if one.name == job.name and one.action == job.action and not one.own
+        )
         return next(same, None)

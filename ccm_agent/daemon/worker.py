@@ -18,7 +18,7 @@ from ccm_agent.daemon.turns import Job
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import ApplyOptions, Engine, ManifestSource, StopFlag
 from ccm_agent.model.errors import CcmError, ProtocolError
-from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest
 
@@ -79,15 +79,21 @@ class Worker:
         self._stop = StopFlag()
         self._run = job.run
         report = self.report = self._new_report(job)
-        self._ledger.begin(job.run)
+        # the ledger is about requests, that come again; what became of our own runs the spool knows
+        if job.own is None:
+            self._ledger.begin(job.run)
+        summary = None
         try:
             summary = await self._guarded(job, report)
         finally:
             self.report = None
             self._run = ""
+            if job.own is not None:
+                job.own.on_end(summary)
         if summary is None:
             return None
-        self._ledger.end(job.run, summary.state, summary.reason, summary.code)
+        if job.own is None:
+            self._ledger.end(job.run, summary.state, summary.reason, summary.code)
         await self._spool.settle(flush=False)
         return summary
 
@@ -95,6 +101,8 @@ class Worker:
         """Close a job that was never begun."""
         summary = self._new_report(job).finish(reason=reason, code=code)
         self._ledger.end(job.run, summary.state, summary.reason, summary.code)
+        if job.own is not None:
+            job.own.on_end(summary)
         return summary
 
     def leave(self) -> None:
@@ -125,7 +133,7 @@ class Worker:
             report.start()
             await self._shop.engine.ensure(request.type, request.properties, options)
             return report.totals()
-        source = await self._source(request)
+        source = job.own.source if job.own else await self._source(request)
         return await self._shop.engine.apply(source, options)
 
     async def _source(self, request: ManifestRequest) -> ManifestSource:
@@ -152,6 +160,13 @@ class Worker:
     async def _options(self, job: Job, report: Report) -> ApplyOptions:
         request = job.request
         facts = await self._shop.facts()
+        own = job.own
+
+        def on_start(start: SessionStart) -> None:
+            if own is not None and own.on_start is not None:
+                own.on_start(start)
+            report.start(start)
+
         urls = [self._shop.external_data] if self._shop.external_data else []
         if isinstance(request, ManifestRequest):
             urls += request.data
@@ -164,7 +179,7 @@ class Worker:
             requester=request.requester,
             node=self._shop.node,
             run=job.run,
-            on_start=report.start,
+            on_start=on_start,
             on_event=report.resource,
             on_resource=report.reached,
             stop=self._stop,
@@ -189,6 +204,9 @@ class Worker:
             self._clock,
             shorten=self._shop.shorten,
             is_full=isinstance(request, EnsureRequest) or request.events == "all",
+            # checks of its own that a node runs every few seconds are worth an event when they say something
+            is_quiet=job.own is not None and job.action == "check",
+            judge=job.own.judge if job.own else None,
         )
 
 

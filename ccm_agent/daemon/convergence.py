@@ -1,0 +1,164 @@
+"""
+What a node does of itself: it applies the manifests of its configuration on an interval, on a change, and when a check fails.
+
+One worker a source, one ticker for all. Their runs wait for their turn among those that operators ask for: one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.daemon.bulletin import Bulletin
+from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.data_watch import DataWatch, nothing
+from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.scheduler import Scheduler
+from ccm_agent.daemon.source import SourcePorts, make_source
+from ccm_agent.daemon.source_worker import CHANGE, CHECK, INTERVAL, POLL, Bench, SourceWorker
+from ccm_agent.daemon.turns import Turns
+from ccm_agent.model.errors import BusError, ManifestError
+from ccm_agent.model.ports import Clock, KeyValue, Link
+
+log = logging.getLogger(__name__)
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """
+    What convergence asks of the rest of the agent.
+
+    Attributes:
+        node: This node.
+        settings: The configuration as it is now.
+        sources: Where manifests come from.
+        bucket: A bucket by name.
+        link: The connection.
+        turns: Where runs wait.
+        bulletin: What the agent says about itself.
+        assigned: The assigned facts as they are now.
+        clock: Time.
+    """
+
+    node: str
+    settings: Callable[[], Settings]
+    sources: SourcePorts
+    bucket: Callable[[str], KeyValue]
+    link: Link
+    turns: Turns
+    bulletin: Bulletin
+    assigned: Callable[[], Mapping[str, Any]]
+    clock: Clock
+
+
+class Convergence:
+    """The continuous convergence of one agent."""
+
+    def __init__(self, around: Surroundings) -> None:
+        """Nothing runs yet."""
+        self._around = around
+        self._scheduler = Scheduler(around.node, around.clock)
+        self._reloaded = asyncio.Event()
+        self._workers: list[SourceWorker] = []
+        self._data = self._watch_data("")
+
+    def reload(self) -> None:
+        """The configuration is another one: begin anew with its sources."""
+        self._reloaded.set()
+
+    async def run(self) -> None:
+        """Converge, for ever."""
+        while True:
+            self._reloaded.clear()
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(self._converge(), name="convergence:sources")
+                await self._reloaded.wait()
+                task.cancel()
+
+    async def _converge(self) -> None:
+        """Converge on the sources of the configuration as it is now, until cancelled."""
+        settings = self._around.settings()
+        self._data = self._watch_data(settings.external_data_url)
+        self._workers = self._make_workers(settings)
+        self._scheduler.clear()
+        unhook = self._around.link.on_connect(self._connected)
+        stop = await self._listen()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for worker in self._workers:
+                    group.create_task(worker.run(), name=f"source:{worker.source.name}")
+                    self._schedule(worker, settings)
+                    # a node that starts converges at once, on what it has if need be
+                    worker.trigger(INTERVAL)
+                group.create_task(self._data.run(), name="convergence:data")
+                group.create_task(self._scheduler.run(), name="convergence:ticker")
+        finally:
+            unhook()
+            await stop()
+
+    async def _listen(self) -> Callable[[], Awaitable[None]]:
+        try:
+            return await self._data.listen()
+        except BusError as err:
+            # without pokes a change of the data waits for the next interval
+            log.error("changes of data cannot be listened to", extra={"reason": str(err)})
+            return nothing
+
+    def _make_workers(self, settings: Settings) -> list[SourceWorker]:
+        around = self._around
+        bench = Bench(
+            settings=around.settings,
+            turns=around.turns,
+            clock=around.clock,
+            look_at_data=self._look_at_data,
+            on_refused=around.bulletin.refused,
+            on_drift=around.bulletin.drifted,
+        )
+        workers = []
+        state = Path(settings.state_dir)
+        cache = Path(settings.cache_dir) if settings.cache_dir else state / "sources"
+        for url in dict.fromkeys(settings.manifests):
+            try:
+                source = make_source(url, around.sources, cache)
+            except ManifestError as err:
+                log.error("a source is left out", extra={"reason": str(err)})
+                around.bulletin.refused("manifests", str(err))
+                continue
+            drift = Drift(source.name, state / "converged", self._context)
+            workers.append(SourceWorker(source, drift, bench))
+        return workers
+
+    def _schedule(self, worker: SourceWorker, settings: Settings) -> None:
+        name = worker.source.name
+        for interval_s, why in (
+            (settings.interval_s, INTERVAL),
+            (settings.watch_interval_s, POLL),
+            (settings.health_check_interval_s, CHECK),
+        ):
+            self._scheduler.every(interval_s, f"{why}:{name}", partial(worker.trigger, why))
+
+    def _watch_data(self, url: str) -> DataWatch:
+        return DataWatch(url, self._around.sources, self._around.bucket, self._data_changed)
+
+    async def _look_at_data(self) -> None:
+        # a key is poked, and its revision stands in each run's start
+        if not self._data.is_key:
+            await self._data.look()
+
+    def _data_changed(self) -> None:
+        for worker in self._workers:
+            worker.trigger(CHANGE)
+
+    def _connected(self) -> None:
+        """Whatever was missed while the broker was away is caught up with."""
+        self._data.look_again()
+        for worker in self._workers:
+            worker.trigger(POLL)
+
+    def _context(self) -> object:
+        return [self._around.assigned(), self._data.digest]

@@ -1,0 +1,211 @@
+"""
+One manifest source of this node: when it is applied, with what, and what is said of it.
+
+Reasons to apply that come while it is applied, or waits for its turn, become one apply afterwards. A source that cannot be
+fetched leaves the last good manifest standing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.source import Source
+from ccm_agent.daemon.turns import Job, Own, Turns
+from ccm_agent.engine.request import ManifestSource
+from ccm_agent.model.errors import CcmError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, ManifestRequest
+
+log = logging.getLogger(__name__)
+
+REMEDIATIONS_AN_HOUR = 2
+"""A check that an apply does not heal must not make the node apply for ever."""
+
+HOUR_S = 3600.0
+
+INTERVAL = "interval"
+CHANGE = "change"
+HEALTH = "health"
+POLL = "poll"
+"""Look whether the source is other than before; apply if it is."""
+CHECK = "check"
+"""Run the health checks and nothing else."""
+
+FULL_PAUSE_S = 5.0
+"""When all places of the queue are taken, it is tried again after this time."""
+
+
+class Bench(Struct, frozen=True, kw_only=True):
+    """
+    What the workers of one agent share.
+
+    Attributes:
+        settings: The configuration as it is now.
+        turns: Where runs wait.
+        clock: Time.
+        look_at_data: Sees whether the external data is other than before; `trigger` is called if it is.
+        on_refused: Told of a manifest that cannot be used: which, and why.
+        on_drift: Told of the corrections of a run.
+    """
+
+    settings: Callable[[], Settings]
+    turns: Turns
+    clock: Clock
+    look_at_data: Callable[[], Awaitable[None]]
+    on_refused: Callable[[str, str], None]
+    on_drift: Callable[[str, str, Drift], None]
+
+
+class SourceWorker:
+    """The worker of one source."""
+
+    def __init__(self, source: Source, drift: Drift, bench: Bench) -> None:
+        """Nothing runs yet."""
+        self.source = source
+        self._drift = drift
+        self._bench = bench
+        self._wanted: set[str] = set()
+        self._wake = asyncio.Event()
+        self._applied: str | None = None
+        self._trouble = ""
+        self._remediations: deque[float] = deque(maxlen=REMEDIATIONS_AN_HOUR)
+
+    def trigger(self, why: str) -> None:
+        """There is a reason to do something: INTERVAL, CHANGE, POLL or CHECK."""
+        self._wanted.add(why)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Do what there is reason to do, for ever."""
+        await self.source.open()
+        await self._drift.open()
+        while True:
+            await self._wake.wait()
+            try:
+                await self._turn()
+            except Exception:  # one turn must not end the worker
+                log.exception("a source could not be worked on", extra={"source": self.source.name})
+
+    async def _turn(self) -> None:
+        if self._wanted == {CHECK}:
+            self._take()
+            await self._check()
+            return
+        if CHANGE in self._wanted:
+            await self._pause()
+        await self._bench.look_at_data()
+        wanted = self._take()
+        manifest = await self._fetched()
+        if manifest is None:
+            return
+        is_new = self._applied is not None and manifest.digest != self._applied
+        if is_new and wanted == {POLL}:
+            log.info("a manifest has changed", extra={"source": self.source.name, "digest": manifest.digest})
+            await self._pause()
+        if is_new or wanted & {INTERVAL, CHANGE} or self._applied is None:
+            await self._apply(manifest, INTERVAL if INTERVAL in wanted else CHANGE)
+        elif CHECK in wanted:
+            await self._check()
+
+    def _take(self) -> set[str]:
+        wanted, self._wanted = self._wanted, set()
+        self._wake.clear()
+        return wanted
+
+    async def _pause(self) -> None:
+        """What a whole fleet hears at once it does not do at once; further changes fall into the same pause."""
+        pause_s = self._bench.settings().change_pause_s
+        await self._bench.clock.sleep(random.uniform(0, pause_s)) if pause_s else None
+
+    async def _fetched(self) -> ManifestSource | None:
+        """The manifest as it is now, or the last good one; None when there is neither."""
+        try:
+            manifest = await self.source.current()
+        except CcmError as err:
+            last = self.source.last_good()
+            if self._trouble != str(err):
+                self._trouble = str(err)
+                log.warning(
+                    "a manifest cannot be fetched",
+                    extra={"source": self.source.name, "reason": str(err), "has_last_good": last is not None},
+                )
+                self._bench.on_refused(self.source.name, str(err))
+            return last
+        if self._trouble:
+            self._trouble = ""
+            log.info("a manifest can be fetched again", extra={"source": self.source.name})
+        return manifest
+
+    async def _apply(self, manifest: ManifestSource, cause: str) -> None:
+        self._applied = manifest.digest
+        run = new_id()
+        summary = await self._carried_out(manifest, run, "apply", cause)
+        if summary is None:
+            return
+        await self._drift.keep()
+        if self._drift.corrections:
+            self._bench.on_drift(self.source.name, run, self._drift)
+
+    async def _check(self) -> None:
+        """Run the health checks of the manifest that is here, and apply it when one is critical."""
+        manifest = self.source.last_good() or await self._fetched()
+        if manifest is None:
+            return
+        summary = await self._carried_out(manifest, new_id(), "check", HEALTH)
+        if summary is None or not summary.health_check_critical_count:
+            return
+        now = self._bench.clock.monotonic()
+        if len(self._remediations) == REMEDIATIONS_AN_HOUR and now - self._remediations[0] < HOUR_S:
+            log.warning(
+                "a critical health check is left alone: it was acted upon twice in the last hour",
+                extra={"source": self.source.name},
+            )
+            return
+        self._remediations.append(now)
+        log.warning("a critical health check is acted upon", extra={"source": self.source.name})
+        await self._apply(manifest, HEALTH)
+
+    async def _carried_out(
+        self, manifest: ManifestSource, run: str, action: str, cause: str
+    ) -> SessionSummary | None:
+        """Wait for a turn and for its end; None when it was left before."""
+        ended: asyncio.Future[SessionSummary | None] = asyncio.get_running_loop().create_future()
+
+        def end(summary: SessionSummary | None) -> None:
+            if not ended.done():
+                ended.set_result(summary)
+
+        job = Job(
+            run=run,
+            action=action,
+            name=manifest.name,
+            request=ManifestRequest(
+                protocol=MANIFEST_APPLY if action == "apply" else MANIFEST_CHECK,
+                run=run,
+                name=manifest.name,
+                digest=manifest.digest,
+                cause=cause,
+            ),
+            own=Own(
+                source=manifest,
+                on_end=end,
+                on_start=self._drift.begin if action == "apply" else None,
+                judge=self._drift.judge if action == "apply" else None,
+            ),
+        )
+        while self._bench.turns.offer(job).position < 0:
+            await self._bench.clock.sleep(FULL_PAUSE_S)
+        try:
+            return await ended
+        finally:
+            self._bench.turns.withdraw(run)
