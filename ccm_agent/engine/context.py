@@ -20,6 +20,7 @@ from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manife
 from ccm_agent.engine.mask import learn_rules
 from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.world import World
+from ccm_agent.model import merge
 from ccm_agent.model.errors import FileError, InputError, ManifestError, NoProviderError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.outcome import TransactionEvent
@@ -58,6 +59,7 @@ class RunState:
         self.registry = Registry(world.catalog, world.probe)
         self.changes = HostChanges()
         self.masker = Masker()
+        self.outer_data: Mapping[str, Any] = {}
         self._warm: set[int] = set()
         self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {})
 
@@ -310,7 +312,8 @@ class ManifestContext:
         except FileError as err:
             raise ManifestError(f"the child manifest {path} cannot be read: {err.message}") from err
         document = make_document(data, path, posixpath.dirname(path))
-        override = self.data if child.data is None else child.data
+        # the data of the manifest around it has what lies over all of them already
+        override = self.data if child.data is None else merge.deep(child.data, self.state.outer_data)
         loaded = await asyncio.to_thread(
             load_manifest, document, self.state.world.catalog, self.state.expressions, (), override
         )

@@ -72,7 +72,9 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         noop: Change nothing, say what would be changed.
         health_check_only: Run the health checks and nothing else.
         hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) over the manifest's own data, later ones win.
-        data: Resolved data over all of those.
+        keeps_hiera: Those documents lie over a child manifest's data even where its `apply` resource gives it data, as the data
+            of an agent does; without it they do not reach such a child, as with `ccm apply --hiera`.
+        data: Resolved data over all of those, in every child too.
         facts: All facts of this node; None gathers them when something asks for one.
         more_facts: Merged over the facts: what `--facts` and `--fact`, or an operator, said.
         environ: What expressions see as `Environ`; None: nothing.
@@ -85,6 +87,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     noop: bool = False
     health_check_only: bool = False
     hiera: tuple[str, ...] = ()
+    keeps_hiera: bool = False
     data: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] | None = None
     more_facts: Mapping[str, Any] = {}

@@ -219,6 +219,33 @@ class TestData:
 
         assert on.board.notes == {"a": "child given"}
 
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            pytest.param({"hiera": ("o.yaml",)}, "child given", id="hiera documents do not"),
+            pytest.param(
+                {"hiera": ("o.yaml",), "keeps_hiera": True}, "outer given", id="those of an agent do"
+            ),
+            pytest.param({"data": {"own": "outer"}}, "child outer", id="resolved data does"),
+        ],
+    )
+    async def test_from_outside_reaches_a_child_that_is_given_data(
+        self, options: dict[str, Any], text: str
+    ) -> None:
+        on = bench()
+
+        await run(
+            on,
+            {
+                "m.yaml": manifest("apply: {name: c.yaml, data: {own: given}}"),
+                "c.yaml": self.CHILD,
+                "o.yaml": "data: {word: outer}",
+            },
+            **options,
+        )
+
+        assert on.board.notes == {"a": text}
+
 
 class TestDepth:
     async def test_ends_at_ten_levels(self) -> None:
