@@ -15,6 +15,7 @@ from ccm_agent.engine.expand import NEVER_TEMPLATED, Expander
 from ccm_agent.engine.expressions import has_markers, holds_markers
 from ccm_agent.engine.load import Document, manifest_of, top_level_warnings
 from ccm_agent.engine.properties import Path, make_properties
+from ccm_agent.engine.tinycm.recognise import is_tinycm
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, ExpressionError, InputError, Place
 from ccm_agent.model.resource import parse_reference
@@ -58,6 +59,8 @@ def lint(document: Document, catalog: Catalog, *, strict_ccm: bool = False) -> l
         catalog: The types it may use.
         strict_ccm: Find what Choria CCM itself would not understand, too.
     """
+    if is_tinycm(document.name, document.text):
+        return _lint_tinycm(document, strict_ccm)
     linter = _Linter(document, catalog, strict_ccm)
     try:
         manifest, root = manifest_of(document)
@@ -79,6 +82,19 @@ def lint(document: Document, catalog: Catalog, *, strict_ccm: bool = False) -> l
             codec.locate(document.text, ("ccm", "resources"), document.name),
         )
     return sorted(linter.findings, key=lambda one: (one.place.line, one.place.column))
+
+
+def _lint_tinycm(document: Document, strict_ccm: bool) -> list[Finding]:
+    from ccm_agent.engine.tinycm.load import check_tinycm
+
+    try:
+        check_tinycm(document)
+    except CcmError as err:
+        return [_finding(err, "syntax")]
+    if not strict_ccm:
+        return []
+    message = "this is a manifest of TinyCM, which Choria CCM does not read"
+    return [Finding(level=ERROR, message=message, rule="strict-ccm", place=Place(document.name, 1))]
 
 
 def _finding(err: CcmError, rule: str) -> Finding:

@@ -87,6 +87,16 @@ async def load_tinycm(
     )
 
 
+def check_tinycm(document: Document) -> None:
+    """
+    See that a manifest could be loaded, as far as its text tells. Blocking.
+
+    Raises:
+        InputError: Something in it cannot be right, or is not supported.
+    """
+    _read(document, Host(facts={}, name="any"))
+
+
 def _read(document: Document, host: Host) -> tuple[dict[str, Any], list[Definition]]:
     header, parts = read_parts(document)
     if not parts:

@@ -7,10 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from ccm_agent.engine.lint import lint
+from ccm_agent.engine.load import make_document
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.engine.tinycm.content import interpolate
 from ccm_agent.engine.tinycm.recognise import is_tinycm
 from ccm_agent.model.errors import CcmError, TemplateError
+from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.file import TYPE as FILE
 from ccm_agent.resources.package import TYPE as PACKAGE
 from ccm_agent.testing.download import FakeDownload
@@ -437,6 +440,36 @@ async def test_a_header_that_cannot_be_right_is_refused_with_its_place(header: s
     found = await Site().refusal("file: {name: /srv/x, contents: a}", header=header)
 
     assert found[: len(message)] == message
+
+
+# ---- looked at without being applied ----
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "found"),
+    [
+        pytest.param("global: {}\n---\nfile: {name: /srv/x, contents: a}\n", False, [], id="all well"),
+        pytest.param(
+            "global: {}\n---\nuser: {name: bob}\n",
+            False,
+            [
+                "x.cm.yml:3:1: $.user: error: TinyCM's `user` definitions are not supported: make users with an `exec` of a "
+                "CCM manifest"
+            ],
+            id="what is not supported",
+        ),
+        pytest.param(
+            "file: {name: /srv/x, contents: a}\n",
+            True,
+            ["x.cm.yml:1: error: this is a manifest of TinyCM, which Choria CCM does not read"],
+            id="Choria CCM reads none",
+        ),
+    ],
+)
+def test_lint_reads_them_too(text: str, strict: bool, found: list[str]) -> None:
+    document = make_document(text.encode(), "x.cm.yml", "/work")
+
+    assert [str(one) for one in lint(document, Catalog(), strict_ccm=strict)] == found
 
 
 # ---- applied ----
