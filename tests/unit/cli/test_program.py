@@ -1,0 +1,338 @@
+"""The command `ccm`: what it prints where, and its status."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from blockbuster import BlockBuster
+
+from ccm_agent.cli import ensure_api, main
+from ccm_agent.cli.ensure_type import command_for
+from ccm_agent.cli.program import ALIASES, VERBS, program
+from ccm_agent.model.errors import CcmError, DocumentError, InputError
+from ccm_agent.resources.catalog import Catalog
+from ccm_agent.resources.contract import CommandLine, Flag
+from ccm_agent.version import VERSION
+from tests.support.engine import Board, note_type
+
+REQUEST = {"protocol": ensure_api.REQUEST, "type": "exec", "properties": {"name": "true"}}
+
+
+@pytest.fixture(autouse=True)
+def own_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blockbuster: BlockBuster
+) -> Iterator[None]:
+    """A working directory of its own, no session, and the program's own blocking calls."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CCM_SESSION_STORE", "CCM_HIERA_DATA", "NATS_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    blockbuster.deactivate()
+    yield
+    blockbuster.activate()
+
+
+def manifest(path: Path, *resources: dict[str, Any], **more: Any) -> str:
+    document = {"ccm": {"resources": list(resources), **more}}
+    (path / "manifest.yaml").write_text(json.dumps(document))
+    return str(path / "manifest.yaml")
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+
+    assert capsys.readouterr().out == f"{VERSION}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param([], "Usage: ccm", id="none"),
+        pytest.param(["aply"], "there is no verb `aply`, did you mean `apply`?", id="verb"),
+        pytest.param(["--nope"], "No such option", id="option"),
+        pytest.param(["apply"], "Missing argument 'MANIFEST'", id="argument"),
+        pytest.param(["apply", "none.yaml"], "none.yaml", id="manifest"),
+        pytest.param(["apply", "m.yaml", "--fact", "x"], "--fact x: write NAME=VALUE", id="fact"),
+        pytest.param(["ensure", "fiel", "/a"], "no type `fiel` to ensure, did you mean `file`?", id="type"),
+        pytest.param(["ensure", "file"], "Missing argument 'NAME'", id="name"),
+        pytest.param(
+            ["ensure", "exec", "true", "--require", "file#/a"], "--require looks into", id="require"
+        ),
+        pytest.param(["ensure", "--session", "", "exec", "true"], "--session is empty", id="session"),
+        pytest.param(["session", "report"], "no session is named", id="report"),
+        pytest.param(["status", "fiel", "/a"], "fiel", id="status"),
+        pytest.param(["schema", "fiel"], "fiel", id="schema"),
+        pytest.param(["lint", "none.yaml"], "No such file", id="lint"),
+        pytest.param(["eval", "1 +"], "1 +", id="eval"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_a_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main.run(arguments)
+
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (1, "")
+    assert sentence in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_debug_shows_where_an_error_is_from() -> None:
+    with pytest.raises(CcmError):
+        main.run(["apply", "none.yaml", "--debug"])
+
+
+def test_a_bug_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_arguments: list[str]) -> int:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(main, "invoke", fail)
+
+    assert main.run(["apply", "m.yaml"]) == 1
+    assert (
+        capsys.readouterr().err
+        == "ccm: error: internal error: ZeroDivisionError: division by zero; run it again with --debug and "
+        "report what it says\n"
+    )
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "info"])
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([verb, "--help"]) == 0
+
+    assert capsys.readouterr().out.startswith(f"Usage: ccm {ALIASES.get(verb, verb)}"[:11])
+
+
+def test_the_list_of_verbs_imports_none_of_them() -> None:
+    context = click.Context(program)
+
+    assert program.list_commands(context) == sorted(VERBS)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in Catalog().all() if kind.command.is_offered], ids=lambda k: k.name
+)
+def test_no_flag_of_a_type_means_two_things(kind: Any) -> None:
+    made = command_for(kind, lambda *_given: 0)
+
+    flags = [flag for one in made.params if isinstance(one, click.Option) for flag in one.opts]
+    assert sorted(flags) == sorted(set(flags))
+    assert made.params[0].required
+
+
+def ensure(arguments: list[str], **changes: Any) -> dict[str, Any]:
+    """The properties that a command line of notes gives."""
+    found: list[dict[str, Any]] = []
+
+    def keep(_type_name: str, properties: dict[str, Any], _shared: dict[str, Any]) -> int:
+        found.append(properties)
+        return 0
+
+    command_for(note_type(Board(), **changes), keep).main(arguments, standalone_mode=False)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "properties"),
+    [
+        pytest.param(["a"], {"name": "a"}, id="nothing else"),
+        pytest.param(["a", "absent"], {"name": "a", "ensure": "absent"}, id="ensure"),
+        pytest.param(["a", "--text", "x", "--bold"], {"name": "a", "text": "x", "bold": True}, id="simple"),
+        pytest.param(["a", "--sizes", "1", "--sizes", "2"], {"name": "a", "sizes": [1, 2]}, id="numbers"),
+        pytest.param(
+            ["a", "--words", "de=ja", "--words", "en=yes"],
+            {"name": "a", "words": {"de": "ja", "en": "yes"}},
+            id="map",
+        ),
+        pytest.param(["a", "--subscribe", "file#/x"], {"name": "a", "subscribe": ["file#/x"]}, id="list"),
+        pytest.param(
+            ["a", "--alias", "b", "--require", "note#c", "--provider", "board", "--if", "true"],
+            {
+                "name": "a",
+                "alias": "b",
+                "require": ["note#c"],
+                "provider": "board",
+                "control": {"if": "true"},
+            },
+            id="common",
+        ),
+        pytest.param(
+            ["a", "--check", "true", "--check-tries", "2"],
+            {"name": "a", "health_checks": [{"command": "true", "tries": 2, "try_sleep": "1s"}]},
+            id="check",
+        ),
+    ],
+)
+def test_flags_are_made_from_a_types_properties(arguments: list[str], properties: dict[str, Any]) -> None:
+    assert ensure(arguments) == properties
+
+
+def test_a_type_says_how_its_flags_differ() -> None:
+    line = CommandLine(
+        arguments=("name",),
+        flags=(
+            Flag(field="text", names=("--say", "-s"), default="hello"),
+            Flag(names=("--shout",), kind="switch"),
+        ),
+        hidden=frozenset({"pin"}),
+        gather=lambda given: {key: value for key, value in given.items() if key != "shout"} | {"bold": True},
+    )
+
+    assert ensure(["a", "--shout"], command=line) == {"name": "a", "text": "hello", "bold": True}
+    with pytest.raises(click.UsageError, match="No such option"):
+        ensure(["a", "--pin", "1"], command=line)
+
+
+@pytest.mark.parametrize(
+    ("properties", "found"),
+    [
+        pytest.param({"name": "a", "x": 1}, {"name": "a", "x": 1}, id="mapping"),
+        pytest.param([{"a": {"x": 1}}], {"name": "a", "x": 1}, id="named"),
+        pytest.param([{"a": None}], {"name": "a"}, id="nothing but a name"),
+        pytest.param(
+            [{"defaults": {"x": 1, "y": 1}}, {"a": {"x": 2}}], {"name": "a", "x": 2, "y": 1}, id="defaults"
+        ),
+    ],
+)
+def test_a_request_holds_a_resource_in_either_form(properties: Any, found: dict[str, Any]) -> None:
+    data = json.dumps(REQUEST | {"properties": properties}).encode()
+
+    assert ensure_api.read_request(data) == ("exec", found)
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        pytest.param([], "must be a mapping", id="list"),
+        pytest.param(REQUEST | {"propertys": {}}, "did you mean `properties`", id="key"),
+        pytest.param(REQUEST | {"protocol": "x"}, "invalid protocol", id="protocol"),
+        pytest.param(REQUEST | {"type": ""}, "names no type", id="type"),
+        pytest.param(REQUEST | {"properties": {}}, "has no properties", id="properties"),
+        pytest.param(REQUEST | {"properties": [{"a": {}}, {"b": {}}]}, "must hold one resource", id="two"),
+        pytest.param(REQUEST | {"properties": ["a"]}, "must hold one resource", id="no mapping"),
+        pytest.param(REQUEST | {"properties": [{"a": ["b"]}]}, "`a` must hold properties", id="list of one"),
+        pytest.param(
+            REQUEST | {"properties": [{"defaults": 1}, {"a": {}}]}, "`defaults` must hold", id="defaults"
+        ),
+    ],
+)
+def test_what_is_no_request_is_refused(request_: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        ensure_api.read_request(json.dumps(request_).encode())
+
+
+def test_a_request_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(DocumentError, match="request:1"):
+        ensure_api.read_request(b"{")
+
+
+def test_events_are_written_as_lines_for_their_owner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = manifest(tmp_path, {"exec": [{"true": {}}]})
+
+    assert main.run(["apply", path, "--events", "events"]) == 0
+
+    events = lines_of((tmp_path / "events").read_text())
+    assert [event["protocol"].rsplit("v1.")[-1] for event in events] == [
+        "session.start",
+        "transaction.event",
+        "session.summary",
+    ]
+    assert stat.S_IMODE((tmp_path / "events").stat().st_mode) == 0o600
+    assert "exec#true changed" in capsys.readouterr().out
+
+
+def test_events_on_standard_output_push_the_log_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = manifest(tmp_path, {"exec": [{"false": {}}]})
+
+    assert main.run(["apply", path, "--events", "-"]) == 2
+
+    printed = capsys.readouterr()
+    assert lines_of(printed.out)[1]["failed"]
+    assert "exec#false failed" in printed.err
+    assert "Manifest Run Summary" in printed.err
+
+
+def test_nothing_is_changed_after_an_error_in_the_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = manifest(tmp_path, {"exec": [{"touch it": {}}]}, {"exec": [{"true": {"creats": "x"}}]})
+
+    assert main.run(["apply", path]) == 1
+
+    assert not (tmp_path / "it").exists()
+    assert "`creats`" in capsys.readouterr().err
+
+
+def test_a_session_speaks_for_all_its_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path / "store")
+
+    assert main.run(["session", "new", "--directory", store]) == 0
+    assert capsys.readouterr().out == f"export CCM_SESSION_STORE={store}\n"
+    given = ["ensure", "--session", store, "exec"]
+    statuses = [
+        main.run([*given, "true"]),
+        main.run([*given, "false"]),
+        main.run([*given, "echo", "--require", "exec#true"]),
+        main.run(["session", "report", "--session", store]),
+    ]
+
+    assert statuses == [0, 2, 2, 2]
+
+
+@pytest.mark.parametrize(("temporary", "stays"), [("top", False), ("elsewhere", True), ("top/store", True)])
+def test_only_temporary_stores_are_removed(
+    temporary: str, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "top/store"
+    assert main.run(["session", "new", "--directory", str(store)]) == 0
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / temporary))
+
+    assert main.run(["session", "report", "--session", str(store), "--remove"]) == 0
+
+    assert store.exists() is stays
+
+
+def test_lint_says_what_it_finds_and_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.yaml").write_text(
+        "ccm:\n  resources:\n    - exec:\n        - true:\n            creats: x\n"
+    )
+
+    assert main.run(["lint", "m.yaml"]) == 1
+    text = capsys.readouterr().out
+    assert main.run(["lint", "m.yaml", "--json"]) == 1
+    found = lines_of(capsys.readouterr().out)
+
+    assert text.startswith("m.yaml:5:")
+    assert "did you mean `creates`" in text
+    assert [(one["manifest"], one["level"]) for one in found] == [("m.yaml", "error")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        pytest.param(["1 + 2"], "3\n", id="value"),
+        pytest.param(["'1'", "--json"], '"1"\n', id="json"),
+        pytest.param(
+            ["x {{ Facts.colour }}", "--template", "--fact", "colour=red"], "x red\n", id="template"
+        ),
+    ],
+)
+def test_eval_prints_what_an_expression_gives(
+    arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["eval", *arguments]) == 0
+
+    assert capsys.readouterr().out == printed
