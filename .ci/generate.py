@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-Write what is generated: schemas/v1 from the Structs, and the property tables of docs/resources.
+Write what is generated: schemas/v1 from the Structs, the property tables of docs/resources, the list of pages.
 
     generate.py            write
     generate.py --check    write nothing; fail when what is committed is not what would be written
@@ -98,6 +98,31 @@ def property_tables() -> dict[Path, str]:
     return pages
 
 
+def index_page() -> dict[Path, str]:
+    """The list of all pages, by folder, under the titles that the pages have."""
+    lines = ["# Documentation", "", "[Quickstart](quickstart.md) · [Glossary](glossary.md)", ""]
+    listed = {"quickstart.md", "glossary.md", "index.md"}
+    folders = {
+        "": "More",
+        "concepts": "Concepts",
+        "resources": "Resource types",
+        "reference": "Reference",
+        "adr": "Decisions",
+    }
+    for folder, heading in folders.items():
+        pages = [
+            page for page in sorted((TOP / "docs" / folder).glob("*.md")) if folder or page.name not in listed
+        ]
+        if not pages:
+            continue
+        lines += [f"## {heading}", ""]
+        for page in pages:
+            title = page.read_text().partition("\n")[0].removeprefix("# ")
+            lines.append(f"- [{title}]({page.relative_to(TOP / 'docs')})")
+        lines.append("")
+    return {TOP / "docs/index.md": "\n".join(lines)}
+
+
 def main() -> int:
     """Write or check; the exit status."""
     parser = argparse.ArgumentParser(
@@ -105,7 +130,7 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="fail when something would change")
     args = parser.parse_args()
-    wanted = {**message_schemas(), **type_schemas(), **property_tables()}
+    wanted = {**message_schemas(), **type_schemas(), **property_tables(), **index_page()}
     folder = TOP / "schemas/v1"
     stale = sorted(set(folder.glob("*.json")) - set(wanted))
     wrong = 0
