@@ -69,7 +69,7 @@ TIERS = [
     Tier(
         "conformance",
         "the reference's answers",
-        ["tests/conformance"],
+        ["tests/conformance", "tests/examples"],
         anywhere,
         ["-n", "2", "--timeout=300"],
     ),

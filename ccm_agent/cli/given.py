@@ -16,10 +16,11 @@ DATA_LIMIT_BYTES = 16 << 20
 
 
 def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
-    """`K=V` texts as a mapping, the last one of a key winning; UsageError for one without `=`."""
+    """`K=V` or `K:V` texts as a mapping, the last one of a key winning; UsageError for one with neither mark."""
     found = {}
     for text in texts:
-        key, mark, value = text.partition("=")
+        mark = min("=:", key=lambda one: text.find(one) if one in text else len(text))
+        key, mark, value = text.partition(mark)
         if not mark or not key:
             raise UsageError(f"{flag} {text}: write NAME=VALUE")
         found[key] = value

@@ -25,6 +25,13 @@ class Names(click.Group):
 def _fact_flags(function: Any) -> Any:
     decorators = (
         click.option("--facts", metavar="FILE", help="A JSON or YAML file of facts over those of this host."),
+        click.option(
+            "--system-facts",
+            "-S",
+            is_flag=True,
+            expose_value=False,
+            help="This host's facts, which are there anyway; for scripts that ask for them.",
+        ),
         click.option("--env-facts", "-E", is_flag=True, help="The process environment as facts, too."),
         click.option(
             "--query", default=None, metavar="PATH", help="Show what a GJSON path finds in the result."

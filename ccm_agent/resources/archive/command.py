@@ -37,7 +37,7 @@ COMMAND = CommandLine(
     arguments=("name", "url"),
     required=("url",),
     flags=(
-        Flag(field="headers", names=("--header", "-H"), kind="map", placeholder="K:V"),
+        Flag(field="headers", names=("--header", "-H", "--headers"), kind="map", placeholder="K:V"),
         Flag(field="username", names=("--username",), placeholder="USER"),
         Flag(
             field="password",
@@ -46,7 +46,7 @@ COMMAND = CommandLine(
             help="Password for basic authentication; better in HTTP_PASSWORD, where `ps` does not show it.",
         ),
         Flag(field="checksum", names=("--checksum",), placeholder="SHA256"),
-        Flag(field="extract_parent", names=("--extract",), placeholder="DIR"),
+        Flag(field="extract_parent", names=("--extract", "--extract-parent"), placeholder="DIR"),
         Flag(field="creates", names=("--creates",), placeholder="FILE"),
         Flag(field="owner", names=("--owner",), help="Owner of the archive file.", placeholder="USER:GROUP"),
         Flag(field="ensure", names=("--ensure",), help="`present` (default) or `absent`."),

@@ -12,7 +12,7 @@ from ccm_agent.model.errors import DocumentError, UsageError
 
 
 def test_pairs_split_at_the_first_sign_and_the_last_of_a_name_wins() -> None:
-    assert given.pairs(("a=b=c", "d=", "a=e"), "--fact") == {"a": "e", "d": ""}
+    assert given.pairs(("a=b:c", "d=", "a=e", "f:g=h"), "--fact") == {"a": "e", "d": "", "f": "g=h"}
 
 
 @pytest.mark.parametrize("text", ["a", "=b"])
