@@ -256,8 +256,8 @@ def _why_nothing(wanted: ScaffoldProperties, source: Tree | None) -> str:
         return f"the source {wanted.source} is a symlink, which is not entered: name the directory itself"
     if source.kind != "directory":
         return f"the source {wanted.source} is no directory"
-    empty = " that comes out empty" if wanted.skip_empty else ""
-    return f"the source {wanted.source} holds no template{' but such' + empty if empty else ''}"
+    empty = " but such that come out empty" if wanted.skip_empty else ""
+    return f"the source {wanted.source} holds no template{empty}"
 
 
 def _state(plan: Plan) -> ScaffoldState:

@@ -118,6 +118,8 @@ class _Renderer:
             raise TemplateError(f"the scaffold renders more than {RENDERS_MAX} templates")
         text = from_bytes(entry.content)
         wanted = self._wanted
+        if wanted.engine == "jinja" and not any(mark in text for mark in (wanted.left_delimiter, "{%", "{#")):
+            return text  # Jinja would make line ends alike, in files that are no text too
         is_top = context is self._top
         load = self._load if wanted.engine == "jinja" and _names_others(text) else None
         if wanted.engine == "jet":

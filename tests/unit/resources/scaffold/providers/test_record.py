@@ -1,0 +1,57 @@
+"""What a scaffold remembers, and that nothing of it depends on names being text."""
+
+from ccm_agent.resources.scaffold.providers.record import KIND, Made, Record, forget, keep, key_of, recall
+from ccm_agent.testing.records import FakeRecords
+
+
+async def test_what_is_kept_is_recalled() -> None:
+    records = FakeRecords()
+    record = Record(
+        name="/out/grün/caf\udce9",
+        made={
+            "a": Made(files={"a": ""}),
+            "é": Made(key="k", files={"é": "d", "é.gz": "d"}, failed=True),
+            "caf\udce9": Made(files={"caf\udce9": ""}),
+        },
+    )
+
+    await keep(records, record)
+
+    assert await recall(records, record.name) == record
+
+
+async def test_a_record_of_nothing_is_something_else_than_none() -> None:
+    records = FakeRecords()
+
+    await keep(records, Record(name="/out"))
+    kept = await recall(records, "/out")
+    await forget(records, "/out")
+
+    assert (kept, await recall(records, "/out")) == (Record(name="/out"), None)
+
+
+async def test_what_cannot_be_understood_is_as_good_as_none() -> None:
+    records = FakeRecords()
+
+    for document in (b"", b"{", b"[]", b'{"made": 1}', b'{"name": "\xff"}', '{"name": "☺"}'.encode()):
+        await records.keep(KIND, "/out", document)
+
+        assert await recall(records, "/out") is None
+
+
+def test_all_that_was_written_is_told_once() -> None:
+    made = {"b": Made(files={"b": "", "b.gz": ""}), "a": Made(files={"a": "", "b.gz": ""}), "c": Made()}
+
+    assert Record(made=made).files == ["a", "b", "b.gz"]
+
+
+def test_a_key_tells_content_and_commands_apart() -> None:
+    keys = {
+        key_of(b"x", [("a", "b")]),
+        key_of(b"y", [("a", "b")]),
+        key_of(b"x", [("a b",)]),
+        key_of(b"x", [("a",), ("b",)]),
+        key_of(b"x", []),
+    }
+
+    assert len(keys) == 5
