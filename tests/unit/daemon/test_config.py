@@ -49,6 +49,24 @@ def test_a_configuration_of_choria_ccm_is_taken_unchanged() -> None:
     )
 
 
+def test_the_example_of_the_documentation_is_right() -> None:
+    page = Path(__file__).parents[3] / "docs" / "concepts" / "convergence.md"
+    example = page.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+
+    assert parse_config(example) == Settings(
+        state_dir="/var/lib/ccm",
+        broker=BrokerSettings(context="CCM", is_default_context=True),
+        manifests=(
+            "/etc/choria/ccm/manifests/base.yaml",
+            "obj://CCM_MANIFESTS/app.tar.gz",
+            "https://user:password@config.example.com/web.tar.gz",
+        ),
+        external_data_url="kv://CCM_DATA/common",
+        health_check_interval_s=60,
+        cache_dir="/var/lib/ccm/sources",
+    )
+
+
 def test_an_empty_file_is_a_configuration() -> None:
     assert parse_config("") == Settings(
         state_dir="/var/lib/ccm",
@@ -71,6 +89,8 @@ heartbeat: 30s
 connect_spread: 0s
 read_interval: 1m
 facts_interval: 10m
+watch_interval: 10s
+change_pause: 0s
 stamped_data: true
 queue_limit: 4
 spool_limit_mib: 8
@@ -96,6 +116,8 @@ monitor_address: 0.0.0.0
         connect_spread_s=0,
         read_interval_s=60,
         facts_interval_s=600,
+        watch_interval_s=10,
+        change_pause_s=0,
         stamped_data=True,
         queue_limit=4,
         spool_limit_bytes=8 << 20,
