@@ -7,7 +7,8 @@ import sys
 VERBS = {
     "init": "Make the streams and buckets on the broker.",
     "nodes": "List nodes, present and expected; remove one.",
-    "node": "Show everything about one node.",
+    "node": "Show everything about one node; give it credentials.",
+    "operator": "Give operators credentials, and take them back.",
     "ping": "Ask nodes whether their agent answers.",
     "facts": "Show facts; assign them to nodes.",
     "data": "Put, get and list hiera data.",

@@ -136,7 +136,8 @@ def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
     from ccm_agent.model.errors import NotFoundError
     from ccm_agent.model.secret import Secret
 
-    operator = reach.operator or environ.get("CCM_OPERATOR") or _login(environ)
+    said = reach.operator or environ.get("CCM_OPERATOR", "")
+    operator = said or _login(environ)
     given: dict[str, Any] = {
         name: value for name in ("nkey", "user", "ca", "cert", "key") if (value := getattr(reach, name))
     }
@@ -157,6 +158,9 @@ def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
             settings = settings_from_context("", **given)
         except NotFoundError:
             settings = settings_for(DEFAULT_SERVER, **given)
+    if not said and (certified := _name_in(settings.creds)):
+        # The broker lets these credentials hear answers in their own name only.
+        settings = replaced(settings, identity=certified)
     return replaced(settings, insecure=True) if reach.insecure else settings
 
 
@@ -265,6 +269,18 @@ def _log(*, debug: bool) -> None:
 
 def _first(environ: Mapping[str, str], names: Sequence[str]) -> str:
     return next((environ[name] for name in names if environ.get(name)), "")
+
+
+def _name_in(creds: str) -> str:
+    """Whom a credentials file was made for; "" when that cannot be told, which the connection will explain."""
+    from pathlib import Path
+
+    from ccm_agent.bus.credentials import name_in_credentials
+
+    try:
+        return name_in_credentials(Path(creds).read_text(encoding="utf-8")) if creds else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _login(environ: Mapping[str, str]) -> str:

@@ -8,8 +8,10 @@ and `TERM=dumb` end both.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -86,6 +88,14 @@ class Terminal:
 
     def raw(self, text: str) -> None:
         """A document as it is, for a program or a file to take; it is not made safe."""
+        self._write(self._out, text)
+
+    def secret(self, text: str) -> None:
+        """A result that nobody else may read: a file that it goes to becomes its owner's alone before it is written."""
+        with contextlib.suppress(OSError, ValueError):  # no file of ours, or none at all
+            number = self._out.fileno()
+            if stat.S_ISREG(os.fstat(number).st_mode):
+                os.fchmod(number, 0o600)
         self._write(self._out, text)
 
     def note(self, text: str) -> None:

@@ -6,33 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.model.durations import format_duration, parse_duration
-from ccm_agent.model.errors import DocumentError, UsageError
+from ccm_agent.model.durations import format_duration
+from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.access import keys_option, prepare_security
+from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_agent.bus.layout import Made
     from ccm_ctl.app import Application, Broker
-
-
-class Duration(click.ParamType[int]):
-    """A duration in seconds, at least one."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Seconds of the text."""
-        if isinstance(value, int):
-            return value
-        try:
-            seconds = parse_duration(str(value))
-        except DocumentError as err:
-            self.fail(err.message, param, ctx)
-        if seconds < 1:
-            self.fail(f"{value}: at least one second", param, ctx)
-        return int(seconds)
 
 
 def _number(
@@ -52,6 +36,7 @@ def _age(name: str, default: str, text: str) -> click.Option:
         "ccmctl init",
         "ccmctl init --replicas 3 --events-age 90d",
         "ccmctl init --server nats://broker:4222",
+        "ccmctl init --security",
     ],
     options=[
         _number(
@@ -66,6 +51,10 @@ def _age(name: str, default: str, text: str) -> click.Option:
         _number("--events-size", 2048, "And how much of them, in MiB.", least=1),
         _age("--duplicate-window", "1h", "How long the broker knows an event again."),
         _age("--runs-age", "90d", "How long runs stay on record."),
+        click.Option(
+            ["--security"], is_flag=True, help="For a broker that knows each node: make keys first."
+        ),
+        keys_option(),
     ],
 )
 def init(
@@ -76,17 +65,23 @@ def init(
     events_size: int,
     duplicate_window: int,
     runs_age: int,
+    security: bool,
+    keys: str,
 ) -> Exit:
     """
     Make the streams, buckets and object store that agents and controller use, and say what was done.
 
     Run again it changes nothing, or what the options say differently; it never shrinks and never deletes.
+    With --security the first call only makes keys, and says what the servers need; once they have it, call it again.
     """
     if duplicate_window > events_age:
         raise UsageError(
             f"--duplicate-window {format_duration(duplicate_window)}: an event cannot be known longer than "
             f"it is kept ({format_duration(events_age)})"
         )
+
+    if security and not prepare_security(application, keys):
+        return Exit.OK
 
     async def work(broker: Broker) -> Exit:
         from ccm_agent.bus.layout import Layout, make
@@ -99,6 +94,7 @@ def init(
             events_bytes=events_size << 20,
             duplicate_window_s=duplicate_window,
             runs_age_s=runs_age,
+            secure=True if security else None,
         )
         show_made(application, await make(broker.connection, layout))
         return Exit.OK

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.access import add_node, revoke_node
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 
-@group("node", no_args_is_help=True, examples=["ccmctl node show web1"])
+@group("node", no_args_is_help=True, examples=["ccmctl node show web1", "ccmctl node add web1 > web1.creds"])
 def node(application: Application) -> None:
-    """Show everything about one node."""
+    """Show everything about one node; give it credentials, and take them back."""
 
 
 @verb(
@@ -65,4 +66,5 @@ def _show(application: Application, name: str) -> Exit:
     return application.run(work)
 
 
-node.add_command(_show)
+for _command in (_show, add_node, revoke_node):
+    node.add_command(_command)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import pytest
 
 from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import Layout, make
@@ -58,10 +60,21 @@ def configuration() -> str:
     return f"authorization {{ users: [\n{users}\n] }}\n"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def credentials(directory: Path) -> str:
+    """The same users by credentials that an account signed, in files; what the broker must know of it."""
+    authority = new_authority()
+    for name, allowed in USERS.items():
+        made = user_credentials(authority.account, name, allowed)
+        (directory / f"{name}.creds").write_text(made.text.reveal())
+    return server_configuration(authority)
+
+
+@pytest.fixture(scope="module", params=["users", "credentials"])
+def server(request, tmp_path_factory):
     """A broker with those users and the project's streams, made by the admin."""
-    with running_server(tmp_path_factory.mktemp("nats"), configuration()) as server:
+    directory = tmp_path_factory.mktemp("nats")
+    known = configuration() if request.param == "users" else credentials(directory)
+    with running_server(directory, known) as server:
 
         async def prepare() -> None:
             async with connected(server, "admin") as admin:
@@ -74,7 +87,9 @@ def server(tmp_path_factory):
 @contextlib.asynccontextmanager
 async def connected(server, name):
     """A connection of one of the users."""
-    chosen = settings(server, name, user=name, password=Secret(name))
+    creds = server.settings.directory / f"{name}.creds"
+    by_name = {"user": name, "password": Secret(name)}
+    chosen = settings(server, name, **({"creds": str(creds)} if creds.exists() else by_name))
     async with Connection(chosen) as connection:
         await connection.connect_now()
         yield connection

@@ -1,0 +1,24 @@
+"""`ccmctl operator`: people, and what they may do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_ctl.commands.access import add_operator, revoke_operator
+from ccm_ctl.commands.tree import group
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+
+
+@group(
+    "operator",
+    no_args_is_help=True,
+    examples=["ccmctl operator add ann --apply role=web --data > ann.creds"],
+)
+def operator(application: Application) -> None:
+    """Give operators credentials for a broker that `ccmctl init --security` prepared, and take them back."""
+
+
+operator.add_command(add_operator)
+operator.add_command(revoke_operator)

@@ -1,0 +1,167 @@
+"""From nothing to a fleet in which everybody has credentials: keys, a broker, nodes and operators as people make them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_agent.testing.nats_server import NatsServer, ServerSettings
+from tests.support.fleet import Done, Fleet, a_file, manifest
+from tests.support.nats_server import require_server
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+
+
+class Secured:
+    """A fleet whose broker knows each node; `keys` is the folder of the first operator, tester."""
+
+    def __init__(self, directory: Path, fleet: Fleet) -> None:
+        self.directory = directory
+        self.fleet = fleet
+        self.keys = directory / "home" / ".config" / "ccm" / "keys"
+
+    def as_(self, name: str, *words: str) -> Done:
+        """Run `ccmctl` with an operator's credentials."""
+        creds = self.keys / "tester.creds" if name == "tester" else self.directory / f"{name}.creds"
+        return self.fleet.ctl(*words, environ={"CCM_CREDS": str(creds)})
+
+    def give(self, kind: str, name: str, *words: str) -> Path:
+        """Credentials as `ccmctl` prints them, in a file."""
+        done = self.fleet.ctl(kind, "add", name, *words)
+        assert (done.code, done.err) == (0, "")
+        path = self.directory / f"{name}.creds"
+        path.write_text(done.out)
+        path.chmod(0o600)
+        return path
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    require_server()
+    directory = tmp_path_factory.mktemp("secured")
+    server = NatsServer(ServerSettings(directory=directory / "nats"))
+    fleet = Fleet(directory, [server])
+    one = Secured(directory, fleet)
+    try:
+        assert fleet.ctl("init", "--security").code == 0
+        configuration = (one.keys / "nats-security.conf").read_text()
+        server.settings = msgspec.structs.replace(server.settings, extra=configuration)
+        server.start()
+        fleet.environ["NATS_URL"] = server.url
+        made = fleet.ctl("init", "--security")
+        assert (made.code, made.err) == (0, "")
+        creds = one.give("node", "web1")
+        one.give("operator", "bob", "--apply", "role=web", "--data", "--facts")
+        agent_nats = {"url": server.url, "creds": str(creds)}
+        fleet.environ["CCM_CREDS"] = str(one.keys / "tester.creds")
+        fleet.add("web1", nats=agent_nats)
+        assert one.as_("bob", "facts", "set", "web1", "role=web").code == 0
+        yield one
+    finally:
+        fleet.close()
+
+
+def test_an_operator_applies_on_a_node_and_each_may_just_that(secured: Secured) -> None:
+    path = secured.fleet.write("site.yaml", manifest(a_file("motd", "hello")))
+
+    planned = secured.as_("bob", "apply", path, "--targets", "role=web", "--noop", "--json")
+    done = secured.as_("bob", "apply", path, "--targets", "role=web", "--yes", "--json")
+
+    assert (planned.code, planned.states) == (0, {"web1": "changed"})
+    assert (done.code, done.states) == (0, {"web1": "changed"})
+    assert (secured.fleet.agents["web1"].files / "motd").read_text() == "hello"
+    assert "violation" not in secured.fleet.broker.log.read_text().lower()
+
+
+def test_a_bundle_and_data_reach_a_node_with_credentials(secured: Secured) -> None:
+    data = secured.fleet.write("common.yaml", "data:\n  greeting: salve\n")
+    name, text, properties = a_file("greeting", "{{ lookup('data.greeting') }}")
+    document = '{"data": {}, ' + manifest((name, text, properties))[1:]
+    secured.fleet.write("site/manifest.yaml", document)
+    secured.fleet.write("site/big.bin", "x" * 200_000)
+
+    assert secured.as_("bob", "data", "put", "common", data).code == 0
+    site = str(secured.directory / "site")
+    done = secured.as_(
+        "bob", "apply", site, "--targets", "role=web", "--yes", "--data", "kv://CCM_DATA/common", "--json"
+    )
+
+    assert (done.code, done.states) == (0, {"web1": "changed"})
+    assert (secured.fleet.agents["web1"].files / "greeting").read_text() == "salve"
+
+
+def test_data_is_put_listed_and_rolled_back_by_an_operator(secured: Secured) -> None:
+    for text in ("data: {a: 1}\n", "data: {a: 2}\n"):
+        assert secured.as_("bob", "data", "put", "role/web", secured.fleet.write("d.yaml", text)).code == 0
+
+    rolled = secured.as_("bob", "data", "rollback", "role/web", "--json")
+    kept = secured.as_("bob", "data", "history", "role/web", "--json").records
+
+    assert rolled.code == 0
+    assert secured.as_("bob", "data", "get", "role/web").out == "data: {a: 1}\n"
+    assert [(one["number"], one["written_by"]) for one in kept] == [(3, "bob"), (2, "bob"), (1, "bob")]
+
+
+def test_beyond_the_role_the_broker_refuses(secured: Secured) -> None:
+    path = secured.fleet.write("site.yaml", manifest(a_file("never")))
+
+    done = secured.as_("bob", "apply", path, "--targets", "node=web1", "--yes")
+    made = secured.as_("bob", "init", "--history", "30")
+
+    assert (done.code, made.code) == (1, 1)
+    assert "the broker does not allow bob to publish there" in done.err
+    assert "the broker does not allow bob to publish there" in made.err
+    assert not (secured.fleet.agents["web1"].files / "never").exists()
+
+
+def test_who_has_no_credentials_or_a_nodes_gets_nowhere(secured: Secured) -> None:
+    stranger = secured.fleet.ctl("nodes", environ={"CCM_CREDS": ""})
+    node = secured.as_("web1", "nodes")
+
+    assert (stranger.code, node.code) == (1, 1)
+    assert "refused our credentials" in stranger.err
+    assert "the broker does not allow web1 to publish there" in node.err
+
+
+def test_revoked_credentials_are_void_once_the_server_has_read_its_configuration(secured: Secured) -> None:
+    secured.give("operator", "eve")
+    before = secured.as_("eve", "ping")
+
+    assert secured.fleet.ctl("operator", "revoke", "eve").code == 0
+    secured.fleet.broker.reload((secured.keys / "nats-security.conf").read_text())
+    after = secured.as_("eve", "ping")
+
+    assert (before.code, after.code) == (0, 1)
+    assert "refused our credentials" in after.err
+    assert secured.as_("bob", "ping").code == 0
+
+
+def test_credentials_end_when_they_were_said_to(secured: Secured) -> None:
+    import time
+
+    secured.give("operator", "short", "--expires", "1s")
+    end = time.monotonic() + 20
+    done = secured.as_("short", "nodes")
+    while done.code == 0 and time.monotonic() < end:
+        done = secured.as_("short", "nodes")
+
+    assert done.code == 1
+    assert "refused our credentials" in done.err
+
+
+def test_seeds_are_their_owners_alone_and_are_told_to_nobody(secured: Secured) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in secured.keys.iterdir()}
+    seeds = [path.read_text().strip() for path in secured.keys.glob("*.seed")]
+    logs = secured.fleet.broker.log.read_text() + secured.fleet.agents["web1"].log
+    public = (secured.keys / "nats-security.conf").read_text() + (secured.keys / "users.jsonl").read_text()
+
+    assert stat.S_IMODE(os.stat(secured.keys).st_mode) == 0o700
+    private = ("account.seed", "operator.seed", "system.seed", "tester.creds", "users.jsonl")
+    assert {name: modes[name] for name in private} == dict.fromkeys(private, 0o600)
+    assert len(seeds) == 3
+    assert [seed for seed in seeds if seed in logs + public] == []

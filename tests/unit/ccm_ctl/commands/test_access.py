@@ -1,0 +1,156 @@
+"""`ccmctl init --security`, `node add`, `operator add`: keys and credentials, made without a broker."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.credentials import name_in_credentials
+from ccm_agent.bus.permissions import node_permissions
+from ccm_ctl.__main__ import VERBS
+from ccm_ctl.app import main
+from ccm_ctl.terminal import Terminal
+from tests.support.controller import Desk, Said
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    folder = tmp_path / "keys"
+    assert Desk().ccmctl("init", "--security", "--keys", str(folder)).code == 0
+    return folder
+
+
+def ccmctl(keys: Path, *words: str) -> Said:
+    return Desk().ccmctl(*words, environ={"CCM_KEYS": str(keys)})
+
+
+def claims(creds: str) -> dict[str, Any]:
+    part = creds.splitlines()[1].split(".")[1]
+    found: dict[str, Any] = msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return found
+
+
+def test_keys_are_made_once_with_the_first_operators_credentials(keys: Path) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in keys.iterdir()}
+
+    assert {name for name, mode in modes.items() if mode == 0o600} == {
+        "account.seed",
+        "operator.seed",
+        "system.seed",
+        "op.creds",
+        "users.jsonl",
+    }
+    assert set(modes) - {"nats-security.conf"} == {name for name, mode in modes.items() if mode == 0o600}
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o700
+    assert name_in_credentials((keys / "op.creds").read_text()) == "op"
+
+
+def test_making_keys_says_what_is_next_and_no_secret(tmp_path: Path) -> None:
+    said = Desk().ccmctl("init", "--security", "--keys", str(tmp_path / "k"))
+
+    seeds = [path.read_text().strip() for path in (tmp_path / "k").glob("*.seed")]
+    assert len(seeds) == 3
+    assert [seed for seed in seeds if seed in said.out + said.err] == []
+    assert "include nats-security.conf" in said.out
+    assert f"export CCM_CREDS={tmp_path}/k/op.creds" in said.out
+
+
+def test_a_nodes_credentials_say_what_a_node_may(keys: Path) -> None:
+    said = ccmctl(keys, "node", "add", "web1.example.com", "--address", "10.0.0.5", "--expires", "1h")
+
+    found = claims(said.out)
+    allowed = node_permissions("web1.example.com", ["10.0.0.5"])
+    assert (found["name"], found["exp"] - found["iat"]) == ("web1.example.com", 3600)
+    assert found["nats"] == {
+        "type": "user",
+        "version": 2,
+        "subs": -1,
+        "data": -1,
+        "payload": -1,
+        "pub": {"allow": list(allowed.publish)},
+        "sub": {"allow": list(allowed.subscribe)},
+        "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
+    }
+
+
+def test_an_operators_scopes_are_said_as_targets_are(keys: Path) -> None:
+    said = ccmctl(keys, "operator", "add", "bob", "--apply", "role=web", "--apply", "node=db1", "--data")
+
+    allowed = claims(said.out)["nats"]["pub"]["allow"]
+    assert [one for one in allowed if "manifest.apply" in one] == [
+        "io.choria.ccm.v1.manifest.apply.request.fact.role.web",
+        "io.choria.ccm.v1.manifest.apply.request.node.db1",
+    ]
+    assert "$KV.CCM_DATA.>" in allowed
+    assert "$KV.CCM_FACTS.>" not in allowed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["operator", "add", "x", "--apply", "web"], "web: no scope; write everybody, node=NAME or a fact such as role=web"),
+        (["operator", "add", "a b"], "'a b': no name: letters, digits, `.`, `_`, `@` and `-`, the first a letter or a digit"),
+        (["operator", "add", "web1"], "web1: is the name of a node already; an operator needs another"),
+        (["node", "add", "op"], "op: is the name of an operator already; a node needs another"),
+        (["node", "add", "web2", "--address", "x.y"], "x.y: no address; services are registered with a number such as 10.0.0.5"),
+        (["node", "revoke", "web9"], "web9: no node was given credentials under that name from KEYS"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_given_is_refused(keys: Path, words: list[str], said: str) -> None:
+    ccmctl(keys, "node", "add", "web1")
+
+    done = ccmctl(keys, *words)
+
+    assert (done.code, done.out, done.err.replace(str(keys), "KEYS")) == (1, "", f"ccmctl: {said}\n")
+
+
+def test_a_seed_that_others_can_read_or_that_is_none_is_refused(keys: Path, tmp_path: Path) -> None:
+    seed = keys / "account.seed"
+    seed.chmod(0o640)
+    readable = ccmctl(keys, "node", "add", "web1")
+    seed.chmod(0o600)
+    secret = seed.read_text().strip()
+    seed.write_text(secret[:-3] + "AAA")
+    broken = ccmctl(keys, "node", "add", "web1")
+    absent = ccmctl(tmp_path / "none", "node", "add", "web1")
+
+    assert "others can read this seed" in readable.err
+    assert broken.code == 1
+    assert broken.err == f"ccmctl: {seed}: the seed is damaged; restore it from where it was kept\n"
+    assert secret[:-3] not in broken.err
+    assert absent.err.endswith(
+        "there are no keys; `ccmctl init --security` makes them, --keys names another folder\n"
+    )
+
+
+def test_a_file_that_credentials_go_to_becomes_its_owners_alone(keys: Path, tmp_path: Path) -> None:
+    path = tmp_path / "web1.creds"
+    with path.open("w") as out:
+        os.fchmod(out.fileno(), 0o644)
+        code = main(
+            ["node", "add", "web1"], VERBS, terminal=Terminal(out=out), environ={"CCM_KEYS": str(keys)}
+        )
+
+    assert (code, stat.S_IMODE(path.stat().st_mode)) == (0, 0o600)
+    assert name_in_credentials(path.read_text()) == "web1"
+
+
+def test_revoking_names_every_key_of_the_name_to_the_servers(keys: Path) -> None:
+    ccmctl(keys, "node", "add", "web1")
+    ccmctl(keys, "node", "add", "web1")
+
+    said = ccmctl(keys, "node", "revoke", "web1")
+
+    assert said.out.startswith("web1: 2 of its credentials made void, as soon as the servers have")
+    preload = (keys / "nats-security.conf").read_text().partition("resolver_preload")[2]
+    account = preload.splitlines()[1].split(": ")[1]
+    revoked = claims(f"-\n{account}")["nats"]["revocations"]
+    users = [msgspec.json.decode(line) for line in (keys / "users.jsonl").read_bytes().splitlines()]
+    assert set(revoked) == {user["public_key"] for user in users if user["name"] == "web1"}
+    assert ccmctl(keys, "node", "revoke", "web1").code == 1
