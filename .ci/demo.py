@@ -4,6 +4,7 @@ The main job, on this machine: a nats-server, three agents, one manifest to the 
 
     demo.py            show it, then stop what was started
     KEEP=1 demo.py     leave it running, and print what to type
+    SECURE=1 demo.py   with keys: each node and the operator has credentials of its own
 
 Everything runs as the calling user, on loopback, in a new folder below the system's temporary one.
 """
@@ -21,6 +22,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import msgspec
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
@@ -63,16 +66,26 @@ def main() -> int:
 
 def show(directory: Path, server: NatsServer, agents: list[subprocess.Popen[bytes]]) -> int:
     """The demo itself."""
-    say("starting a nats-server with JetStream")
-    server.start()
-    environ = os.environ | {"NATS_URL": server.url, "PYTHONPATH": str(TOP)}
+    environ = os.environ | {"PYTHONPATH": str(TOP), "CCM_KEYS": str(directory / "keys")}
     for name in ("CCM_SERVER", "CCM_CONTEXT", "NATS_CONTEXT", "CCM_CREDS", "NATS_CREDS"):
         environ.pop(name, None)
+    security = ["--security"] if os.environ.get("SECURE") else []
+    if security:
+        environ["CCM_OPERATOR"] = "demo"
+        say("making keys")
+        command(environ, "init", *security)
+        extra = (directory / "keys" / "nats-security.conf").read_text()
+        server.settings = msgspec.structs.replace(server.settings, extra=extra)
+        environ["CCM_CREDS"] = str(directory / "keys" / "demo.creds")
+    say("starting a nats-server with JetStream")
+    server.start()
+    environ["NATS_URL"] = server.url
     say("making streams and buckets")
-    command(environ, "init")
+    command(environ, "init", *security)
     say(f"starting {len(NODES)} agents: {', '.join(NODES)}")
     for name in NODES:
-        agents.append(start_agent(directory, name, server.url))
+        creds = give_credentials(directory, environ, name) if security else ""
+        agents.append(start_agent(directory, name, server.url, creds))
     wait_present(directory, environ, agents)
     for role in ("web", "db"):
         command(
@@ -115,14 +128,24 @@ def command(environ: dict[str, str], *words: str) -> None:
     print(flush=True)
 
 
-def start_agent(directory: Path, name: str, url: str) -> subprocess.Popen[bytes]:
+def give_credentials(directory: Path, environ: dict[str, str], name: str) -> str:
+    """Make a node's credentials as a person would; the file."""
+    path = directory / f"{name}.creds"
+    print(f"$ ccmctl node add {name} > {name}.creds", flush=True)
+    with path.open("wb") as out:
+        words = [sys.executable, "-m", "ccm_ctl", "node", "add", name]
+        subprocess.run(words, env=environ, stdout=out, check=True)
+    return str(path)
+
+
+def start_agent(directory: Path, name: str, url: str, creds: str = "") -> subprocess.Popen[bytes]:
     """One agent, with state of its own."""
     home = directory / name
     (home / "files").mkdir(parents=True)
     (home / "facts.json").write_text(json.dumps({"name": name, "demo": str(home / "files")}))
     config = {
         "identity": name,
-        "nats": {"url": url},
+        "nats": {"url": url} | ({"creds": creds} if creds else {}),
         "state_dir": str(home / "state"),
         "facts_file": str(home / "facts.json"),
         "heartbeat": "5s",
@@ -163,9 +186,10 @@ def keep(directory: Path, server: NatsServer, agents: list[subprocess.Popen[byte
     ids = " ".join(str(process) for process in (server.pid, *(agent.pid for agent in agents)))
     ccmctl = Path(sys.executable).with_name("ccmctl")
     shown = ccmctl if ccmctl.exists() else f"{sys.executable} -m ccm_ctl"
+    creds = f" CCM_CREDS={directory}/keys/demo.creds" if os.environ.get("SECURE") else ""
     say("all of it is still running; try")
     print(f"""\
-  export NATS_URL={server.url}
+  export NATS_URL={server.url}{creds}
   alias ccmctl={shown}
   ccmctl nodes
   ccmctl apply {directory}/motd.yaml --targets role=db
