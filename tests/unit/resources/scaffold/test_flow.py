@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import TransactionEvent
@@ -466,3 +468,65 @@ class TestTrouble:
         events = [await host.apply(noop=True), await host.apply(), await host.apply()]
 
         assert all(b"s3cret-word" not in msgspec.json.encode(event) for event in events)
+
+
+PATHS = ["a", "b", "d/a", "d/b", "d/e/a", "f"]
+TEMPLATES = ["x", "[[ data.name ]]", " ", '[[ write("w", "w") ]]y', "[[ fails() ]]"]
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> Host:
+    """Templates, and in the target files, directories, symlinks and a FIFO, in places that both are about."""
+    host = Host({"d/e/": ""})
+    for path in draw(st.lists(st.sampled_from(PATHS), unique=True)):
+        host.source(path, draw(st.sampled_from(TEMPLATES)))
+    host.files.put("/real/a", draw(st.sampled_from(["x", "mine"])))
+    for path in draw(st.lists(st.sampled_from([*PATHS, "w", "d/more", "g/more"]), unique=True)):
+        host.put(path, draw(st.sampled_from(["x", "world", "mine"])))
+    place = draw(st.sampled_from(["", "/a", "/f", "/g", "/w"]))
+    if not any(path.startswith(f"{TARGET}{place}") for path in host.files.nodes):
+        draw(
+            st.sampled_from(
+                [
+                    lambda path: host.files.put_symlink(path, "/real"),
+                    lambda path: host.files.put_symlink(path, "/real/a"),
+                    lambda path: host.files.put_symlink(path, "nowhere"),
+                    host.files.put_directory,
+                    host.files.put_fifo,
+                ]
+            )
+        )(f"{TARGET}{place}")
+    return host
+
+
+def shape(host: Host) -> dict[str, tuple[str, bytes, str]]:
+    return {
+        path: (node.kind, node.content, node.link)
+        for path, node in host.files.nodes.items()
+        if path.startswith((TARGET, "/real"))
+    }
+
+
+@given(hosts(), st.booleans(), st.booleans(), st.sampled_from(["present", "absent"]))
+@settings(max_examples=300, deadline=None)
+async def test_what_was_applied_is_stable(host: Host, purge: bool, skip_empty: bool, ensure: str) -> None:
+    properties = {"purge": purge, "skip_empty": skip_empty, "ensure": ensure}
+    before = shape(host)
+
+    planned = await host.apply(noop=True, **properties)
+    assert shape(host) == before
+    first = await host.apply(**properties)
+    after = shape(host)
+    second = await host.apply(**properties)
+
+    assert shape(host) == after
+    if first.failed:
+        assert second.failed
+        assert {path: seen for path, seen in after.items() if seen[0] != "directory"} == {
+            path: seen for path, seen in before.items() if seen[0] != "directory"
+        }
+    else:
+        assert (second.outcome.value, planned.changed, planned.failed) == ("stable", first.changed, False)
+        if purge and ensure == "present":
+            listed = {one.removeprefix(f"{TARGET}/") for one in second.status.metadata.stable}
+            assert set(host.target) in (listed, set())  # set(): the target is a symlink
