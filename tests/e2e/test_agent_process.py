@@ -87,8 +87,10 @@ def test_a_program_that_outlasts_the_drain_is_left_alone_and_can_still_write(one
     agent.start()
     one.wait_present(["web1"])
     # more than a pipe holds, after the agent has gone: without a reader this ends by SIGPIPE
-    words = f"until [ -e {FILES}/go ]; do sleep 0.05; done; seq 100000 && echo done > {FILES}/finished"
+    waits = f"touch {FILES}/begun; until [ -e {FILES}/go ]; do sleep 0.05; done"
+    words = f"{waits}; seq 100000 && echo done > {FILES}/finished"
     agent, run = begun(one, ("exec", "long", {"command": f'sh -c "{words}"', "timeout": "60s"}))
+    one.wait_for(lambda: (agent.files / "begun").exists(), "the program to begin")
 
     code = exit_code(agent, signal.SIGTERM)
     one.open_gates()
