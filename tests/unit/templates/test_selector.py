@@ -113,6 +113,15 @@ def test_what_a_request_can_be_addressed_to(
     assert (selector.keys, selector.nodes, selector.equalities) == (keys, nodes, equalities)
 
 
+@given(st.text(alphabet="ab=!,.() inot'\"\\*>é\n\x00", max_size=30), st.text(max_size=30))
+def test_any_text_is_a_selector_or_an_error_of_ours(pieces: str, text: str) -> None:
+    for one in (pieces, text):
+        try:
+            parse_selector(one).matches("web1", FACTS)
+        except SelectorError as err:
+            assert str(err)  # noqa: PT017 - whether there is an error is not what is asked
+
+
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
