@@ -24,6 +24,7 @@ from ccm_agent.daemon.agent import Agent, Ports
 from ccm_agent.daemon.broker import bus_settings
 from ccm_agent.daemon.config import Settings, read_config, with_context
 from ccm_agent.daemon.identity import check_configured, settle_identity
+from ccm_agent.daemon.kept_download import KeptDownload
 from ccm_agent.daemon.logs import set_up_logging
 from ccm_agent.daemon.notify import Notifier
 from ccm_agent.daemon.service import serve
@@ -91,7 +92,7 @@ def agent_ports(connection: Connection, settings: Settings) -> Ports:
         def sources(directory: str) -> Sources:
             return Sources(
                 SystemFiles(),
-                download=app.port("download"),
+                download=KeptDownload(app.port("download"), Path(settings.state_dir) / "data" / "web"),
                 open_bucket=open_bucket,
                 directory=directory,
                 numbers=numbers,

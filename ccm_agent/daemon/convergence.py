@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from ccm_agent.daemon.source_worker import CHANGE, CHECK, INTERVAL, POLL, Bench,
 from ccm_agent.daemon.turns import Turns
 from ccm_agent.model.errors import BusError, ManifestError
 from ccm_agent.model.ports import Clock, KeyValue, Link
+from ccm_agent.model.secret import mask_url
 
 log = logging.getLogger(__name__)
 
@@ -122,14 +124,17 @@ class Convergence:
         workers = []
         state = Path(settings.state_dir)
         cache = Path(settings.cache_dir) if settings.cache_dir else state / "sources"
+        alike: Counter[str] = Counter()
         for url in dict.fromkeys(settings.manifests):
+            place = alike[mask_url(url)]
+            alike[mask_url(url)] += 1
             try:
-                source = make_source(url, around.sources, cache)
+                source = make_source(url, around.sources, cache, place)
             except ManifestError as err:
                 log.error("a source is left out", extra={"reason": str(err)})
                 around.bulletin.refused("manifests", str(err))
                 continue
-            drift = Drift(source.name, state / "converged", self._context)
+            drift = Drift(f"{source.name}#{place}", state / "converged", self._context)
             workers.append(SourceWorker(source, drift, bench))
         return workers
 

@@ -80,7 +80,7 @@ class Source(Protocol):
         ...
 
 
-def make_source(url: str, ports: SourcePorts, cache: Path) -> Source:
+def make_source(url: str, ports: SourcePorts, cache: Path, place: int = 0) -> Source:
     """
     The source of a URL.
 
@@ -88,6 +88,7 @@ def make_source(url: str, ports: SourcePorts, cache: Path) -> Source:
         url: A path, `http(s)://…` or `obj://BUCKET/KEY`.
         ports: The world.
         cache: A folder that all sources share.
+        place: Which of several sources it is that look alike without what is secret in them, from 0.
 
     Raises:
         ManifestError: It is none of them.
@@ -96,7 +97,8 @@ def make_source(url: str, ports: SourcePorts, cache: Path) -> Source:
     if found is None or found[1].lower() == "file":
         return FileSource(url if found is None else "/" + found[2].lstrip("/"), ports.files)
     scheme, name = found[1].lower(), mask_url(url)
-    packed = Packed(name, cache / hashlib.sha256(url.encode()).hexdigest()[:32])
+    # of the name that is shown: a weak password could be guessed from a digest of the whole
+    packed = Packed(name, cache / hashlib.sha256(f"{name}#{place}".encode()).hexdigest()[:32])
     if scheme in ("http", "https"):
         return WebSource(url, ports.download, packed)
     bucket, _, key = found[2].partition("/")

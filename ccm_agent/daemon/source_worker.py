@@ -20,7 +20,7 @@ from ccm_agent.daemon.drift import Drift
 from ccm_agent.daemon.source import Source
 from ccm_agent.daemon.turns import Job, Own, Turns
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import CcmError
+from ccm_agent.model.errors import BusUnavailableError, CcmError, DownloadError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Clock
@@ -94,6 +94,7 @@ class SourceWorker:
             try:
                 await self._turn()
             except Exception:  # one turn must not end the worker
+                self._take()
                 log.exception("a source could not be worked on", extra={"source": self.source.name})
 
     async def _turn(self) -> None:
@@ -139,7 +140,9 @@ class SourceWorker:
                     "a manifest cannot be fetched",
                     extra={"source": self.source.name, "reason": str(err), "has_last_good": last is not None},
                 )
-                self._bench.on_refused(self.source.name, str(err))
+                # that a server is away is for its own people to tell, not for each node of a fleet
+                if not isinstance(err, (BusUnavailableError, DownloadError)):
+                    self._bench.on_refused(self.source.name, str(err))
             return last
         if self._trouble:
             self._trouble = ""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import io
-import tarfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,22 +15,13 @@ from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.settings import settings_for
+from tests.support.bundles import packed
 from tests.support.fleet import Fleet, a_file, fleet, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 NODES = ("web1", "web2", "db1")
 DATA = "kv://CCM_DATA/common"
-
-
-def packed(text: str) -> bytes:
-    """A gzipped tar of a manifest."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        member = tarfile.TarInfo("manifest.yaml")
-        member.size = len(text)
-        archive.addfile(member, io.BytesIO(text.encode()))
-    return stream.getvalue()
 
 
 class Web:

@@ -25,7 +25,7 @@ from tests.support.agent import (
     running,
     until,
 )
-from tests.unit.daemon.test_source import digest_of, packed
+from tests.support.bundles import digest_of, packed
 
 NODE = "web1.example.net"
 SITE = "/etc/site.yaml"

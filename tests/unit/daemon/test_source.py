@@ -1,6 +1,3 @@
-import hashlib
-import io
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -11,23 +8,9 @@ from ccm_agent.model.errors import CcmError, DownloadError, ManifestError
 from ccm_agent.testing.download import FakeDownload
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from tests.support.bundles import digest_of, packed
 
 URL = "https://node:s3cret@config.example.com/web.tar.gz"
-SHOWN = "https://***@config.example.com/web.tar.gz"
-
-
-def packed(text: str, name: str = "manifest.yaml") -> bytes:
-    """A gzipped tar of one file."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        member = tarfile.TarInfo(name)
-        member.size = len(text)
-        archive.addfile(member, io.BytesIO(text.encode()))
-    return stream.getvalue()
-
-
-def digest_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def read(source: ManifestSource | None) -> str:
@@ -175,3 +158,18 @@ async def test_the_manifest_before_the_newest_stays_for_a_run_that_uses_it(world
 def test_what_is_no_source_is_refused(world: World, url: str) -> None:
     with pytest.raises(ManifestError, match="is no manifest"):
         make_source(url, world.ports, world.folder)
+
+
+async def test_sources_that_look_alike_without_their_passwords_keep_apart(world: World) -> None:
+    urls = [URL, URL.replace("s3cret", "other")]
+    for place, url in enumerate(urls):
+        world.download.serve(url, packed(f"bundle {place}"))
+        await make_source(url, world.ports, world.folder, place).current()
+
+    kept = []
+    for place, url in enumerate(urls):
+        source = make_source(url, world.ports, world.folder, place)
+        await source.open()
+        kept.append(read(source.last_good()))
+
+    assert kept == ["bundle 0", "bundle 1"]
