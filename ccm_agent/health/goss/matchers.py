@@ -115,7 +115,7 @@ def as_number(found: Any) -> float:
         return found
     if isinstance(found, (str, list)):
         try:
-            return float(as_text(found).strip().replace("_", "?"))
+            return float(as_text(found).strip())
         except ValueError:
             pass
     raise MismatchError("it is no number")

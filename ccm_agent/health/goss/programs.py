@@ -72,7 +72,7 @@ async def look_at_command(look: Look) -> dict[str, Any]:
     if done.timed_out:
         return dict.fromkeys(look.asked, Nothing(f"the command did not end within {limit_s:g} s"))
     return {
-        "exit-status": done.code if done.code >= 0 else 128 - done.code,
+        "exit-status": max(done.code, -1),  # one that a signal ended has -1, as in goss
         "stdout": done.stdout.decode(errors="replace"),
         "stderr": done.stderr.decode(errors="replace"),
     }

@@ -85,6 +85,7 @@ def host() -> Host:
     )
     made.runner.when("sh", "-c", "go version", stdout="go version go1.6 linux/amd64\n", stderr="careful\n")
     made.runner.when("sh", "-c", "sleep 99", hangs=True)
+    made.runner.when("sh", "-c", "crash", code=-11)
     made.network.answers["http://localhost/"] = Answer(
         status=200, headers=(("content-type", "text/html"), ("X-A", "b")), body=b"<h1>Acme Inc</h1>\nmore"
     )
@@ -199,6 +200,7 @@ def check(rules: Any, **words: Any) -> HealthCheck:
             3,
             id="command",
         ),
+        pytest.param({"command": {"crash": {"exit-status": -1}}}, 1, id="command that a signal ended"),
         pytest.param(
             {"command": {"go version": {"exit-status": 0, "stderr": []}}},
             1,

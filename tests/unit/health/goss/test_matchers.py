@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccm_agent.health.goss.matchers import MismatchError, have_patterns, parse_matcher
-from ccm_agent.model.errors import PropertyError
+from ccm_agent.model.errors import CcmError, PropertyError
 
 
 @pytest.mark.parametrize(
@@ -143,3 +146,38 @@ def test_a_matcher_that_cannot_be_meant_is_refused(matcher: Any, message: str) -
 )
 def test_patterns_are_compared_line_by_line(pattern: str, text: str, fits: bool) -> None:
     assert have_patterns([pattern]).fits(text) is fits
+
+
+# ---- as goss itself answers ----
+
+TABLE = json.loads((Path(__file__).parent / "data/matchers_goss_0.4.9.json").read_text())
+OTHERWISE: dict[str, Callable[[Any, Any], bool]] = {
+    "a list against a text takes the text's lines, as the manual says": lambda matcher, content: (
+        isinstance(content, str)
+        and (isinstance(matcher, list) or "consist-of" in matcher or matcher == {"not": ["a"]})
+    ),
+    "`or` goes on over what cannot be compared": lambda matcher, content: (
+        isinstance(matcher, dict) and "or" in matcher
+    ),
+    "an expression may have flags, as in later versions": lambda matcher, content: (
+        matcher == {"have-patterns": ["/FOO/i"]}
+    ),
+}
+"""Where the answer is another one on purpose."""
+
+
+def test_matchers_answer_as_goss_does_but_where_they_should_not() -> None:
+    differences = set()
+    for content, answers in TABLE["rows"]:
+        for matcher, answer in zip(TABLE["matchers"], answers, strict=True):
+            try:
+                fits = parse_matcher(matcher).fits(content)
+            except (MismatchError, CcmError):
+                fits = False  # to goss that is a failure too
+            if fits is not (answer == "1"):
+                why = [reason for reason, applies in OTHERWISE.items() if applies(matcher, content)]
+                assert why, (matcher, content)
+                differences.update(why)
+
+    assert differences == set(OTHERWISE)
+    assert sum(len(answers) for _, answers in TABLE["rows"]) == 3104
