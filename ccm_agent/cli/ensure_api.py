@@ -10,7 +10,6 @@ import click
 import msgspec
 
 from ccm_agent.cli import ensure, lines
-from ccm_agent.cli import given as given_values
 from ccm_agent.cli.terminal import Terminal
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, InputError, UsageError
@@ -41,22 +40,16 @@ def api(context: click.Context, /, **given: Any) -> None:
 
 @api.command("pipe")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Answer in YAML instead of JSON.")
-@click.option("--facts", metavar="FILE", help="A file of facts over those of this host.")
-@click.option(
-    "--data", metavar="FILE", help="A hiera document whose data expressions see; --hiera by another name."
-)
 @ensure.shared_flags
 @click.pass_context
-def pipe(context: click.Context, /, as_yaml: bool, facts: str | None, data: str | None, **given: Any) -> int:
+def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:
     """Ensure the resource of a request on standard input; standard output holds the response and nothing else."""
     import asyncio
 
     terminal = Terminal(data_on_stdout=True)
     event, error, code = None, "", int(Exit.COULD_NOT_RUN)
     try:
-        shared = {**ensure.gather_shared(context, given), "facts": facts}
-        if data is not None:
-            shared["hiera"] = data
+        shared = ensure.gather_shared(context, given)
         request = sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1)
         event, code = asyncio.run(_apply(request, shared, terminal))
     except CcmError as err:
@@ -79,7 +72,6 @@ async def _apply(data: bytes, shared: dict[str, Any], terminal: Terminal) -> tup
         shared = {**shared, "session": None}
     asked = ensure.apply_options(
         shared,
-        more_facts=given_values.more_facts((), shared["facts"]),
         on_note=lambda level, message, fields: terminal.note(level, message, dict(fields)),
         on_event=lambda event: terminal.event(event) if event.parent else None,
     )
