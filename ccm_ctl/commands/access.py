@@ -76,7 +76,7 @@ def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
         "2. Make the streams and buckets:\n"
         f"       export CCM_CREDS={creds}\n"
         "       ccmctl init --security\n"
-        "3. Give each node its credentials, and name them in its agent.yaml as nats.creds:\n"
+        "3. Give each node its credentials, and name them in its configuration as nats.creds:\n"
         "       ccmctl node add web1 > web1.creds\n"
     )
 

@@ -1,0 +1,112 @@
+"""The server configurations that are shipped: a server takes each of them, and keeps strangers out."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
+from ccm_agent.bus.layout import Action, Layout, make
+from ccm_agent.bus.permissions import Role, operator_permissions
+from ccm_agent.bus.settings import settings_for
+from ccm_agent.model.errors import BusDeniedError
+from ccm_agent.testing.nats_server import find_server, free_ports
+from tests.support.certificates import make_certificates
+from tests.support.nats_server import eventually, require_server
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+SINGLE = ["nats/single.conf", "container/nats.conf"]
+CLUSTER = ["nats/cluster-1.conf", "nats/cluster-2.conf", "nats/cluster-3.conf"]
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the shipped files and what belongs beside them, for this host's ports and folders."""
+    require_server()
+    folder = tmp_path_factory.mktemp("deploy")
+    make_certificates(folder)
+    authority = new_authority()
+    (folder / "nats-security.conf").write_text(server_configuration(authority))
+    allowed = operator_permissions("op", Role(admin=True))
+    (folder / "op.creds").write_text(user_credentials(authority.account, "op", allowed).text.reveal())
+    shutil.copy(DEPLOY / "nats" / "tls.conf", folder)
+    return folder
+
+
+def placed(folder: Path, name: str, ports: dict[str, int]) -> Path:
+    """A shipped configuration with ports and folders that a test may use; everything else as it is."""
+    text = (DEPLOY / name).read_text().replace("0.0.0.0:", "127.0.0.1:")
+    store = folder / f"store-{Path(name).stem}-{Path(name).parent}"
+    text = text.replace("/var/lib/nats", str(store))
+    for was, port in ports.items():
+        text = text.replace(was, f"127.0.0.1:{port}")
+    for file in ("server.pem", "server.key", "ca.pem"):
+        text = text.replace(f'"{file}"', f'"{folder / file}"')
+    path = folder / f"{Path(name).parent}-{Path(name).name}"
+    path.write_text(text)
+    tls = (DEPLOY / "nats" / "tls.conf").read_text()
+    for file in ("server.pem", "server.key"):
+        tls = tls.replace(f'"{file}"', f'"{folder / file}"')
+    (folder / "tls.conf").write_text(tls)
+    return path
+
+
+def start(path: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [find_server(), "-c", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+async def made_with(folder: Path, urls: list[str], *, is_tls: bool, replicas: int) -> None:
+    """The layout is made with credentials; without them nobody comes in."""
+    ca = {"ca": str(folder / "ca.pem")} if is_tls else {}
+    quick = {"spread_s": 0.02, "pause_s": 0.2, **ca}
+    async with Connection(settings_for(urls, identity="op", creds=str(folder / "op.creds"), **quick)) as one:
+        await eventually(one.connect_now)
+        made = await eventually(lambda: make(one, Layout(secure=True)))
+    assert {each.action for each in made} <= {Action.CREATED, Action.UNCHANGED}
+    assert {each.replicas for each in made} == {replicas}
+    async with Connection(settings_for(urls, identity="x", **quick)) as stranger:
+        with pytest.raises(BusDeniedError, match="refused our credentials"):
+            await stranger.connect_now()
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_single_server_runs_with_what_is_shipped(beside: Path, name: str) -> None:
+    client, monitor = free_ports(2)
+    path = placed(beside, name, {"127.0.0.1:4222": client, "127.0.0.1:8222": monitor})
+    server = start(path)
+    try:
+        asyncio.run(made_with(beside, [f"nats://127.0.0.1:{client}"], is_tls=name == SINGLE[0], replicas=1))
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def test_a_cluster_of_three_runs_with_what_is_shipped(beside: Path) -> None:
+    free = free_ports(9)
+    clients, monitors, routes = free[:3], free[3:6], free[6:]
+    known = {f"nats{n + 1}.example.net:6222": routes[n] for n in range(3)}
+    servers = []
+    try:
+        for n, name in enumerate(CLUSTER):
+            own = {
+                "127.0.0.1:4222": clients[n],
+                "127.0.0.1:8222": monitors[n],
+                "127.0.0.1:6222": routes[n],
+            }
+            servers.append(start(placed(beside, name, own | known)))
+        urls = [f"nats://127.0.0.1:{port}" for port in clients]
+        asyncio.run(made_with(beside, urls, is_tls=True, replicas=3))
+    finally:
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait(20)
