@@ -10,7 +10,14 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.outcome import SessionSummary
-from ccm_agent.model.wire import AGENT_DRIFT, AGENT_REFUSED, MANIFEST_APPLY, ManifestRequest
+from ccm_agent.model.wire import (
+    AGENT_DRIFT,
+    AGENT_REFUSED,
+    MANIFEST_APPLY,
+    RUN_STOP,
+    ManifestRequest,
+    StopRequest,
+)
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.download import FakeDownload
 from ccm_agent.testing.files import FakeFiles
@@ -358,3 +365,37 @@ async def test_a_reload_takes_the_new_sources(world: World) -> None:
         applied = await world.applies(2)
 
     assert [source.name for source, _ in applied] == [SITE, "/etc/other.yaml"]
+
+
+async def test_a_run_of_its_own_that_was_killed_is_closed_and_the_manifest_applied_again(
+    world: World,
+) -> None:
+    world.files.put(SITE, "changed /a\nwait /b\nstable /c")
+    async with world.agent(SITE) as one:
+        await world.engine.at_wait.wait()
+        await one.kill()
+    world.engine.go.set()
+
+    async with world.agent(SITE) as one:
+        runs = [options.run for _, options in await world.applies(2)]
+        ends = [await world.controller.summary(run, NODE) for run in runs]
+        await world.idle(one)
+
+    told = [(one["run"], one["number"]) for one in await world.stored()]
+    assert [end["state"] for end in ends] == ["failed", "changed"]
+    assert (ends[0]["reason"], ends[0]["changed_resources"]) == ("interrupted", 1)
+    assert told == [(run, number) for run in runs for number in (1, 2, 3)]
+
+
+async def test_a_run_of_its_own_can_be_stopped_like_any_other(world: World) -> None:
+    world.files.put(SITE, "wait /a\nstable /b")
+    async with world.agent(SITE) as one:
+        await world.engine.at_wait.wait()
+        run = world.engine.applied[0][1].run
+        asked = await world.controller.ask(StopRequest(protocol=RUN_STOP, stop=run))
+        await world.controller.answer(asked, NODE)
+        world.engine.go.set()
+        summary = await world.controller.summary(run, NODE)
+        await world.idle(one)
+
+    assert (summary["state"], summary["reason"]) == ("failed", "stopped")
