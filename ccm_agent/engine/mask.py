@@ -80,8 +80,13 @@ def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
         return event
     values = msgspec.to_builtins(event.properties)
     for field in kind.digested:
-        if isinstance(text := values.get(field), str) and text != MASK:
-            data = text.encode()
+        value = values.get(field)
+        if value is not None and value != {} and value != MASK:
+            data = (
+                value.encode()
+                if isinstance(value, str)
+                else msgspec.json.encode(value, order="deterministic")
+            )
             values[field] = f"sha256:{hashlib.sha256(data).hexdigest()} ({len(data)} bytes)"
     for field in kind.names_only:
         if isinstance(items := values.get(field), list):

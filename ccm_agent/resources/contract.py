@@ -323,7 +323,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         aliases: Other spellings of properties, such as `refresh_only` for `refreshonly`.
         secret: Fields that are masked in everything that leaves the process; of a mapping the values.
         urls: Fields that may hold a URL: user name and password in it are masked.
-        digested: Fields of which digest and size alone leave over the bus, such as `content`.
+        digested: Fields of which digest and size alone leave over the bus, such as `content`; of a mapping those of its JSON.
         names_only: Lists of `NAME=value` of which the names alone leave over the bus, such as `environment`.
         ours: Fields that Choria CCM does not know: `ccm lint --strict-ccm` names them.
         our_values: Of fields that it knows, the values that it does not.

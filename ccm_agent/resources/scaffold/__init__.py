@@ -28,6 +28,7 @@ TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     providers=(ProviderSpec(name="choria", make=_make_choria, rank=1),),
     literal=frozenset({"engine", "left_delimiter", "right_delimiter"}),
     templated_keys=frozenset({"data"}),
+    digested=frozenset({"data"}),
     our_values={"engine": frozenset({"jinja"})},
     stable_when_changed=True,
     can_status=False,

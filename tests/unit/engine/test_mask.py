@@ -93,6 +93,18 @@ def test_on_the_bus_content_is_a_digest_and_variables_are_names() -> None:
     assert told.properties is wanted
 
 
+def test_of_a_mapping_that_is_digested_no_value_leaves() -> None:
+    kind = note_type(Board(), digested=frozenset({"words"}))
+    one, same, none = (
+        mask.for_bus(event(NoteProperties(name="a", words=words)), kind).properties
+        for words in ({"de": "x", "en": "y"}, {"en": "y", "de": "x"}, {})
+    )
+
+    digest = sha256(b'{"de":"x","en":"y"}').hexdigest()
+    assert one == same == {"name": "a", "words": f"sha256:{digest} (19 bytes)"}
+    assert "words" not in none
+
+
 def test_of_what_is_masked_not_even_a_digest_leaves() -> None:
     kind = note_type(Board(), digested=frozenset({"pin"}))
     wanted = NoteProperties(name="a", pin="hunter22")

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccm_agent.engine.mask import for_bus
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.resources.scaffold import TYPE
 from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldState
 from ccm_agent.resources.scaffold.providers.choria import Choria
 from tests.support.scaffold import TARGET, Host, wish
@@ -530,3 +532,12 @@ async def test_what_was_applied_is_stable(host: Host, purge: bool, skip_empty: b
         if purge and ensure == "present":
             listed = {one.removeprefix(f"{TARGET}/") for one in second.status.metadata.stable}
             assert set(host.target) in (listed, set())  # set(): the target is a symlink
+
+
+async def test_of_data_only_a_digest_leaves_over_the_bus() -> None:
+    event = await Host(TWO).apply(data={"name": "s3cret-word"})
+
+    told = for_bus(event, TYPE)
+
+    assert b"s3cret-word" not in msgspec.json.encode(told)
+    assert told.properties["data"].startswith("sha256:")
