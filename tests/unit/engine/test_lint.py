@@ -134,3 +134,16 @@ def test_strict_ccm_names_what_is_ours_alone() -> None:
         "m.yaml:4:23: $.ccm.resources[0].note.bold: error: `note` of Choria CCM has no `bold`: it works here alone",
         "m.yaml:4:35: $.ccm.resources[0].note.txt: error: `txt` is our spelling of `text`: it works here alone",
     ]
+
+
+def test_strict_ccm_names_values_that_are_ours_alone() -> None:
+    kind = note_type(Board(), our_values={"text": frozenset({"jinja"})})
+    document = make_document(
+        resources("note: {name: a, text: jinja}", "note: {name: b, text: jet}").encode(), "m.yaml", "/work"
+    )
+
+    found = [str(one) for one in lint(document, Types(kind), strict_ccm=True)]
+
+    assert found == [
+        "m.yaml:4:23: $.ccm.resources[0].note.text: error: `note` of Choria CCM does not know `text: jinja`: it works here alone"
+    ]
