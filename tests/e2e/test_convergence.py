@@ -184,3 +184,18 @@ def test_a_node_that_starts_without_broker_and_web_converges_on_what_it_had(thre
 
     three.wait_for(lambda: found() == wanted, "the files to be there again")
     assert set(wanted) == {"file", "data", "object", "web"}
+
+
+def test_a_critical_check_brings_back_what_was_removed(tmp_path: Path) -> None:
+    kind, name, properties = a_file("guarded")
+    check = {"name": "there", "command": f"/bin/sh -c 'test -e {name} || exit 2'", "format": "nagios"}
+    with fleet(tmp_path / "fleet") as built:
+        path = built.write("site.yaml", manifest((kind, name, {**properties, "health_checks": [check]})))
+        built.add("web1", manifests=[path], interval="1h", watch_interval="1h", health_check_interval="1s")
+        everywhere(built, "guarded", "x")
+
+        (built.agents["web1"].files / "guarded").unlink()
+
+        everywhere(built, "guarded", "x")
+        log = built.agents["web1"].log
+    assert log.count("a critical health check is acted upon") == 1
