@@ -49,7 +49,8 @@ def _parameters(kind: AnyType) -> tuple[list[click.Parameter], list[str]]:
     line = kind.command
     required = {line.arguments[0], *line.required}
     for name in line.arguments:
-        parameters.append(click.Argument([name], required=name in required, metavar=name.upper()))
+        shown = name.upper() if name in required else f"[{name.upper()}]"
+        parameters.append(click.Argument([name], required=name in required, metavar=shown))
     kinds = {field.encode_name: _kind_of(field.type) for field in _info(kind.properties).fields}
     about = {field.encode_name: _description(field.type) for field in _info(kind.properties).fields}
     taken = {flag.field for flag in line.flags if flag.field} | set(line.arguments) | set(line.hidden)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -75,6 +76,8 @@ def invoke(arguments: Sequence[str]) -> int:
     Returns:
         The process's exit status; 1 for a command line that is wrong, which has been complained about.
     """
+    # what goes wrong is told by this program's own lines; a warning that nobody handles would be printed bare beside them
+    logging.getLogger("ccm_agent").addHandler(logging.NullHandler())
     try:
         result = program.main(list(arguments), prog_name="ccm", standalone_mode=False)
     except click.exceptions.Exit as err:

@@ -192,8 +192,9 @@ def read_config(path: Path) -> Settings:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
+        why = (err.strerror if isinstance(err, OSError) else "") or str(err)
         raise FileError(
-            f"{path}: cannot read the agent's configuration: {err}; see `ccm agent --help`"
+            f"{path}: cannot read the agent's configuration: {why}; see `ccm agent --help`"
         ) from err
     return parse_config(text, str(path))
 

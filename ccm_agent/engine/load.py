@@ -260,7 +260,10 @@ def _resources(
     if section.resources_jet_file:
         from ccm_agent.engine.jet_list import resources_from_jet
 
-        return *resources_from_jet(section.resources_jet_file, expressions, document), ()
+        try:
+            return *resources_from_jet(section.resources_jet_file, expressions, document), ()
+        except InputError as err:
+            place_error(err, document, ("ccm", "resources_jet_file"))
     if raw is None or raw == []:
         place = codec.locate(document.text, path, document.name)
         raise ManifestError(

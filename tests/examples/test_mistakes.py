@@ -1,0 +1,267 @@
+"""
+What a person sees who gets a manifest or a command line wrong, word for word.
+
+Each manifest has a command before the mistake and one after it. What is rendered only when its turn has come (a command, a
+file's content) is found wrong only then, so that what stands before it is done. Whatever the mistake, the status is not 0,
+the sentence says where, what and what to do, and nothing that comes after the mistake is done.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MANIFEST = """\
+ccm:
+  fail_on_error: true
+  resources:
+    - exec:
+        - touch before: {cwd: @DIR@}
+@MISTAKE@
+    - exec:
+        - touch after: {cwd: @DIR@}
+"""
+OWNED = "owner: root, group: root, mode: '0644'"
+
+
+def run(ccm: Path, folder: Path, *words: str, stdin: str = "") -> tuple[int, str, str]:
+    """Status, standard output and standard error, with the folder's name taken out."""
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+        "TMPDIR": str(folder),
+    }
+    done = subprocess.run(
+        [ccm, *words], cwd=folder, env=env, input=stdin, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout.replace(f"{folder}", "DIR"), done.stderr.replace(f"{folder}", "DIR")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence", "before"),
+    [
+        pytest.param(
+            f"    - file:\n        - /nowhere/x: {{ensure: present, content: a, {OWNED}, contnet: b}}",
+            'm.yaml:7:93: $.ccm.resources[1].file[0]["/nowhere/x"].contnet: file#/nowhere/x: unknown key `contnet`, '
+            "did you mean `content`?",
+            False,
+            id="a typo in a key",
+        ),
+        pytest.param(
+            "    - file:\n\t- /nowhere/x: {ensure: absent}",
+            "m.yaml:7:1: a tab cannot be used for indentation: use spaces",
+            False,
+            id="a tab",
+        ),
+        pytest.param(
+            '    - exec:\n        - run:\n            command: "touch {{ Data.nope + }}"',
+            "m.yaml:8:13: $.ccm.resources[1].exec[0].run.command: the expression ends where more must follow "
+            "(at character 12 of `Data.nope +`)",
+            True,
+            id="a template error",
+        ),
+        pytest.param(
+            f"    - file:\n        - /nowhere/x: {{ensure: present, content: '{{{{ lookup(1 +) }}}}', {OWNED}}}",
+            "m.yaml:7:41: $.ccm.resources[1].file[0][\"/nowhere/x\"].content: unexpected bracket ')' "
+            "(at character 11 of `lookup(1 +)`)",
+            True,
+            id="a template error in what is rendered late",
+        ),
+        pytest.param(
+            "    - fiel:\n        - /nowhere/x: {ensure: absent}",
+            "m.yaml:6:7: $.ccm.resources[1].fiel: there is no resource type `fiel`, did you mean `file`?; there are apply, "
+            "archive, exec, file, package, scaffold, service",
+            False,
+            id="an unknown type",
+        ),
+        pytest.param(
+            "    - exec:\n        - 'true': {require: [file#/nowhere/x]}",
+            "m.yaml:7:11: $.ccm.resources[1].exec[0].true: exec#true requires `file#/nowhere/x`, which has no outcome yet: "
+            "declare it further up",
+            True,
+            id="a requirement of nothing",
+        ),
+    ],
+)
+def test_a_mistake_in_a_manifest_is_told_with_its_place_and_nothing_after_it_is_done(
+    mistake: str, sentence: str, before: bool, ccm: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "m.yaml").write_text(MANIFEST.replace("@MISTAKE@", mistake).replace("@DIR@", str(tmp_path)))
+
+    code, _, err = run(ccm, tmp_path, "apply", "m.yaml")
+
+    assert (code, err) == (1, f"ccm: error: {sentence}\n")
+    assert ((tmp_path / "before").exists(), (tmp_path / "after").exists()) == (before, False)
+
+
+def test_a_missing_source_fails_its_file_and_nothing_after_it_is_done(ccm: Path, tmp_path: Path) -> None:
+    mistake = f"    - file:\n        - {tmp_path}/x: {{ensure: present, source: gone.conf, {OWNED}}}"
+    (tmp_path / "m.yaml").write_text(MANIFEST.replace("@MISTAKE@", mistake).replace("@DIR@", str(tmp_path)))
+
+    code, out, err = run(ccm, tmp_path, "apply", "m.yaml")
+
+    said = (out + err).splitlines()
+    assert code == 2
+    assert [line.split(" ensure=")[0] for line in said if "#" in line] == [
+        "WARN  exec#touch before changed",
+        "ERROR file#DIR/x failed",
+    ]
+    assert 'errors="DIR/gone.conf: cannot be read: No such file or directory"' in out + err
+    assert "Terminating manifest execution due to failed resource" in out + err
+    assert not (tmp_path / "after").exists()
+
+
+NO_BROKER = "nats://127.0.0.1:1: no broker answers: no servers available for connection; is it running there?"
+NO_CONTEXT = (
+    "nats context nope: DIR/nats/context/nope.json is not there; `nats context ls` lists what there is"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        pytest.param(
+            ["apply", "none.yaml"],
+            "the manifest none.yaml cannot be read: DIR/none.yaml: cannot be read: No such file or directory",
+            id="no manifest",
+        ),
+        pytest.param(
+            ["apply", "."],
+            "the manifest . cannot be read: DIR: this is a directory, not a file",
+            id="a directory",
+        ),
+        pytest.param(
+            ["apply", "list.yaml"],
+            "list.yaml:2:3: $.ccm.resources_jet_file: cannot read DIR/gone.jet: No such file or directory",
+            id="no jet file",
+        ),
+        pytest.param(["apply", "obj://B/k.tar.gz"], NO_BROKER, id="no broker for a manifest"),
+        pytest.param(["apply", "good.yaml", "--hiera", "kv://B/k"], NO_BROKER, id="no broker for data"),
+        pytest.param(["apply", "obj://B/k.tar.gz", "--context", "nope"], NO_CONTEXT, id="no context"),
+        pytest.param(["hiera", "parse", "kv://B/k"], NO_BROKER, id="no broker for hiera"),
+        pytest.param(
+            ["apply", "good.yaml", "--facts", "none"],
+            "--facts none: No such file or directory",
+            id="no facts",
+        ),
+        pytest.param(["apply", "good.yaml", "--fact", "x"], "--fact x: write NAME=VALUE", id="no value"),
+        pytest.param(
+            ["lint", "none.yaml"], "MANIFEST none.yaml: No such file or directory", id="nothing to lint"
+        ),
+        pytest.param(
+            ["facts", "a.b"], "there is no fact at `a.b`; `ccm facts` shows all of them", id="no fact"
+        ),
+        pytest.param(
+            ["schema", "fil"],
+            "there is no resource type `fil`, did you mean `file`?; there are apply, archive, "
+            "exec, file, package, scaffold, service",
+            id="no schema",
+        ),
+        pytest.param(
+            ["agent", "--config", "none"],
+            "none: cannot read the agent's configuration: No such file or directory; see `ccm agent --help`",
+            id="no configuration",
+        ),
+        pytest.param(
+            ["session", "new", "--directory", "/proc/x"],
+            "cannot make the session directory /proc/x: No such file or directory",
+            id="no store",
+        ),
+        pytest.param(
+            ["ensure", "scaffold", "/nowhere/x", "gone"], "SOURCE: gone is no directory", id="no templates"
+        ),
+    ],
+)
+def test_what_is_not_there_is_named_and_nothing_is_done(
+    words: list[str], sentence: str, ccm: Path, tmp_path: Path
+) -> None:
+    context = tmp_path / "nats/context/CCM.json"
+    context.parent.mkdir(parents=True)
+    context.write_text(json.dumps({"url": "nats://127.0.0.1:1"}))
+    (tmp_path / "good.yaml").write_text(MANIFEST.replace("@MISTAKE@", "").replace("@DIR@", str(tmp_path)))
+    (tmp_path / "list.yaml").write_text("ccm:\n  resources_jet_file: gone.jet\n")
+
+    assert run(ccm, tmp_path, *words) == (1, "", f"ccm: error: {sentence}\n")
+    assert not (tmp_path / "before").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "sentence"),
+    [
+        pytest.param(
+            ["apply", "m", "--nop"], "apply [OPTIONS] MANIFEST", "No such option '--nop'.", id="apply"
+        ),
+        pytest.param(["apply"], "apply [OPTIONS] MANIFEST", "Missing argument 'MANIFEST'.", id="no manifest"),
+        pytest.param(
+            ["ensure", "file"],
+            "ensure file [OPTIONS] NAME [ENSURE]",
+            "Missing argument 'NAME'.",
+            id="no name",
+        ),
+        pytest.param(
+            ["ensure", "fiel", "x"],
+            "ensure [OPTIONS] COMMAND [ARGS]...",
+            "there is no type `fiel` to ensure, did you mean `file`?",
+            id="no type",
+        ),
+        pytest.param(
+            ["ensure", "file", "x", "--mod", "1"],
+            "ensure file [OPTIONS] NAME [ENSURE]",
+            "No such option '--mod'.",
+            id="ensure",
+        ),
+        pytest.param(
+            ["ensure", "archive", "x"],
+            "ensure archive [OPTIONS] NAME URL",
+            "Missing argument 'URL'.",
+            id="no url",
+        ),
+        pytest.param(["facts", "--yml"], "facts [OPTIONS] [QUERY]", "No such option '--yml'.", id="facts"),
+        pytest.param(
+            ["hiera", "prse"], "hiera [OPTIONS] COMMAND [ARGS]...", "No such command 'prse'.", id="hiera"
+        ),
+        pytest.param(
+            ["hiera", "parse"],
+            "hiera parse [OPTIONS] INPUT [K=V]...",
+            "Missing argument 'INPUT'.",
+            id="no input",
+        ),
+        pytest.param(
+            ["status", "file"], "status [OPTIONS] TYPE NAME", "Missing argument 'NAME'.", id="status"
+        ),
+        pytest.param(
+            ["session", "nwe"], "session [OPTIONS] COMMAND [ARGS]...", "No such command 'nwe'.", id="session"
+        ),
+        pytest.param(["eval"], "eval [OPTIONS] EXPRESSION", "Missing argument 'EXPRESSION'.", id="eval"),
+        pytest.param(
+            ["lint", "--strict", "m"], "lint [OPTIONS] MANIFEST...", "No such option '--strict'.", id="lint"
+        ),
+        pytest.param(["agent"], "agent [OPTIONS]", "Missing option '--config'.", id="agent"),
+        pytest.param(
+            ["aply", "m"],
+            "[OPTIONS] COMMAND [ARGS]...",
+            "there is no verb `aply`, did you mean `apply`?",
+            id="verb",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_two_lines(
+    words: list[str], usage: str, sentence: str, ccm: Path, tmp_path: Path
+) -> None:
+    code, out, err = run(ccm, tmp_path, *words)
+
+    first, second = err.splitlines()
+    assert (code, out, first) == (1, "", f"Usage: ccm {usage}")
+    assert second.startswith(f"ccm: error: {sentence}")
+
+
+def test_a_request_that_is_none_is_answered_as_one(ccm: Path, tmp_path: Path) -> None:
+    code, out, err = run(ccm, tmp_path, "ensure", "api", "pipe", stdin="{")
+
+    assert (code, err) == (1, "")
+    assert json.loads(out) == {
+        "protocol": "io.choria.ccm.v1.resource.ensure.response",
+        "error": "request:1:2: not JSON: it ends too early: a bracket, brace or quote is not closed",
+    }
