@@ -85,3 +85,17 @@ class Network(Protocol):
     async def resolve(self, host: str) -> list[str]:
         """The addresses of a name as this host resolves it, sorted; none when it cannot be resolved."""
         ...
+
+    async def records(self, server: str, port: int, name: str, record: str) -> list[str]:
+        """
+        What a name server says of a name, sorted; none for a name that there is not.
+
+        Args:
+            server, port: The name server.
+            name: The name; for PTR an address.
+            record: "A", "AAAA", "CAA", "CNAME", "MX", "NS", "PTR", "SRV", "SSHFP" or "TXT".
+
+        Raises:
+            DownloadError: There is no answer, or none that can be used.
+        """
+        ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -77,6 +78,19 @@ class SystemNetwork:
             return []
         return sorted({str(address[0]) for *_, address in found})
 
+    async def records(self, server: str, port: int, name: str, record: str) -> list[str]:
+        """See `Network.records`."""
+        from ccm_agent.system import dns
+
+        try:
+            asked = dns.question(name, record, secrets.randbelow(1 << 16))
+            try:
+                return dns.answers(await _over_udp(server, port, asked), asked, record)
+            except dns.TruncatedError:
+                return dns.answers(await _over_tcp(server, port, asked), asked, record)
+        except (OSError, ValueError, EOFError, dns.TruncatedError) as err:
+            raise DownloadError(f"{server}: {_reason(err)}") from err
+
     async def _follow(self, session: ClientSession, ask: Ask, context: ssl.SSLContext | None) -> Answer:
         from yarl import URL
 
@@ -120,6 +134,41 @@ class SystemNetwork:
         if not any(name.lower() == "user-agent" for name, _ in given):
             given.append(("User-Agent", self._user_agent))
         return given
+
+
+class _Heard(asyncio.DatagramProtocol):
+    """The first datagram that comes, or why none can."""
+
+    def __init__(self) -> None:
+        self.data: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        if not self.data.done():
+            self.data.set_result(data)
+
+    def error_received(self, exc: Exception) -> None:
+        if not self.data.done():
+            self.data.set_exception(exc)
+
+
+async def _over_udp(server: str, port: int, asked: bytes) -> bytes:
+    loop = asyncio.get_running_loop()
+    # connected, so nobody else's answer is heard
+    transport, heard = await loop.create_datagram_endpoint(_Heard, remote_addr=(server, port))
+    try:
+        transport.sendto(asked)
+        return await heard.data
+    finally:
+        transport.close()
+
+
+async def _over_tcp(server: str, port: int, asked: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(server, port)
+    try:
+        writer.write(len(asked).to_bytes(2) + asked)
+        return await reader.readexactly(int.from_bytes(await reader.readexactly(2)))
+    finally:
+        writer.close()
 
 
 async def _answer(response: ClientResponse, limit_bytes: int) -> Answer:

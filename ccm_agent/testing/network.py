@@ -16,6 +16,7 @@ class FakeNetwork:
         answers: By URL; a text is why there is none, None is a server that never answers.
         listening: What can be reached, as `tcp://host:port`.
         names: Addresses by name.
+        zones: Records by server, name and kind.
         asked: The requests, in order.
     """
 
@@ -23,6 +24,7 @@ class FakeNetwork:
         self.answers: dict[str, Answer | str | None] = {}
         self.listening: set[str] = set()
         self.names: dict[str, list[str]] = {}
+        self.zones: dict[tuple[str, str, str], list[str]] = {}
         self.asked: list[Ask] = []
 
     async def ask(self, ask: Ask) -> Answer:
@@ -42,3 +44,9 @@ class FakeNetwork:
     async def resolve(self, host: str) -> list[str]:
         """See `Network.resolve`."""
         return sorted(self.names.get(host, []))
+
+    async def records(self, server: str, port: int, name: str, record: str) -> list[str]:
+        """See `Network.records`."""
+        if not any(known == f"{server}:{port}" for known, _, _ in self.zones):
+            raise DownloadError(f"{server}: connection refused")
+        return sorted(self.zones.get((f"{server}:{port}", name, record), []))

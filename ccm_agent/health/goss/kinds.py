@@ -99,7 +99,7 @@ _ALL = (
         subject="resolve",
         attributes=("resolvable", "addrs"),
         look=network.look_at_name,
-        options=_RETRIES | {"timeout"},
+        options=_RETRIES | {"timeout", "server"},
         spellings={"resolveable": "resolvable"},
     ),
     Kind(name="group", subject="groupname", attributes=("exists", "gid"), look=accounts.look_at_group),

@@ -19,6 +19,9 @@ URL_MS = 5000.0
 ADDRESS_MS = 500.0
 NAME_MS = 10_000.0
 """The host's own resolver has limits of its own; this one is for when it has none."""
+SERVER_MS = 500.0
+NAME_TRIES = 3
+RECORDS = frozenset({"A", "AAAA", "CAA", "CNAME", "MX", "NS", "PTR", "SRV", "SSHFP", "TXT"})
 BODY_LIMIT_BYTES = 16 << 20
 TABLE_LIMIT_BYTES = 64 << 20
 _LISTEN = "0A"
@@ -89,17 +92,48 @@ async def look_at_address(look: Look) -> dict[str, Any]:
 
 
 async def look_at_name(look: Look) -> dict[str, Any]:
-    """See `LookAt`. The host's own resolver is asked."""
+    """See `LookAt`. The host's own resolver is asked, or the server that the rule names."""
     network: Network = look.host.port("network")
+    record, _, name = look.subject.partition(":")
+    if record not in RECORDS:
+        record, name = "", look.subject
+    server = str(look.options.get("server") or "")
+    if record and not server:
+        raise CommandError(f"{record} records need a `server` that is asked for them")
     try:
-        async with asyncio.timeout(look.limit_s(NAME_MS)):
-            addresses = await network.resolve(look.subject)
+        if server:
+            addresses = await _records(look, network, server, name, (record,) if record else ("A", "AAAA"))
+        else:
+            async with asyncio.timeout(look.limit_s(NAME_MS)):
+                addresses = await network.resolve(name)
     except TimeoutError:
-        addresses = []
+        return dict.fromkeys(look.asked, Nothing("no answer in time"))
+    except DownloadError as err:
+        return dict.fromkeys(look.asked, Nothing(err.message))
     return {
         "resolvable": bool(addresses),
         "addrs": addresses or Nothing("the name cannot be resolved"),
     }
+
+
+async def _records(
+    look: Look, network: Network, server: str, name: str, records: tuple[str, ...]
+) -> list[str]:
+    """What a server says; a datagram may get lost, so it is asked a few times. TimeoutError when it never answers."""
+    host, _, port = server.rpartition(":")
+    if not port.isdecimal() or (":" in host and not host.startswith("[")):
+        host, port = server, "53"
+    found: list[str] = []
+    for record in records:
+        for attempt in range(1, NAME_TRIES + 1):
+            try:
+                async with asyncio.timeout(look.limit_s(SERVER_MS)):
+                    found += await network.records(host.strip("[]"), int(port), name, record)
+                break
+            except TimeoutError:
+                if attempt == NAME_TRIES:
+                    raise
+    return sorted(found)
 
 
 async def look_at_url(look: Look) -> dict[str, Any]:

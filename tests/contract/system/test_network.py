@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 from aiohttp import web
@@ -141,3 +142,69 @@ async def test_an_address_that_listens_is_reached(site: Site) -> None:
 async def test_a_name_is_resolved_as_this_host_does() -> None:
     assert "127.0.0.1" in await SystemNetwork().resolve("localhost")
     assert await SystemNetwork().resolve("no-such-name.invalid") == []
+
+
+# ---- name servers ----
+
+ANSWER = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\x0a\x00\x00\x01"
+
+
+class NameServer(asyncio.DatagramProtocol):
+    """Answers over UDP; what is asked of `large` does not fit and is answered over TCP."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # no check by isinstance: before Python 3.12 the transport is no subclass of what it is
+        self.transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if b"silent" in data:
+            return
+        flags = b"\x83\x80" if b"large" in data else b"\x81\x80"
+        self.transport.sendto(self.answer(data, flags), addr)
+
+    @staticmethod
+    def answer(asked: bytes, flags: bytes) -> bytes:
+        return asked[:2] + flags + b"\x00\x01\x00\x01\x00\x00\x00\x00" + asked[12:] + ANSWER
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readexactly(int.from_bytes(await reader.readexactly(2)))
+        data = self.answer(asked, b"\x81\x80")
+        writer.write(len(data).to_bytes(2) + data)
+        writer.close()
+
+
+@pytest.fixture
+async def name_server() -> AsyncIterator[int]:
+    """Its port."""
+    loop = asyncio.get_running_loop()
+    made = NameServer()
+    tcp = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    port = tcp.sockets[0].getsockname()[1]
+    transport, _ = await loop.create_datagram_endpoint(lambda: made, local_addr=("127.0.0.1", port))
+    yield port
+    transport.close()
+    tcp.close()
+    await tcp.wait_closed()
+
+
+@pytest.mark.parametrize("name", ["small.example", "large.example"])
+async def test_a_name_server_is_asked_by_datagram_and_by_stream_for_what_does_not_fit(
+    name: str, name_server: int
+) -> None:
+    async with asyncio.timeout(WAIT_S):
+        assert await SystemNetwork().records("127.0.0.1", name_server, name, "A") == ["10.0.0.1"]
+
+
+async def test_a_name_server_that_stays_silent_is_waited_for_until_the_caller_gives_up(
+    name_server: int,
+) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await SystemNetwork().records("127.0.0.1", name_server, "silent.example", "A")
+
+
+async def test_what_cannot_be_asked_is_an_error(name_server: int) -> None:
+    with pytest.raises(DownloadError) as caught:
+        await SystemNetwork().records("127.0.0.1", name_server, "host", "PTR")
+
+    assert str(caught.value) == "127.0.0.1: 'host' does not appear to be an IPv4 or IPv6 address"

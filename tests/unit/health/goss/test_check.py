@@ -91,6 +91,11 @@ def host() -> Host:
     )
     made.network.answers["http://slow/"] = None
     made.network.listening = {"tcp://db:5432"}
+    made.network.zones = {
+        ("ns1:53", "example.com", "A"): ["10.0.0.1"],
+        ("ns1:53", "example.com", "MX"): ["10 mail.example.com."],
+        ("::1:5353", "10.0.0.1", "PTR"): ["example.com."],
+    }
     made.network.names = {"localhost": ["127.0.0.1", "::1"]}
     return made  # fmt: skip
 
@@ -199,6 +204,22 @@ def check(rules: Any, **words: Any) -> HealthCheck:
             },
             3,
             id="command",
+        ),
+        pytest.param(
+            {
+                "dns": {
+                    "example.com": {"resolvable": True, "server": "ns1", "addrs": ["10.0.0.1"]},
+                    "MX:example.com": {
+                        "resolvable": True,
+                        "server": "ns1:53",
+                        "addrs": ["10 mail.example.com."],
+                    },
+                    "TXT:example.com": {"resolvable": False, "server": "ns1"},
+                    "PTR:10.0.0.1": {"resolvable": True, "server": "[::1]:5353", "addrs": ["example.com."]},
+                }
+            },
+            7,
+            id="records of a name server",
         ),
         pytest.param({"command": {"crash": {"exit-status": -1}}}, 1, id="command that a signal ended"),
         pytest.param(
@@ -360,6 +381,11 @@ async def test_rules_that_hold_make_the_check_ok(rules: Any, count: int, host: H
             id="server that does not answer",
         ),
         pytest.param(
+            {"dns": {"a": {"resolvable": False, "server": "ns9"}}},
+            "dns a resolvable: found nothing (ns9: connection refused), wanted false\nCount: 1, Failed: 1, Skipped: 0",
+            id="name server that is not there",
+        ),
+        pytest.param(
             {"user": {"web": {"exists": True, "shell": {"not": {"have-suffix": "nologin"}}}}},
             'user web shell: found "/usr/sbin/nologin", wanted not to have the suffix "nologin"\n'
             "Count: 2, Failed: 1, Skipped: 0",
@@ -387,6 +413,12 @@ async def test_a_rule_that_fails_makes_the_check_critical_and_is_named(
 @pytest.mark.parametrize(
     ("rules", "output"),
     [
+        pytest.param(
+            {"dns": {"MX:example.com": {"resolvable": True}}},
+            "dns MX:example.com: cannot be checked: MX records need a `server` that is asked for them\n"
+            "Count: 1, Failed: 0, Skipped: 0, Unknown: 1",
+            id="a record without a server",
+        ),
         pytest.param(
             {"kernel-param": {"../../etc/shadow": {"value": "x"}}},
             "kernel-param ../../etc/shadow: cannot be checked: `../../etc/shadow` is no kernel parameter, such as "
