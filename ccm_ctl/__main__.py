@@ -14,6 +14,7 @@ VERBS = {
     "data": "Put, get and list hiera data.",
     "apply": "Apply a manifest to nodes.",
     "ensure": "Ensure one resource on nodes.",
+    "schedule": "Have the broker send manifests on time.",
     "run": "List, show, watch and stop runs.",
     "events": "Follow what agents say.",
     "completion": "Print the completion script of a shell.",

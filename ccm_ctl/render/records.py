@@ -23,6 +23,7 @@ REPLY = "reply"
 FACTS = "facts"
 DOCUMENT = "document"
 MADE = "made"
+SCHEDULE = "schedule"
 ERROR = "error"
 
 

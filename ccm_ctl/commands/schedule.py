@@ -1,0 +1,265 @@
+"""`ccmctl schedule`: manifests that the broker sends on time."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
+from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.targets import NOT_AGREED, agreed, target_options, wish_of
+from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application, Broker
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.discovery import Resolved
+    from ccm_ctl.fleet.schedules import Schedule, Schedules
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@group(
+    "schedule",
+    no_args_is_help=True,
+    examples=[
+        'ccmctl schedule add nightly site/ --cron "0 0 2 * * *" --tz Europe/Berlin --targets role=web',
+        "ccmctl schedule list",
+    ],
+)
+def schedule(application: Application) -> None:
+    """Have the broker send a manifest on time, whether we run or not. Needs nats-server 2.14 or newer."""
+
+
+@verb(
+    "add",
+    examples=[
+        'ccmctl schedule add nightly site/ --cron "0 0 2 * * *" --tz Europe/Berlin --targets role=web',
+        "ccmctl schedule add often site/ --every 1h --targets role=web --yes",
+        "ccmctl schedule add once site/ --at 2026-12-01T02:00Z --all",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
+        *target_options(),
+        click.Option(["--cron"], default="", metavar="FIELDS", help="Six: second minute hour day month weekday."),
+        click.Option(["--tz"], default="", metavar="ZONE", help="Time zone of --cron. [UTC]"),
+        click.Option(["--every"], type=Duration(), help="A duration, at least 1s."),
+        click.Option(["--at"], default="", metavar="TIME", help="Once: 2026-12-01T02:00Z."),
+        click.Option(["--deadline"], type=Duration(), default="1h", show_default=True, help="How late nodes may begin."),
+        click.Option(["--noop"], is_flag=True, help="Change nothing; say what would change."),
+        click.Option(["--manifest"], default="", metavar="PATH", help="The manifest within the directory. [manifest.yaml]"),
+        click.Option(["--data", "-d"], multiple=True, metavar="URL", help="Hiera data over the manifest's own: kv://CCM_DATA/common."),
+        click.Option(["--yes", "-y"], is_flag=True, help="Do not ask; a script must say it."),
+    ],
+)  # fmt: skip
+def _add(application: Application, name: str, path: str, **options: Any) -> Exit:
+    """Store a manifest as it is now, for the broker to send. One of the same name and nodes is replaced."""
+    from ccm_ctl.fleet.content import read_content
+
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r}: no name of a schedule; use letters, digits, `-` and `_`")
+    when, zone = when_of(options["cron"], options["tz"], options["every"], options["at"])
+    content = read_content(Path(path), options["manifest"], "")
+
+    async def work(broker: Broker) -> Exit:
+        from ccm_ctl.fleet.discovery import resolve
+
+        schedules, fleet = _open(broker), broker.fleet
+        _, resolved = await resolve(fleet, wish_of(options))
+        if len(resolved.scopes) != 1:
+            raise UsageError(
+                f"a schedule goes to one subject, these nodes are reached by {len(resolved.scopes)}: "
+                "make one for each --targets"
+            )
+        what = f"schedule {content.name}, {when}, for"
+        if not await agreed(application, what, resolved, yes=options["yes"]):
+            return NOT_AGREED
+        if content.bundle is not None:
+            await fleet.manifests.put(content.digest, content.packed)
+        request = _request(fleet.operator, content, resolved, options)
+        is_new = not await schedules.put(name, resolved.scopes[0], when, zone, request)
+        application.terminal.record(
+            records.SCHEDULE, name=name, scope=resolved.scopes[0], when=when, new=is_new
+        )
+        application.terminal.show(
+            f"{name}: {'stored' if is_new else 'replaced'}, {when}{f' {zone}' if zone else ''}\n"
+        )
+        return Exit.OK
+
+    return application.run_on_broker(work)
+
+
+def _request(operator: str, content: Content, resolved: Resolved, options: dict[str, Any]) -> ManifestRequest:
+    """What the broker repeats: it has no run and no times, for those differ each time."""
+    return ManifestRequest(
+        protocol=MANIFEST_PLAN if options["noop"] else MANIFEST_APPLY,
+        targets=resolved.targets,
+        where=resolved.where,
+        requester=operator,
+        deadline_s=float(options["deadline"]),
+        name=content.name,
+        manifest=content.text,
+        bundle=content.bundle,
+        digest=content.digest,
+        data=list(options["data"]),
+        cause="schedule",
+    )
+
+
+@verb("list", examples=["ccmctl schedule list"])
+def _list(application: Application) -> Exit:
+    """List schedules: what they send to whom, and when they were and will be due."""
+
+    async def work(broker: Broker) -> Exit:
+        from ccm_ctl.render.table import Column
+        from ccm_ctl.render.text import clock
+
+        now = broker.fleet.clock.now()
+        rows = []
+        for one in await _open(broker).all():
+            application.terminal.record(records.SCHEDULE, **_fields(one, now))
+            action = "plan" if one.protocol == MANIFEST_PLAN else "apply"
+            when = f"{one.when} {one.zone}".strip()
+            targets = " or ".join(one.request.targets) or one.scope
+            rows.append(
+                [
+                    one.name,
+                    f"{action} {one.request.name}",
+                    targets,
+                    when,
+                    clock(one.next_after(now)),
+                    clock(one.last),
+                ]
+            )
+        columns = [Column("NAME"), Column("DOES"), Column("TARGETS", fold=True), Column("WHEN")]
+        columns += [Column("NEXT"), Column("LAST")]
+        application.terminal.table(
+            columns, rows, "no schedules yet; `ccmctl schedule add --help` shows how\n"
+        )
+        return Exit.OK
+
+    return application.run_on_broker(work)
+
+
+@verb("rm", examples=["ccmctl schedule rm nightly"], options=[click.Argument(["name"], metavar="NAME")])
+def _rm(application: Application, name: str) -> Exit:
+    """Remove a schedule; runs that it began go on."""
+
+    async def work(broker: Broker) -> Exit:
+        await _open(broker).remove(name)
+        application.terminal.record(records.SCHEDULE, name=name, removed=True)
+        application.terminal.show(f"{name}: removed\n")
+        return Exit.OK
+
+    return application.run_on_broker(work)
+
+
+@verb(
+    "run",
+    examples=["ccmctl schedule run nightly --yes"],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(["--yes", "-y"], is_flag=True, help="Do not ask; a script must say it."),
+    ],
+)
+def _run(application: Application, name: str, yes: bool) -> Exit:
+    """Send now what a schedule would send, as a run of your own, and watch it."""
+
+    async def work(broker: Broker) -> Exit:
+        from datetime import timedelta
+
+        import msgspec
+
+        from ccm_ctl.commands.watching import start_and_watch
+        from ccm_ctl.fleet.discovery import Wish, resolve
+        from ccm_ctl.fleet.launch import prepare
+
+        fleet = broker.fleet
+        request = (await _open(broker).need(name)).request
+        wish = Wish(
+            targets=tuple(request.targets),
+            where=request.where,
+            everybody=not request.targets and not request.where,
+        )
+        _, resolved = await resolve(fleet, wish)
+        action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
+        if action == "apply" and not await agreed(application, f"apply {request.name} to", resolved, yes=yes):
+            return NOT_AGREED
+        deadline = fleet.clock.now() + timedelta(seconds=request.deadline_s)
+        request = msgspec.structs.replace(request, deadline=deadline, deadline_s=0, cause="request")
+        launch = prepare(fleet, request, resolved, action, request.name)
+        return await start_and_watch(application, fleet, launch, offline_ok=False)
+
+    return application.run_on_broker(work)
+
+
+for _command in (_add, _list, _rm, _run):
+    schedule.add_command(_command)
+
+
+def when_of(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]:
+    """
+    What the broker is told, and in which time zone.
+
+    Raises:
+        UsageError: Not exactly one of them was said, or it cannot be read.
+    """
+    from ccm_ctl.fleet.cron import Cron
+
+    if sum((bool(cron), every is not None, bool(at))) != 1:
+        raise UsageError("say when, in one way: --cron, --every or --at")
+    if zone and not cron:
+        raise UsageError("--tz belongs to --cron")
+    if cron:
+        Cron(cron)
+        _check_zone(zone)
+        return " ".join(cron.split()), zone
+    if every is not None:
+        return f"@every {every}s", ""
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError as err:
+        raise UsageError(f"--at {at}: write a time such as 2026-12-01T02:00Z") from err
+    moment = moment.astimezone(UTC)
+    if moment <= datetime.now(UTC):
+        raise UsageError(f"--at {at}: has passed already, and the broker would send it at once")
+    return f"@at {moment.strftime('%Y-%m-%dT%H:%M:%SZ')}", ""
+
+
+def _check_zone(zone: str) -> None:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(zone or "UTC")
+    except (LookupError, ValueError, OSError) as err:
+        raise UsageError(f"--tz {zone}: no time zone; write one such as Europe/Berlin") from err
+
+
+def _open(broker: Broker) -> Schedules:
+    from ccm_ctl.fleet.schedules import Schedules
+
+    assert broker.connection is not None
+    return Schedules(broker.connection)
+
+
+def _fields(one: Schedule, now: datetime) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "scope": one.scope,
+        "protocol": one.protocol,
+        "manifest": one.request.name,
+        "targets": one.request.targets,
+        "where": one.request.where or None,
+        "when": one.when,
+        "zone": one.zone or None,
+        "next": one.next_after(now),
+        "last": one.last,
+    }

@@ -1,0 +1,94 @@
+"""When a schedule is due next: cron with six fields as the broker reads it, for people to see; the broker alone keeps time."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from zoneinfo import ZoneInfo
+
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_FIELDS = (
+    ("second", 0, 59, ()),
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("weekday", 0, 6, _DAYS),
+)
+_LOOK_AHEAD_DAYS = 366 * 5
+"""29 February comes within five years, unless a century lies between."""
+
+
+class Cron:
+    """Six fields: second, minute, hour, day, month, weekday (0 is Sunday)."""
+
+    def __init__(self, text: str) -> None:
+        words = text.split()
+        if len(words) != len(_FIELDS):
+            raise UsageError(
+                f"--cron {text!r}: {len(words)} fields, and the broker wants six: second minute hour day month weekday"
+            )
+        self._sets = [_field(text, word, *field) for word, field in zip(words, _FIELDS, strict=True)]
+        self._any_day, self._any_weekday = words[3] in "*?", words[5] in "*?"
+
+    def next_after(self, moment: datetime, zone: ZoneInfo) -> datetime | None:
+        """The first time after a moment, in UTC; None when there is none in five years."""
+        local = moment.astimezone(zone)
+        for ahead in range(_LOOK_AHEAD_DAYS):
+            day = local.date() + timedelta(days=ahead)
+            if self._is_day(day) and (found := self._on(day, moment, zone)):
+                return found
+        return None
+
+    def _on(self, day: date, after: datetime, zone: ZoneInfo) -> datetime | None:
+        seconds, minutes, hours = (sorted(each) for each in self._sets[:3])
+        for hour in hours:
+            if datetime(day.year, day.month, day.day, hour, 59, 59, tzinfo=zone).astimezone(UTC) <= after:
+                continue
+            for minute in minutes:
+                for second in seconds:
+                    local = datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=zone)
+                    moment = local.astimezone(UTC)
+                    # What the clocks jump over in spring is no time at all.
+                    is_real = moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
+                    if moment > after and is_real:
+                        return moment
+        return None
+
+    def _is_day(self, day: date) -> bool:
+        days, months, weekdays = self._sets[3:]
+        if day.month not in months:
+            return False
+        on_day, on_weekday = day.day in days, (day.weekday() + 1) % 7 in weekdays
+        # As in every cron: when both are named, either is enough.
+        return (on_day and on_weekday) if self._any_day or self._any_weekday else (on_day or on_weekday)
+
+
+def _field(text: str, word: str, name: str, least: int, most: int, names: Sequence[str]) -> set[int]:
+    found: set[int] = set()
+    for part in word.split(","):
+        span, slash, step = part.partition("/")
+        first, dash, last = span.partition("-")
+        try:
+            by = int(step) if slash else 1
+            if span in ("*", "?"):
+                low, high = least, most
+            else:
+                low = _number(first, names, least)
+                high = _number(last, names, least) if dash else most if slash else low
+        except ValueError:
+            raise UsageError(f"--cron {text!r}: {part!r} is no {name}") from None
+        if not least <= low <= high <= most or by < 1:
+            raise UsageError(f"--cron {text!r}: {part!r} is no {name}: they go from {least} to {most}")
+        found |= set(range(low, high + 1, by))
+    return found
+
+
+def _number(word: str, names: Sequence[str], least: int) -> int:
+    return names.index(word.upper()) + least if word.upper() in names else int(word)

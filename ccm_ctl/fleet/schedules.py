@@ -1,0 +1,162 @@
+"""
+Schedules: requests that the broker stores and publishes on time, so that no process of ours keeps it.
+
+One message each, on a subject that says what it does to whom. What is due goes out as the request that it is, to the very
+subject that a person would have used.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.layout import SCHEDULES_VERSION
+from ccm_agent.bus.requests import SCHEDULES_STREAM
+from ccm_agent.bus.streams import call, read_newest, store
+from ccm_agent.bus.subjects import (
+    DUE_PREFIX,
+    SCHEDULE_PREFIX,
+    due_subject,
+    parse_schedule,
+    request_subject,
+    schedule_subject,
+)
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import BusSetupError, CcmError, NotFoundError, UsageError
+from ccm_agent.model.wire import ManifestRequest
+from ccm_ctl.fleet.cron import Cron
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.streams import Stored
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """
+    A schedule as it is stored.
+
+    Attributes:
+        name: As it is called.
+        subject: Where it is stored.
+        protocol, scope: What it asks of whom.
+        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`.
+        zone: Time zone of a cron; "" is UTC.
+        stored: When it was made.
+        last: When it was due last; None: not yet.
+        request: What it sends.
+    """
+
+    name: str
+    subject: str
+    protocol: str
+    scope: str
+    when: str
+    zone: str = ""
+    stored: datetime
+    last: datetime | None = None
+    request: ManifestRequest
+
+    def next_after(self, now: datetime) -> datetime | None:
+        """When it is due next, as far as that can be said from here; None: not again, or unknown."""
+        word, _, rest = self.when.partition(" ")
+        try:
+            if word == "@at":
+                moment = datetime.fromisoformat(rest)
+                return moment if moment > now else None
+            if word == "@every":
+                return max(self.last or self.stored, self.stored) + timedelta(seconds=parse_duration(rest))
+            return Cron(self.when).next_after(now, ZoneInfo(self.zone or "UTC"))
+        except (CcmError, ValueError, LookupError, OSError):
+            return None
+
+
+class Schedules:
+    """The schedules of a broker that knows them."""
+
+    def __init__(self, connection: Connection) -> None:
+        server = connection.server
+        if server is not None and server.version < SCHEDULES_VERSION:
+            has, wants = (".".join(map(str, version)) for version in (server.version, SCHEDULES_VERSION))
+            raise BusSetupError(
+                f"nats-server {has}: has no schedules of this kind; they need {wants} or newer"
+            )
+        self._connection = connection
+
+    async def all(self) -> list[Schedule]:
+        """All of them, by name. What somebody copied there is none."""
+        stored = await read_newest(
+            self._connection, SCHEDULES_STREAM, [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"]
+        )
+        due = {each.subject: each.time for each in stored if each.subject.startswith(f"{DUE_PREFIX}.")}
+        found = [_schedule(each, due) for each in stored if each.subject not in due and not each.copied]
+        return sorted((one for one in found if one is not None), key=lambda one: one.name)
+
+    async def need(self, name: str) -> Schedule:
+        """
+        The schedule of a name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        for one in await self.all():
+            if one.name == name:
+                return one
+        raise NotFoundError(
+            f"{name}: there is no such schedule; `ccmctl schedule list` shows which there are"
+        )
+
+    async def put(self, name: str, scope: str, when: str, zone: str, request: ManifestRequest) -> bool:
+        """
+        Store a schedule; whether it took the place of one of the same name.
+
+        Raises:
+            UsageError: The name is taken for other nodes, or others have a schedule for the same nodes already.
+        """
+        subject = schedule_subject(request.protocol, scope, name)
+        known = await self.all()
+        for one in known:
+            if one.name == name and one.subject != subject:
+                raise UsageError(f"{name}: there is a schedule of that name for {one.scope}; remove it first")
+            if one.name != name and (one.protocol, one.scope) == (request.protocol, scope):
+                raise UsageError(
+                    f"{name}: the schedule {one.name} asks the same of {scope}, and one would hide what the other had due; "
+                    "use one manifest, or other targets"
+                )
+        headers = {
+            "Nats-Schedule": when,
+            "Nats-Schedule-Target": due_subject(request_subject(request.protocol, scope)),
+        }
+        if zone:
+            headers["Nats-Schedule-Time-Zone"] = zone
+        await store(self._connection, subject, msgspec.json.encode(request), headers)
+        return any(one.subject == subject for one in known)
+
+    async def remove(self, name: str) -> None:
+        """Take a schedule away; NotFoundError when there is none."""
+        subject = (await self.need(name)).subject
+        await call(self._connection, f"STREAM.PURGE.{SCHEDULES_STREAM}", {"filter": subject})
+
+
+def _schedule(stored: Stored, due: dict[str, datetime]) -> Schedule | None:
+    headers = {key.lower(): value for key, value in stored.headers.items()}
+    try:
+        protocol, scope, name = parse_schedule(stored.subject)
+        request = msgspec.json.decode(stored.body, type=ManifestRequest)
+    except (CcmError, msgspec.MsgspecError):
+        return None
+    last = due.get(due_subject(request_subject(protocol, scope)))
+    return Schedule(
+        name=name,
+        subject=stored.subject,
+        protocol=protocol,
+        scope=scope,
+        when=headers.get("nats-schedule", ""),
+        zone=headers.get("nats-schedule-time-zone", ""),
+        stored=stored.time,
+        last=last,
+        request=request,
+    )

@@ -1,0 +1,82 @@
+"""Schedules on a real broker, with real agents, and no controller running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ccm_agent.testing.nats_server import NatsServer, ServerSettings
+from tests.support.fleet import Fleet, a_file, manifest
+from tests.support.nats_server import require_server
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """web1 with role=web, db1 with role=db."""
+    require_server()
+    directory = tmp_path_factory.mktemp("schedules")
+    server = NatsServer(ServerSettings(directory=directory / "nats"))
+    server.start()
+    fleet = Fleet(directory, [server])
+    try:
+        assert fleet.ctl("init").code == 0
+        fleet.add("web1", "db1")
+        for name, role in (("web1", "web"), ("db1", "db")):
+            assert fleet.ctl("facts", "set", name, f"role={role}").code == 0
+        yield fleet
+    finally:
+        fleet.close()
+
+
+def test_a_schedule_converges_its_nodes_and_no_others_until_it_is_removed(pair: Fleet) -> None:
+    path = pair.write("often.yaml", manifest(a_file("often")))
+    motd = pair.agents["web1"].files / "often"
+
+    added = pair.ctl("schedule", "add", "often", path, "--every", "1s", "--targets", "role=web", "--yes")
+    pair.wait_for(motd.exists, "the schedule to be due")
+    motd.unlink()
+    pair.wait_for(motd.exists, "the schedule to be due again")
+    [listed] = pair.ctl("schedule", "list", "--json").records
+    removed = pair.ctl("schedule", "rm", "often")
+
+    assert (added.code, added.out) == (0, "often: stored, @every 1s\n")
+    shown = {key: listed[key] for key in ("name", "scope", "manifest", "targets", "when")}
+    assert shown == {
+        "name": "often",
+        "scope": "fact.role.web",
+        "manifest": "often",
+        "targets": ["role=web"],
+        "when": "@every 1s",
+    }
+    assert {"next", "last"} <= set(listed)
+    assert not (pair.agents["db1"].files / "often").exists()
+    assert (removed.code, removed.out) == (0, "often: removed\n")
+    assert pair.ctl("schedule", "list").out == "no schedules yet; `ccmctl schedule add --help` shows how\n"
+    assert pair.ctl("schedule", "rm", "often").code == 1
+
+
+def test_a_schedule_is_run_now_and_replaced_and_none_hides_another(pair: Fleet) -> None:
+    path = pair.write("nightly.yaml", manifest(a_file("nightly")))
+    words = ["--cron", "0 0 2 * * *", "--tz", "Europe/Berlin", "--targets", "role=web", "--yes"]
+
+    first = pair.ctl("schedule", "add", "nightly", path, *words)
+    again = pair.ctl("schedule", "add", "nightly", path, *words)
+    hiding = pair.ctl("schedule", "add", "other", path, *words)
+    ran = pair.ctl("schedule", "run", "nightly", "--yes", "--json")
+    [listed] = pair.ctl("schedule", "list", "--json").records
+
+    assert first.out == "nightly: stored, 0 0 2 * * * Europe/Berlin\n"
+    assert again.out == "nightly: replaced, 0 0 2 * * * Europe/Berlin\n"
+    assert hiding.err.startswith("ccmctl: other: the schedule nightly asks the same of fact.role.web")
+    assert (ran.code, ran.states) == (0, {"web1": "changed"})
+    assert listed["next"][11:16] in ("00:00", "01:00")
+    assert pair.ctl("schedule", "rm", "nightly").code == 0
+
+
+def test_a_schedule_that_is_not_there_says_which_are(pair: Fleet) -> None:
+    assert pair.ctl("schedule", "run", "none").err == (
+        "ccmctl: none: there is no such schedule; `ccmctl schedule list` shows which there are\n"
+    )

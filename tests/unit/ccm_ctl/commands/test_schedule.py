@@ -1,0 +1,59 @@
+"""`ccmctl schedule`: what is refused before the broker is asked."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ccm_agent.model.errors import BusSetupError, UsageError
+from ccm_ctl.commands.schedule import when_of
+from ccm_ctl.fleet.schedules import Schedules
+from tests.support.controller import Desk
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (("0 0 2 * * *", "Europe/Berlin", None, ""), ("0 0 2 * * *", "Europe/Berlin")),
+        (("", "", 3600, ""), ("@every 3600s", "")),
+        (("", "", None, "2126-12-01T02:00+01:00"), ("@at 2126-12-01T01:00:00Z", "")),
+    ],
+)
+def test_the_broker_is_told_when(said: tuple[str, str, int | None, str], told: tuple[str, str]) -> None:
+    assert when_of(*said) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (("", "", None, ""), "say when, in one way: --cron, --every or --at"),
+        (("0 0 2 * * *", "", 5, ""), "say when, in one way: --cron, --every or --at"),
+        (("", "UTC", 5, ""), "--tz belongs to --cron"),
+        (("0 0 2 * * *", "Mars/Base", None, ""), "--tz Mars/Base: no time zone; write one such as Europe/Berlin"),
+        (("0 0 2 * * *", "../etc", None, ""), "--tz ../etc: no time zone; write one such as Europe/Berlin"),
+        (("", "", None, "tomorrow"), "--at tomorrow: write a time such as 2026-12-01T02:00Z"),
+        (("", "", None, "2020-01-01T00:00Z"), "--at 2020-01-01T00:00Z: has passed already, and the broker would send it at once"),
+    ],
+)  # fmt: skip
+def test_what_is_no_time_is_refused(said: tuple[str, str, int | None, str], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        when_of(*said)
+
+    assert str(caught.value) == sentence
+
+
+def test_a_name_that_would_be_several_tokens_is_refused() -> None:
+    said = Desk().ccmctl("schedule", "add", "a.b", "site/", "--every", "1h", "--all")
+
+    assert said.err == "ccmctl: 'a.b': no name of a schedule; use letters, digits, `-` and `_`\n"
+
+
+def test_an_older_server_is_told_by_its_version() -> None:
+    old = cast("Any", SimpleNamespace(server=SimpleNamespace(version=(2, 12, 3))))
+
+    with pytest.raises(BusSetupError) as caught:
+        Schedules(old)
+
+    assert str(caught.value) == "nats-server 2.12.3: has no schedules of this kind; they need 2.14.0 or newer"
