@@ -69,7 +69,7 @@ class Catalog:
             spec
             for point in _entry_points(PROVIDERS_GROUP)
             if point.name.partition(".")[0] == type_name
-            if isinstance(spec := point.load(), ProviderSpec)
+            if isinstance(spec := _load(point), ProviderSpec)
         ]
 
     def _own(self, name: str) -> AnyType | None:
@@ -88,13 +88,24 @@ class Catalog:
     def _foreign(self, name: str) -> AnyType | None:
         for point in _entry_points(TYPES_GROUP):
             if point.name == name:
-                found = point.load()
+                found = _load(point)
                 if isinstance(found, ResourceType) and found.name == name:
                     return found
                 raise ManifestError(
                     f"the entry point `{name}` of {TYPES_GROUP} is not a resource type of that name"
                 )
         return None
+
+
+def _load(point: EntryPoint) -> object:
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as err:
+        # it is somebody else's, so the error names whose
+        distribution = f" of {point.dist.name}" if point.dist else ""
+        raise ManifestError(
+            f"the entry point `{point.name}`{distribution} ({point.value}) cannot be loaded: {err}"
+        ) from err
 
 
 def _entry_points(group: str) -> tuple[EntryPoint, ...]:

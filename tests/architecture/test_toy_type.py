@@ -209,7 +209,7 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgetful: Non
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[ccm.types]\nmotto = acme_types.motto:TYPE\nbroken = acme_provider:WRONG\n\n"
+        "[ccm.types]\nmotto = acme_types.motto:TYPE\nbroken = acme_provider:WRONG\ngone = acme_gone:TYPE\n\n"
         "[ccm.providers]\nfile.acme = acme_provider:SPEC\nfile.wrong = acme_provider:WRONG\n"
     )
     monkeypatch.syspath_prepend(str(site))
@@ -233,6 +233,15 @@ def test_an_entry_point_that_is_no_type_is_an_error_that_names_it(distribution: 
         Catalog().find("broken")
 
     assert caught.value.message == "the entry point `broken` of ccm.types is not a resource type of that name"
+
+
+def test_an_entry_point_that_cannot_be_loaded_is_an_error_that_names_whose_it_is(distribution: Path) -> None:
+    with pytest.raises(ManifestError) as caught:
+        Catalog().find("gone")
+
+    assert caught.value.message == (
+        "the entry point `gone` of acme (acme_gone:TYPE) cannot be loaded: No module named 'acme_gone'"
+    )
 
 
 async def test_a_provider_of_somebody_else_is_picked_by_name_and_after_ours_otherwise(
