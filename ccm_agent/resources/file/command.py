@@ -20,6 +20,8 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
         UsageError: Two flags say what the content is, or a file that is named is not there.
     """
     values = dict(given)
+    if values.pop("no_replace", None):
+        values["replace"] = False
     content_file = values.pop("content_file", None)
     if sum(one is not None for one in (content_file, values.get("content"), values.get("source"))) > 1:
         raise UsageError("only one of --content, --content-file and --source can say what is in the file")
@@ -83,6 +85,12 @@ COMMAND = CommandLine(
             placeholder="FILE",
         ),
         Flag(field="source", names=("--source",), placeholder="FILE"),
+        Flag(
+            names=("--no-replace",),
+            kind="switch",
+            help="Write the content when the file is made, and leave it alone after that.",
+        ),
     ),
+    hidden=frozenset({"replace"}),
     gather=gather,
 )

@@ -100,3 +100,13 @@ def test_a_content_file_that_is_no_text_is_a_usage_error(tmp_path: Path) -> None
         gather({"name": "/a", "content_file": f"{tmp_path}/binary"})
 
     assert caught.value.message == f"--content-file {tmp_path}/binary: it is not UTF-8 text; use --source"
+
+
+def test_content_that_is_not_replaced_is_said_by_a_flag() -> None:
+    values = gather({"name": "/a", "content": "x", "no_replace": True})
+
+    assert (values["replace"], "no_replace" in values) == (False, False)
+
+
+def test_a_source_on_the_web_need_not_be_a_file_here() -> None:
+    assert gather({"name": "/a", "source": "https://site/a"})["source"] == "https://site/a"
