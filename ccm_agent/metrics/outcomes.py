@@ -1,0 +1,69 @@
+"""
+What applies count: metrics of resources, checks and manifests, with the names and labels of Choria CCM.
+"""
+
+from __future__ import annotations
+
+from ccm_agent.metrics.registry import Counter, Registry, Summary
+from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
+
+_RESOURCE = ("type", "name")
+_CHECK_STATUS = {0: "OK", 1: "WARNING", 2: "CRITICAL"}
+
+
+class OutcomeMetrics:
+    """Counts events and summaries of runs."""
+
+    def __init__(self, registry: Registry) -> None:
+        def count(word: str, text: str) -> Counter:
+            return Counter(f"choria_ccm_resource_state_{word}_count", text, _RESOURCE)
+
+        self._total = count("total", "Resources that were looked at")
+        self._failed = count("failed", "Resources that failed")
+        self._errors = count("error", "Resources with errors")
+        self._noop = count("noop", "Resources that would only have been changed")
+        self._outcomes = {
+            Outcome.STABLE: count("stable", "Resources that were as wanted"),
+            Outcome.CHANGED: count("changed", "Resources that were changed"),
+            Outcome.REFRESHED: count("refreshed", "Resources that were refreshed"),
+            Outcome.SKIPPED: count("skipped", "Resources that were skipped"),
+        }
+        self._checks = Counter(
+            "choria_ccm_healthcheck_status_count",
+            "Results of health checks",
+            ("type", "name", "status", "check"),
+        )
+        self._resource_s = Summary(
+            "choria_ccm_resource_apply_duration_seconds",
+            "Time that resources took",
+            ("type", "provider", "name"),
+        )
+        self._manifest_s = Summary(
+            "choria_ccm_manifest_apply_duration_seconds", "Time that manifests took", ("source",)
+        )
+        registry.add(self._total, self._failed, self._errors, self._noop, *self._outcomes.values())
+        registry.add(self._checks, self._resource_s, self._manifest_s)
+
+    def resource(self, event: TransactionEvent) -> None:
+        """Count what happened to a resource; under its alias if it has one, and under noop alone if it is one."""
+        name = event.alias or event.name
+        key = (event.type, name)
+        self._total.add(*key)
+        if event.error:
+            self._errors.add(*key)
+        if event.failed:
+            self._failed.add(*key)
+        outcome = Outcome.SKIPPED if event.outcome is Outcome.UNMET else event.outcome
+        if event.noop and not event.failed:
+            self._noop.add(*key)
+        elif outcome in self._outcomes:
+            self._outcomes[outcome].add(*key)
+        for check in event.health_check:
+            self._checks.add(*key, _CHECK_STATUS.get(check.status, "UNKNOWN"), check.name)
+        if not event.health_check_only:
+            self._resource_s.observe(event.type, event.provider, name, measured=event.duration / 1e9)
+
+    def summary(self, summary: SessionSummary) -> None:
+        """Take in how long a manifest took."""
+        if not summary.health_check_only:
+            self._manifest_s.observe(summary.manifest, measured=summary.total_duration / 1e9)
