@@ -74,7 +74,7 @@ class Token(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        return "the end" if self.kind == END else f"{self.kind} {self.text!r}"
+        return "end of the expression" if self.kind == END else f"{self.kind} {self.text!r}"
 
 
 def tokenize(text: str) -> list[Token]:

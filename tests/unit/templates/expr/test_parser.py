@@ -124,7 +124,7 @@ def test_trees(text: str, tree: str) -> None:
         ("", 0, "ends where more must follow"),
         ("1 +", 3, "ends where more must follow"),
         ("1 2", 2, "unexpected number '2'"),
-        ("(1", 2, "unexpected the end where ')' must follow"),
+        ("(1", 2, "unexpected end of the expression where ')' must follow"),
         ("1)", 1, "unexpected bracket ')'"),
         ("a ?? b + c", 7, "?? cannot be mixed with +"),
         ("a not b", 6, "unexpected name 'b'"),
