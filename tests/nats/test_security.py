@@ -165,3 +165,17 @@ def test_seeds_are_their_owners_alone_and_are_told_to_nobody(secured: Secured) -
     assert {name: modes[name] for name in private} == dict.fromkeys(private, 0o600)
     assert len(seeds) == 3
     assert [seed for seed in seeds if seed in logs + public] == []
+
+
+def test_who_may_make_schedules_makes_and_removes_them(secured: Secured) -> None:
+    secured.give("operator", "tim", "--schedules")
+    path = secured.fleet.write("yearly.yaml", manifest(a_file("yearly")))
+    words = ["schedule", "add", "yearly", path, "--cron", "0 0 0 1 1 *", "--targets", "role=web", "--yes"]
+
+    refused = secured.as_("bob", *words)
+    added = secured.as_("tim", *words)
+    removed = secured.as_("tim", "schedule", "rm", "yearly")
+
+    assert refused.code == 1
+    assert "the broker does not allow bob to publish there" in refused.err
+    assert (added.code, added.err, removed.code) == (0, "", 0)
