@@ -213,7 +213,7 @@ def event_subject(protocol: str, node: str, run: str = "") -> str:
     return f"{protocol}.{run}.{node}" if run else f"{protocol}.{node}"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def parse_event(subject: str) -> EventAddress:
     """
     Protocol id, run and node of an event's subject; remembered, for each is asked about where it arrives and where it is read.
