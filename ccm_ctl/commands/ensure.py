@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
+from ccm_ctl.commands import properties
 from ccm_ctl.commands.apply import deadline_of
 from ccm_ctl.commands.targets import NOT_AGREED, agreed, run_options, wish_of
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.tree import PROGRAM, Verb, verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,13 +23,54 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 
+_TYPE = "ccm_ctl.type"
+
+
+class Ensure(Verb):
+    """The command, with a flag for each property of the type that it is called with."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Those of the command, and once the type is known its flags before the shared ones."""
+        params = super().get_params(ctx)
+        if _TYPE not in ctx.meta:
+            return params
+        taken = {name for param in params for name in (*param.opts, *param.secondary_opts)}
+        flags = properties.flags_of(ctx.meta[_TYPE], taken)
+        return [*params[: len(self.params)], *flags, *params[len(self.params) :]]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look for the type first, then parse with its flags."""
+        ctx.ignore_unknown_options = True
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        ctx.ignore_unknown_options = False
+        # Flags of a type that is not known yet stand among the words.
+        rest = given.get("words")
+        words = [given.get("type_name"), given.get("name"), *(rest if isinstance(rest, tuple | list) else ())]
+        type_name = next((word for word in words if isinstance(word, str) and not word.startswith("-")), None)
+        if type_name is not None:
+            properties.properties_of(type_name)
+            ctx.meta[_TYPE] = type_name
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as err:
+            shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
+            flags = [name for param in shown for name in (*param.opts, *param.secondary_opts)]
+            near = did_you_mean(err.option_name, [name for name in flags if name.startswith("--")])
+            about = " ".join([PROGRAM, "ensure", *([type_name] if type_name else [])])
+            raise UsageError(
+                f"{err.option_name}: no such flag{near or f'; `{about} --help` lists them'}"
+            ) from err
+
+
 @verb(
     "ensure",
+    kind=Ensure,
     examples=[
+        "ccmctl ensure file --help",
         "ccmctl ensure package nginx latest --targets role=web",
-        "ccmctl ensure service nginx running enable=true --targets role=web",
+        "ccmctl ensure service nginx running --enable --targets role=web",
         "ccmctl ensure file /etc/motd present --content 'hello' --owner root --group root --mode 0644 -t node=web1 --yes",
-        "ccmctl ensure exec 'apt-get update' returns:='[0, 100]' --all",
+        "ccmctl ensure exec 'apt-get update' unless='test -e /run/updated' returns:='[0, 100]' --all",
     ],
     options=[
         click.Argument(["type_name"], metavar="TYPE"),
@@ -36,16 +79,17 @@ if TYPE_CHECKING:
         *run_options(),
         click.Option(["--prop", "-p"], multiple=True, metavar="KEY=VALUE", help="A property; KEY:=JSON for other than text."),
     ],
-    context_settings={"ignore_unknown_options": True},
 )  # fmt: skip
 def ensure(application: Application, type_name: str, name: str, **options: Any) -> Exit:
     """
     Ensure one resource on nodes, as a run.
 
-    Properties are written KEY=VALUE, --KEY VALUE or --prop KEY=VALUE; a word alone is the state that is wanted.
+    Properties are written --KEY VALUE, KEY=VALUE or --prop KEY=VALUE; a word alone is the state that is wanted.
+    `ccmctl ensure TYPE --help` lists them.
     """
-    properties = read_properties([*options["words"]], options["prop"])
-    properties["name"] = name
+    wanted = properties.take_flags(type_name, options)
+    read_properties(type_name, [*options["words"]], options["prop"], wanted)
+    wanted["name"] = name
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.watching import start_and_watch
@@ -58,7 +102,7 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
             return NOT_AGREED
         deadline = deadline_of(options["deadline"], fleet.clock.now())
         request = EnsureRequest(
-            protocol=RESOURCE_ENSURE, type=type_name, properties=properties, deadline=deadline
+            protocol=RESOURCE_ENSURE, type=type_name, properties=wanted, deadline=deadline
         )
         launch = prepare(fleet, request, resolved, "ensure", title)
         return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")
@@ -66,58 +110,41 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
     return application.run(work)
 
 
-def read_properties(words: Sequence[str], props: Sequence[str]) -> dict[str, Any]:
+def read_properties(
+    type_name: str, words: Sequence[str], props: Sequence[str], found: dict[str, Any]
+) -> None:
     """
-    Properties of a command line.
+    Add the properties of a command line's words to those that were found before.
 
-    A key given more than once is a list. `true` and `false` are booleans, everything else is text unless written KEY:=JSON.
+    Lists and maps grow with each time that they are given. Texts are read as the type has them, KEY:=JSON as it is.
 
     Raises:
-        UsageError: A word is none of them, or a value is missing.
+        UsageError: A word is none of them, the type has no such property, or its value is none.
     """
-    found: dict[str, Any] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if word.startswith("--"):
-            key, equals, value = word.removeprefix("--").partition("=")
-            if not equals:
-                has_value = bool(rest) and not rest[0].startswith("--")
-                value = rest.pop(0) if has_value else "true"
-            _add(found, key.replace("-", "_"), _value(value))
-        elif "=" in word:
-            _add_pair(found, word)
+    for word in words:
+        if "=" in word:
+            _add_pair(found, type_name, word)
         elif "ensure" in found:
             raise UsageError(f"{word}: not a property; write it as KEY=VALUE")
         else:
-            found["ensure"] = word
+            properties.add(found, type_name, "ensure", word)
     for prop in props:
         if "=" not in prop:
             raise UsageError(f"--prop {prop}: write it as KEY=VALUE")
-        _add_pair(found, prop)
-    return found
+        _add_pair(found, type_name, prop)
 
 
-def _add_pair(found: dict[str, Any], word: str) -> None:
+def _add_pair(found: dict[str, Any], type_name: str, word: str) -> None:
     key, _, value = word.partition("=")
-    if key.endswith(":"):
-        try:
-            _add(found, key[:-1], msgspec.json.decode(value))
-        except msgspec.DecodeError as err:
-            raise UsageError(f"{word}: what follows := is not JSON: {err}") from err
-        return
-    _add(found, key, _value(value))
-
-
-def _add(found: dict[str, Any], key: str, value: Any) -> None:
+    is_json = key.endswith(":")
+    key = key.removesuffix(":").replace("-", "_")
     if not key:
         raise UsageError("a property needs a name: write it as KEY=VALUE")
-    if key in found:
-        before = found[key] if isinstance(found[key], list) else [found[key]]
-        found[key] = [*before, value]
-    else:
-        found[key] = value
-
-
-def _value(text: str) -> str | bool:
-    return {"true": True, "false": False}.get(text, text)
+    if not is_json:
+        properties.add(found, type_name, key, value)
+        return
+    try:
+        decoded = msgspec.json.decode(value)
+    except msgspec.DecodeError as err:
+        raise UsageError(f"{key}: what follows := is not JSON: {err}") from err
+    properties.add(found, type_name, key, decoded)

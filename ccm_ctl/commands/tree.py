@@ -169,7 +169,12 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 
 
 def verb(
-    name: str, *, examples: Sequence[str] = (), options: Sequence[click.Parameter] = (), **settings: Any
+    name: str,
+    *,
+    examples: Sequence[str] = (),
+    options: Sequence[click.Parameter] = (),
+    kind: type[Verb] = Verb,
+    **settings: Any,
 ) -> Callable[[Callable[..., Exit]], Verb]:
     """
     Make a command of a function that takes the application and its own options; its docstring is the help.
@@ -178,11 +183,12 @@ def verb(
         name: As it is called.
         examples: Command lines, as people type them.
         options: Its options and arguments, in the order of the help.
+        kind: What it is made of.
         settings: Anything else that click takes.
     """
 
     def made(function: Callable[..., Exit]) -> Verb:
-        command = Verb(
+        command = kind(
             name, params=list(options), help=function.__doc__, callback=_called(function), **settings
         )
         command.examples = examples

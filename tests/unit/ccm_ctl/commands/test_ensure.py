@@ -4,45 +4,86 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.errors import UsageError
-from ccm_ctl.commands.ensure import read_properties
 from tests.support.controller import Desk, FakeNode, event
 
-
-@pytest.mark.parametrize(
-    ("words", "props", "properties"),
-    [
-        ("present content=hello", "", {"ensure": "present", "content": "hello"}),
-        ("--content hello --mode=0644", "", {"content": "hello", "mode": "0644"}),
-        ("--health-checks x", "", {"health_checks": "x"}),
-        ("--force --mode 0644", "", {"force": True, "mode": "0644"}),
-        ("force=true purge=false", "", {"force": True, "purge": False}),
-        ("require=a require=b", "require=c", {"require": ["a", "b", "c"]}),
-        ("returns:=[0,100] timeout=5", "", {"returns": [0, 100], "timeout": "5"}),
-        ("content=a=b content2=", "", {"content": "a=b", "content2": ""}),
-        ("", "ensure=absent", {"ensure": "absent"}),
-    ],
-)
-def test_properties_are_read_as_they_are_written(
-    words: str, props: str, properties: dict[str, object]
-) -> None:
-    assert read_properties(words.split(), props.split()) == properties
+FILE = {"name": "/etc/motd"}
 
 
 @pytest.mark.parametrize(
-    ("words", "props", "said"),
+    ("words", "properties"),
     [
-        ("present absent", "", "absent: not a property; write it as KEY=VALUE"),
-        ("=x", "", "a property needs a name: write it as KEY=VALUE"),
-        ("", "x", "--prop x: write it as KEY=VALUE"),
-        ("x:=[", "", "x:=[: what follows := is not JSON: Input data was truncated"),
+        ("file present content=hello", {"ensure": "present", "content": "hello"}),
+        ("file --content hello --mode=0644", {"content": "hello", "mode": "0644"}),
+        ("file --force --no-replace", {"force": True, "replace": False}),
+        ("file force=true replace=false content=true", {"force": True, "replace": False, "content": "true"}),
+        ("file force={{facts.x}}", {"force": "{{facts.x}}"}),
+        ("file require=a#b --prop require=c#d", {"require": ["a#b", "c#d"]}),
+        ("file --require a#b --require c#d", {"require": ["a#b", "c#d"]}),
+        ("file --prop ensure=absent", {"ensure": "absent"}),
+        ("file content=a=b owner=", {"content": "a=b", "owner": ""}),
+        ("exec returns:=[0,100] timeout=5s", {"returns": [0, 100], "timeout": "5s"}),
+        ("exec --returns 0 --returns 100 refresh-only=true", {"returns": [0, 100], "refresh_only": True}),
+        ("exec --unless facts.x unless=true", {"control": {"unless": "facts.x"}, "unless": "true"}),
+        ("archive --headers A:b --headers C:d", {"headers": {"A": "b", "C": "d"}}),
+        ("service --check true", {"health_checks": [{"command": "true", "tries": 5, "try_sleep": "1s"}]}),
+        ('scaffold data:={"a":1}', {"data": {"a": 1}}),
     ],
 )
-def test_what_is_no_property_says_so(words: str, props: str, said: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read_properties(words.split(), props.split())
+def test_properties_are_sent_as_the_type_has_them(words: str, properties: dict[str, object]) -> None:
+    kind, *rest = words.split()
+    desk = Desk(FakeNode("web1", {}, [event("/etc/motd", 2)]))
 
-    assert str(caught.value) == said
+    desk.ccmctl("ensure", kind, "/etc/motd", *rest, "--all", "--yes")
+
+    assert desk.nodes[0].heard[0]["properties"] == FILE | properties
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("file x present absent", "absent: not a property; write it as KEY=VALUE"),
+        ("file x =x", "a property needs a name: write it as KEY=VALUE"),
+        ("file x --prop x", "--prop x: write it as KEY=VALUE"),
+        ("file x mode:=[", "mode: what follows := is not JSON: Input data was truncated"),
+        ("file x contnet=a", "contnet: file has no such property, did you mean `content`?"),
+        ("exec x --zzzzzz", "--zzzzzz: no such flag; `ccmctl ensure exec --help` lists them"),
+        ("file x mode=1 mode=2", "mode: given twice; it takes one value"),
+        ("file x --mode 1 --mode 2", "mode: given twice; it takes one value"),
+        ("file x force=maybe", "force: 'maybe' is neither true nor false"),
+        ("exec x --returns a", "returns: 'a' is no number"),
+        ("archive x --headers a", "headers: not a pair; write it as KEY:VALUE"),
+        ("scaffold x data=a", "data: takes more than a text; write it as data:=JSON"),
+        ("file x --contnet a", "--contnet: no such flag, did you mean `--content`?"),
+        ("fiel x", "there is no type `fiel` to ensure, did you mean `file`?"),
+        ("../file x", "there is no type `../file` to ensure, did you mean `file`?"),
+    ],
+)
+def test_what_is_no_property_says_so_and_nobody_is_asked(words: str, said: str) -> None:
+    desk = Desk(FakeNode("web1", {}, [event("x", 2)]))
+
+    answer = desk.ccmctl("ensure", *words.split(), "--all", "--yes")
+
+    assert (answer.code, answer.err.splitlines(), desk.nodes[0].heard) == (1, [f"ccmctl: {said}"], [])
+
+
+def test_a_property_that_is_like_no_other_is_told_which_there_are() -> None:
+    said = Desk(FakeNode("web1")).ccmctl("ensure", "package", "x", "name=y", "--all", "--yes")
+
+    assert (said.code, said.err) == (
+        1,
+        "ccmctl: name: package has no such property; it has alias, ensure, provider, health_checks, require, control, "
+        "register_when_stable\n",
+    )
+
+
+def test_the_help_of_a_type_lists_its_flags_with_what_its_schema_says() -> None:
+    said = Desk(FakeNode("web1")).ccmctl("ensure", "file", "--help")
+
+    shown = " ".join(said.screen.split())
+    assert said.code == 0
+    assert "--content TEXT" in shown
+    assert "--force / --no-force With `ensure: absent`: remove a directory with all that is in it." in shown
+    assert "--unless EXPR" in shown
 
 
 def test_one_resource_becomes_a_run() -> None:
