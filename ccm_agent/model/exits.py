@@ -18,4 +18,4 @@ class Exit(IntEnum):
     """`ccm`: a resource failed or had an unmet requirement. `ccmctl`: a node failed or refused."""
 
     MISSING = 3
-    """`ccmctl`: no node failed, but one was offline, unreachable, lost or expired."""
+    """`ccmctl`: no node failed, but one was offline, unreachable, lost, expired or superseded."""
