@@ -112,6 +112,7 @@ class Expander:
     def _instances(self, kind: AnyType, body: Any, path: Path) -> Iterator[tuple[dict[str, Any], Path]]:
         """The raw properties of each resource under a type, name among them, and the way to them."""
         if isinstance(body, dict):
+            self._check_single(kind, body, path)
             yield body, path
             return
         if not isinstance(body, list) or not body:
@@ -122,6 +123,13 @@ class Expander:
             name, own = self._named(item, (*path, number))
             if name != DEFAULTS:
                 yield _merged(defaults, own, name), (*path, number, name)
+
+    def _check_single(self, kind: AnyType, body: dict[str, Any], path: Path) -> None:
+        """Names with properties below them belong into a list; without this they would be taken for unknown properties."""
+        known = {*kind.properties.__struct_encode_fields__, *kind.aliases}
+        if body and all(key not in known and isinstance(own, dict | None) for key, own in body.items()):
+            first = next(iter(body))
+            self._fail(f"names under `{kind.name}` stand in a list: write `- {first}:`", (*path, first))
 
     def _defaults(self, body: list[Any], path: Path) -> dict[str, Any]:
         found = [n for n, item in enumerate(body) if isinstance(item, dict) and DEFAULTS in item]

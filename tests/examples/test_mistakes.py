@@ -77,6 +77,12 @@ def run(ccm: Path, folder: Path, *words: str, stdin: str = "") -> tuple[int, str
             id="an unknown type",
         ),
         pytest.param(
+            "    - file:\n        /nowhere/x: {ensure: absent}",
+            'm.yaml:7:9: $.ccm.resources[1].file["/nowhere/x"]: names under `file` stand in a list: write `- /nowhere/x:`',
+            False,
+            id="names that are no list",
+        ),
+        pytest.param(
             "    - exec:\n        - 'true': {require: [file#/nowhere/x]}",
             "m.yaml:7:11: $.ccm.resources[1].exec[0].true: exec#true requires `file#/nowhere/x`, which has no outcome yet: "
             "declare it further up",
