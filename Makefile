@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## the main job: a real nats-server, three agents, one manifest to role=web (KEEP=1 leaves it running)
+demo: $(STAMP) ## the main job: a real nats-server, three agents, one manifest to role=web (KEEP=1 leaves it running, SECURE=1 has credentials)
 	@$(PY) .ci/demo.py
 
 test: $(STAMP) ## every test that this machine can run (TIER="unit e2e" chooses tiers)
