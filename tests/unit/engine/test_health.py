@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from ccm_agent.engine.request import ManifestSource
@@ -71,3 +73,23 @@ async def test_secrets_in_rules_leave_nowhere() -> None:
     assert "passwort" not in written
     assert "geheim" not in written
     assert "Accept: text/html" in written
+
+
+async def test_the_rules_of_the_page_are_accepted() -> None:
+    page = (Path(__file__).parents[3] / "docs/concepts/health.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0].replace("\n", "\n        ")
+    on = bench()
+    on.files.put(
+        "/work/m.yaml",
+        f"data: {{port: 8080}}\nccm:\n  resources:\n    - note:\n        name: a\n        {example}",
+    )
+
+    plan = await on.engine.load(ManifestSource(path="m.yaml"), on.options())
+
+    (check,) = plan.loaded.resources[0].wanted.health_checks
+    assert (check.name, check.format, check.tries, list(check.goss_rules)) == (
+        "web",
+        "goss",
+        5,
+        ["service", "port", "http", "file"],
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -508,3 +509,37 @@ async def test_a_manifest_is_known_by_its_shape_too() -> None:
     await site.bench.engine.apply(ManifestSource(path="m.yaml"), site.bench.options())
 
     assert site.bench.files.nodes["/srv/x"].content == b"hi"
+
+
+async def test_the_example_of_the_page_comes_to_what_the_page_says() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/tinycm.md").read_text()
+    header, *definitions = page.split("```yaml\n")[1].split("```")[0].split("---\n")
+
+    found = await Site().resources(*definitions, header=header)
+
+    assert found == [
+        (
+            "file",
+            {
+                "name": "/etc/resolv.conf",
+                "ensure": "present",
+                "content": "search example.com\nnameserver 10.0.0.1\n",
+                "owner": "0",
+                "group": "root",
+                "mode": "644",
+            },
+        ),
+        ("package", {"name": "vim", "ensure": "present"}),
+        ("package", {"name": "htop", "ensure": "present"}),
+        (
+            "file",
+            {
+                **KEPT,
+                "name": "/etc/vim/vimrc.local",
+                "mode": "xx4",
+                "source": "files/vimrc",
+                "replace": False,
+                "require": ["package#vim"],
+            },
+        ),
+    ]
