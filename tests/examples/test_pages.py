@@ -19,7 +19,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -113,7 +112,7 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 class Ground:
-    """A folder with the example's files, and what stands for @DIR@, @USER@, @GROUP@ and @WEB@ in all its texts."""
+    """A folder with the example's files, and what stands for @DIR@, @USER@, @GROUP@, @WEB@ and so on in all its texts."""
 
     def __init__(self, folder: Path, ccm: Path, web: str) -> None:
         self.folder, self.ccm = folder, ccm
@@ -124,7 +123,7 @@ class Ground:
             "@UID@": str(os.getuid()),
             "@GID@": str(os.getgid()),
             "@WEB@": web,
-            "@PYTHON@": sys.executable,
+            "@PORT@": web.rpartition(":")[2],
         }
 
     def text(self, text: str) -> str:
