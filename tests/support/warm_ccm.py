@@ -115,7 +115,7 @@ def _run(words: list[str], fds: list[int]) -> None:
         os.close(fd)
     os.chdir(directory)
     os.environ.clear()
-    os.environ.update(variable.split("=", 1) for variable in variables)
+    os.environ.update({name: value for name, _, value in (variable.partition("=") for variable in variables)})
     sys.argv = ["ccm", *arguments]
     code = 0
     try:
