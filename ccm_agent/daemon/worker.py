@@ -174,6 +174,7 @@ class Worker:
             noop=job.action == "plan",
             health_check_only=job.action == "check",
             hiera=tuple(urls),
+            keeps_hiera=True,
             facts=facts,
             cause=report.frame.cause,
             requester=request.requester,
