@@ -8,6 +8,7 @@ import json
 import signal
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,38 @@ def test_a_request_that_waits_past_its_deadline_is_expired(trio: Fleet) -> None:
     assert first.end().states == {"web1": "changed"}
     assert (done.code, done.states) == (3, {"web1": "expired"})
     assert not (trio.agents["web1"].files / "late").exists()
+
+
+def test_a_request_that_comes_after_its_deadline_is_expired_and_stays_so(trio: Fleet) -> None:
+    text = (trio.directory / trio.write("held-up.yaml", manifest(a_file("held-up")))).read_text()
+
+    async def held_up() -> tuple[str, dict[str, str]]:
+        """A request that something on its way held up for an hour."""
+        async with a_bus(trio) as fleet:
+            _, resolved = await resolve(fleet, Wish(targets=("node=web1",)))
+            deadline = fleet.clock.now() - timedelta(hours=1)
+            request = ManifestRequest(
+                protocol=MANIFEST_APPLY, name="held-up", manifest=text, deadline=deadline
+            )
+            launch = prepare(fleet, request, resolved, "apply", "held-up")
+            await History(fleet.runs).begin(launch.record, resolved.nodes, resolved.offline)
+            run = Run(launch.record.run, resolved.nodes, resolved.offline, now(), asked=True)
+
+            async def nothing(_news: object) -> None:
+                return
+
+            async def again(names: list[str]) -> None:
+                await send_again(fleet, launch, names)
+
+            await Follower(fleet, run, ask=again, on_turn=nothing).follow(lambda: send(fleet, launch))
+            return launch.record.run, {name: node.state.value for name, node in run.nodes.items()}
+
+    run, states = asyncio.run(held_up())
+    answers = asyncio.run(deliver_again(trio, run, {"web1"}))
+
+    assert states == {"web1": "expired"}
+    assert {name: answer["state"] for name, answer in answers.items()} == {"web1": "expired"}
+    assert not (trio.agents["web1"].files / "held-up").exists()
 
 
 def test_a_node_that_is_off_is_offline_and_can_be_forgiven(trio: Fleet) -> None:
