@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -42,6 +43,7 @@ _PORT_TRIES = 3
 _RELOADED = "Reloaded server configuration"
 _NOT_RELOADED = "Failed to reload server configuration"
 _HOST = "127.0.0.1"
+_PORTS = (10_000, 32_000)
 
 
 def find_server() -> Path:
@@ -300,12 +302,23 @@ class NatsServer:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on at this moment, all different."""
+    """
+    Ports of loopback that nobody listens on at this moment, all different.
+
+    They lie below the ports that the system gives to clients (ip_local_port_range(7) begins at 32768), so that no connection
+    takes one before its server is there; being drawn at random they are hardly drawn twice by tests side by side.
+    """
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((_HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
+        ports: list[int] = []
+        while len(ports) < count:
+            taken = stack.enter_context(socket.socket())
+            port = random.randint(*_PORTS)
+            try:
+                taken.bind((_HOST, port))
+            except OSError:
+                continue
+            ports.append(port)
+        return ports
 
 
 @contextlib.contextmanager
