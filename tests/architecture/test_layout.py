@@ -58,7 +58,6 @@ ONE_IMPORTER: dict[str, set[str]] = {
     "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py"},
     "aiofiles": {"ccm_agent/system"},
     "yaml": {"ccm_agent/model"},
-    "psutil": {"ccm_agent/facts", "ccm_agent/system"},
     "rich": {"ccm_ctl/render", "ccm_ctl/terminal.py", "ccm_agent/cli"},
     "click": {
         "ccm_agent/cli",
