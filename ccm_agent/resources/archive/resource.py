@@ -12,6 +12,7 @@ from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.archive.model import KINDS, ArchiveMetadata, ArchiveProperties, ArchiveState, kind_of
 from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.owners import is_same_owner
 
 CHECKSUM = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -106,9 +107,9 @@ def _difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
 
 
 def _owner_difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
-    if not _is_same(wanted.owner, found.owner, found.uid):
+    if not is_same_owner(wanted.owner, found.owner, found.uid):
         return f"owner mismatch: found {found.owner}, wanted {wanted.owner}"
-    if not _is_same(wanted.group, found.group, found.gid):
+    if not is_same_owner(wanted.group, found.group, found.gid):
         return f"group mismatch: found {found.group}, wanted {wanted.group}"
     return ""
 
@@ -142,10 +143,3 @@ def _remove(noop: str, wanted: ArchiveProperties) -> Step:
 
 def _has_checksum(wanted: ArchiveProperties, found: ArchiveMetadata) -> bool:
     return found.checksum == wanted.checksum.lower()
-
-
-def _is_same(wanted: str, name: str, number: int) -> bool:
-    """Digits are a number, whatever the system calls it; anything else is a name."""
-    if wanted.isascii() and wanted.isdigit():
-        return int(wanted) == number
-    return wanted == name

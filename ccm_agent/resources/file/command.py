@@ -7,6 +7,7 @@ from typing import Any
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.resources.contract import CommandLine, Flag
+from ccm_agent.resources.owners import own_group, own_user
 
 FILE_MODE = "0644"
 DIRECTORY_MODE = "0755"
@@ -31,8 +32,8 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(f"--source {values['source']}: there is no such file")
     values.setdefault("ensure", "present")
     owner, _, group = str(values.get("owner", "")).partition(":")
-    values["owner"] = owner or _own_user()
-    values["group"] = values.get("group") or group or _own_group()
+    values["owner"] = owner or own_user()
+    values["group"] = values.get("group") or group or own_group()
     # a directory needs to be entered, so the mode meant for files is not meant for it
     if values.setdefault("mode", FILE_MODE) == FILE_MODE and values["ensure"] == "directory":
         values["mode"] = DIRECTORY_MODE
@@ -46,24 +47,6 @@ def _read(path: str) -> str:
     except (OSError, UnicodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text; use --source"
         raise UsageError(f"--content-file {path}: {reason}") from err
-
-
-def _own_user() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
-def _own_group() -> str:
-    import grp
-
-    try:
-        return grp.getgrgid(os.getgid()).gr_name
-    except KeyError:
-        return str(os.getgid())
 
 
 COMMAND = CommandLine(

@@ -15,6 +15,7 @@ from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.contract import Decision, Situation, Step
 from ccm_agent.resources.file.model import DIRECTORY, KEEP, FileProperties, FileState, parse_mode
 from ccm_agent.resources.file.provider import FileProvider
+from ccm_agent.resources.owners import is_same_owner
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -179,21 +180,14 @@ def _content(wanted: FileProperties, found: FileState) -> str:
 def _attributes(wanted: FileProperties, found: FileState) -> str:
     """The first of owner, group and mode that differs; "" when none does."""
     metadata = found.metadata
-    if not _is_same(wanted.owner, metadata.owner, metadata.uid):
+    if not is_same_owner(wanted.owner, metadata.owner, metadata.uid):
         return f"owner mismatch: found {metadata.owner or 'none'}, wanted {wanted.owner}"
-    if not _is_same(wanted.group, metadata.group, metadata.gid):
+    if not is_same_owner(wanted.group, metadata.group, metadata.gid):
         return f"group mismatch: found {metadata.group or 'none'}, wanted {wanted.group}"
     mode = f"{wanted.mode_bits:04o}"
     if metadata.mode != mode:
         return f"mode mismatch: found {metadata.mode or 'none'}, wanted {mode}"
     return ""
-
-
-def _is_same(wanted: str, name: str, number: int) -> bool:
-    """Digits are a number, whatever the system calls it; anything else is a name."""
-    if wanted.isascii() and wanted.isdigit():
-        return wanted.lstrip("0") == str(number).lstrip("0")
-    return wanted == name
 
 
 def _one(noop: str, action: Callable[[FileProvider], Awaitable[None]], reason: str) -> Decision:
