@@ -39,6 +39,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "stop_request": wire.StopRequest,
         "node_request": wire.Request,
         "node_record": wire.NodeRecord,
+        "assignment": wire.Assignment,
         "facts_record": wire.FactsRecord,
         "presence": wire.Presence,
         "stamped": wire.Stamped,

@@ -20,7 +20,7 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings
-from ccm_agent.daemon.agent import Agent, Ports
+from ccm_agent.daemon.agent import Agent
 from ccm_agent.daemon.broker import bus_settings
 from ccm_agent.daemon.config import Settings, read_config, with_context
 from ccm_agent.daemon.identity import check_configured, settle_identity
@@ -29,6 +29,7 @@ from ccm_agent.daemon.logs import set_up_logging
 from ccm_agent.daemon.notify import Notifier
 from ccm_agent.daemon.service import serve
 from ccm_agent.daemon.source import SourcePorts
+from ccm_agent.daemon.world import Ports
 from ccm_agent.engine.mask import for_bus
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.facts.gather import gather

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
-from ccm_agent.bus.subjects import event_subject
 from ccm_agent.daemon.assigned import AssignedFacts, routed_facts
+from ccm_agent.daemon.beats import Beats, Pulse
 from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.bundles import Bundles
 from ccm_agent.daemon.claim import Claim
@@ -27,33 +23,26 @@ from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.convergence import Convergence, Surroundings
 from ccm_agent.daemon.delivery import Delivery
 from ccm_agent.daemon.due import run_of
-from ccm_agent.daemon.handlers import Desk, Handlers, Refusal
+from ccm_agent.daemon.handlers import Desk, Handlers
 from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.identity import machine_id, settle_identity
 from ccm_agent.daemon.last_good import LastGood
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
 from ccm_agent.daemon.node_facts import FactKeeper
+from ccm_agent.daemon.progress import Teller
 from ccm_agent.daemon.recovery import Recovery
-from ccm_agent.daemon.report import STOPPED, Shorten
+from ccm_agent.daemon.report import STOPPED
 from ccm_agent.daemon.routing import Routing
-from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.daemon.spool import OpenRun, Spool
 from ccm_agent.daemon.stamps import Stamps
+from ccm_agent.daemon.standing import Standing
 from ccm_agent.daemon.turns import Turns
 from ccm_agent.daemon.worker import Worker, Workshop
-from ccm_agent.engine.request import Engine
+from ccm_agent.daemon.world import Ports
 from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.outcome import SessionSummary
-from ccm_agent.model.ports import Clock, Events, Incoming, KeyValue, Link, Objects, Requests
-from ccm_agent.model.wire import (
-    NODE_FACTS,
-    NODE_PING,
-    NODE_STATUS,
-    SESSION_PROGRESS,
-    NodeRecord,
-    Progress,
-    Request,
-)
+from ccm_agent.model.ports import Incoming, KeyValue
+from ccm_agent.model.wire import NodeRecord, Request
 
 log = logging.getLogger(__name__)
 
@@ -65,34 +54,6 @@ NOT_YET = ("monitor_port", "registration")
 
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
-
-
-class Ports(Struct, frozen=True, kw_only=True):
-    """
-    What an agent asks of the world; `app.py` makes the real ones.
-
-    Attributes:
-        link, requests, events, objects: The bus.
-        bucket: A bucket by name.
-        make_engine: The engine, given buckets to read data from, and the numbers of documents that were seen.
-        gather_facts: All facts of this host; blocking.
-        matches: Whether targets and expression of a request mean a node with these facts.
-        shorten: Makes of an event what may stand on the bus.
-        clock: Time.
-        sources: Where manifests of the configuration come from; None: there are none.
-    """
-
-    link: Link
-    requests: Requests
-    events: Events
-    objects: Objects
-    bucket: Callable[[str], KeyValue]
-    make_engine: Callable[[Callable[[str], Awaitable[KeyValue]], dict[str, int]], Engine]
-    gather_facts: Callable[[], Mapping[str, Any]]
-    matches: Callable[[Sequence[str], str, str, Mapping[str, Any]], bool]
-    shorten: Shorten
-    clock: Clock
-    sources: SourcePorts | None = None
 
 
 class Agent:
@@ -143,16 +104,19 @@ class Agent:
         )
         self._convergence = self._make_convergence()
         self._worker = Worker(self._workshop(state), self._spool, self._ledger, self._clock)
-        self._handlers = Handlers(self._desk(), self._turns, self._ledger, self._worker, self._clock)
         self._delivery = Delivery(
             self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._bulletin.lost
         )
+        self._teller = Teller(
+            self.node, ports.events, self._worker, self._turns, lambda: self.settings.progress_s
+        )
+        self._beats = self._make_beats()
+        self._standing = self._make_standing()
+        self._handlers = Handlers(self._desk(), self._turns, self._ledger, self._worker, self._clock)
         self._inbox: deque[Incoming] = deque(maxlen=INBOX_LIMIT)
         self._has_mail = asyncio.Event()
-        self._beat_now = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
-        self._is_busy = asyncio.Event()
         self._is_stopping = False
 
     # -- life
@@ -177,8 +141,8 @@ class Agent:
         await asyncio.to_thread(recovery.recover, left, open_runs, self._turns, self._handlers.job_of)
         self._bulletin.started()
         await self._routing.begin()
-        self._ports.link.on_connect(self._reconnected)
-        self._beat_now.set()
+        self._ports.link.on_connect(self._beats.reconnected)
+        self._beats.soon()
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(job, name=f"agent:{name}")
@@ -186,9 +150,9 @@ class Agent:
                     ("delivery", self._delivery.run()),
                     ("requests", self._serve_requests()),
                     ("runs", self._serve_runs()),
-                    ("progress", self._keep_telling()),
+                    ("progress", self._teller.run()),
                     ("routing", self._routing.run(lambda: self.settings.read_interval_s)),
-                    ("heartbeat", self._keep_beating()),
+                    ("heartbeat", self._beats.run()),
                     *([("convergence", self._convergence.run())] if self._convergence else []),
                 )
             ]
@@ -223,7 +187,7 @@ class Agent:
         """Go on with another configuration, as far as that is possible without a restart."""
         self.settings = settings
         self._routing.look_again()
-        self._beat_now.set()
+        self._beats.soon()
         if self._convergence is not None:
             self._convergence.reload()
 
@@ -301,7 +265,7 @@ class Agent:
                 # it stands in the ledger, and is begun after the next start
                 await asyncio.Event().wait()
             self._is_idle.clear()
-            self._is_busy.set()
+            self._teller.begun()
             try:
                 if self._handlers.is_late(job.deadline):
                     await self._handlers.expired(job)
@@ -312,7 +276,7 @@ class Agent:
                 await self._stamps.keep()
             finally:
                 self._turns.finish()
-                self._is_busy.clear()
+                self._teller.ended()
                 self._is_idle.set()
 
     def _note(self, run: str, summary: SessionSummary | None) -> None:
@@ -322,71 +286,10 @@ class Agent:
         record.last_run, record.last_state, record.last_time = run, summary.state, self._clock.now()
         log.info("a run has ended", extra={"run": run, "state": summary.state, "reason": summary.reason})
 
-    async def _keep_telling(self) -> None:
-        while True:
-            await self._is_busy.wait()
-            await asyncio.sleep(self.settings.progress_s)
-            now = self._worker.report.progress_now() if self._worker.report else None
-            # a run that began a moment ago has its time yet
-            told = [now] if now and now.run_s >= self.settings.progress_s / 2 else []
-            told += [
-                Progress(protocol=SESSION_PROGRESS, run=job.run, node=self.node, state="queued")
-                for job in self._turns.waiting
-            ]
-            for progress in told:
-                try:
-                    await self._ports.events.announce(
-                        event_subject(SESSION_PROGRESS, self.node, progress.run),
-                        msgspec.json.encode(progress),
-                    )
-                except BusError as err:
-                    log.debug("progress could not be told", extra={"reason": str(err)})
-
     # -- what others know of us
 
-    async def _keep_beating(self) -> None:
-        while True:
-            is_regular = await self._wait_for_beat()
-            if not self._ports.link.connected:
-                continue
-            try:
-                await self._beat(is_regular=is_regular)
-            except BusError as err:
-                log.info("a sign of life could not be given", extra={"reason": str(err)})
-            if self._ledger.wants_compaction:
-                await self._ledger.compact()
-
-    async def _wait_for_beat(self) -> bool:
-        """Wait until it is time, or until there is a reason; whether it is time."""
-        try:
-            async with asyncio.timeout(random.uniform(0.9, 1.0) * self.settings.heartbeat_s):
-                await self._beat_now.wait()
-        except TimeoutError:
-            return True
-        self._beat_now.clear()
-        return False
-
-    async def _beat(self, *, is_regular: bool) -> None:
-        run = self._turns.current.run if self._turns.current else ""
-        if await self._heartbeat.beat(run):
-            self._duplicated()
-        await self._heartbeat.write_record()
-        facts = await self._facts.current(self.settings.facts_interval_s)
-        await self._heartbeat.write_facts(facts, is_regular=is_regular)
-        if await self._routed() != self._heartbeat.record.facts:
-            self._routing.look_again()
-
-    def _reconnected(self) -> None:
-        self._heartbeat.reconnected()
-        self._beat_now.set()
-
-    def _duplicated(self) -> None:
-        is_so = self._heartbeat.is_duplicate
-        record = self._heartbeat.record
-        record.conflict = "another agent uses this identity" if is_so else ""
-        message = record.conflict or "no other agent uses this identity any more"
-        log.error(message) if is_so else log.warning(message)
-        self._bulletin.duplicated(is_so, message)
+    async def _current_facts(self) -> Mapping[str, Any]:
+        return await self._facts.current(self.settings.facts_interval_s)
 
     async def _routed(self) -> dict[str, Any]:
         paths = self.settings.routed_facts
@@ -394,9 +297,30 @@ class Agent:
 
     def _rerouted(self, facts: dict[str, Any]) -> None:
         self._heartbeat.record.facts = facts
-        self._beat_now.set()
+        self._beats.soon()
 
     # -- wiring
+
+    def _make_beats(self) -> Beats:
+        pulse = Pulse(
+            settings=lambda: self.settings,
+            run=lambda: self._turns.current.run if self._turns.current else "",
+            facts=self._current_facts,
+            routed=self._routed,
+        )
+        return Beats(self._heartbeat, pulse, self._ports.link, self._routing, self._bulletin, self._ledger)
+
+    def _make_standing(self) -> Standing:
+        return Standing(
+            version=self._version,
+            heartbeat=self._heartbeat,
+            turns=self._turns,
+            spool=self._spool,
+            delivery=self._delivery,
+            routing=self._routing,
+            assigned=self._assigned,
+            facts=self._current_facts,
+        )
 
     def _make_convergence(self) -> Convergence | None:
         if self._ports.sources is None:
@@ -429,14 +353,11 @@ class Agent:
                 )
             return buckets[name]
 
-        async def current_facts() -> Mapping[str, Any]:
-            return await self._facts.current(self.settings.facts_interval_s)
-
         return Workshop(
             node=self.node,
             version=self._version,
             engine=self._ports.make_engine(open_bucket, self._stamps.numbers),
-            facts=current_facts,
+            facts=self._current_facts,
             unpack=Bundles(self._ports.objects, state / "bundles").unpacked,
             shorten=self._ports.shorten,
             external_data=self.settings.external_data_url,
@@ -455,41 +376,7 @@ class Agent:
             started=self._started,
             events=self._ports.events,
             matches=matches,
-            refusal=self._why_not,
-            body={NODE_PING: self._ping, NODE_FACTS: self._all_facts, NODE_STATUS: self._status},
+            refusal=self._standing.refusal,
+            body=self._standing.bodies(),
             run_of=run_of,
         )
-
-    def _why_not(self) -> Refusal | None:
-        if self._heartbeat.is_duplicate:
-            return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
-        return None
-
-    async def _ping(self) -> dict[str, Any]:
-        return {"version": self._version}
-
-    async def _all_facts(self) -> dict[str, Any]:
-        return dict(await self._facts.current(self.settings.facts_interval_s))
-
-    async def _status(self) -> dict[str, Any]:
-        current = self._turns.current
-        record = self._heartbeat.record
-        return {
-            "version": self._version,
-            "run": current.run if current else "",
-            "name": current.name if current else "",
-            "waiting": [{"run": job.run, "name": job.name} for job in self._turns.waiting],
-            "spool": {
-                "events": self._spool.backlog,
-                "bytes": self._spool.size_bytes,
-                "lost": self._spool.lost,
-            },
-            "trouble": self._delivery.trouble,
-            "scopes": self._routing.scopes,
-            "assigned": self._assigned.facts,
-            "refused_facts": self._assigned.refusal,
-            "last_run": record.last_run,
-            "last_state": record.last_state,
-            "last_time": record.last_time,
-            "conflict": record.conflict,
-        }

@@ -218,6 +218,90 @@ class AgentEvent(Struct, kw_only=True, omit_defaults=True):
     details: dict[str, Any] = {}
 
 
+class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    What nodes should be, for as long as it stands: the body of a stamped document in CCM_ASSIGNMENTS.
+
+    Its stamp's number is the assignment's revision. Of one name the node's own wins over a fact's over everybody's, then the
+    newest.
+
+    Attributes:
+        name: What it is called; one token of its key stands for it.
+        scope: "all", "node.<node>" or "fact.<key>.<value>", as in the key.
+        targets: Selectors, any of which a node must match besides; empty means whoever the scope reaches.
+        where: An expression that must be true as well; "" is always true.
+        manifest: What the manifest is called, for people.
+        bundle: The packed directory, pinned.
+        data: URLs of hiera documents over the manifest's own data, such as `kv://CCM_DATA/common`.
+        data_revision: Documents in CCM_DATA are read as they were at this revision of the bucket; 0: as they are now.
+        mode: "apply" or "plan".
+        interval_s: Time between convergences; 0: the node's own interval.
+        deadline: A node that has not begun with this revision by then does not begin. None: no limit.
+        requester, time: Who assigned it, and when.
+        rolled_back_from: The revision that this one takes the place of by a rollback; 0: it is none.
+    """
+
+    name: str
+    scope: str
+    bundle: Bundle
+    targets: list[str] = []
+    where: str = ""
+    manifest: str = ""
+    data: list[str] = []
+    data_revision: int = 0
+    mode: str = "apply"
+    interval_s: float = 0
+    deadline: datetime | None = None
+    requester: str = ""
+    time: datetime | None = None
+    rolled_back_from: int = 0
+
+
+class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    How a node stands to one assignment, in its NodeRecord.
+
+    Attributes:
+        key: Key of the assignment in CCM_ASSIGNMENTS that won for this node.
+        revision: Its stamp's number, as the node knows it.
+        digest: SHA-256 (hex) of the bundle that was applied last; "" when none was yet.
+        data_revision: The revision of CCM_DATA that was applied with it.
+        state: "waiting" (it is known and its turn comes), a final word of NodeState for how its last run ended, or
+            "disabled".
+        reason, code: Why it is not as it should be; "" when it is.
+        since: When it first came to this state with this revision.
+        run: The last run.
+        next_time: When it is tried again; None: not known, or not at all.
+    """
+
+    key: str
+    revision: int
+    digest: str = ""
+    data_revision: int = 0
+    state: str = "waiting"
+    reason: str = ""
+    code: str = ""
+    since: datetime | None = None
+    run: str = ""
+    next_time: datetime | None = None
+
+
+class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    Why and until when a node does not converge; its health checks go on.
+
+    Attributes:
+        since, until: From when to when; without `until` it stands until somebody enables the node.
+        why: What the operator who disabled it said.
+        by: Who that was.
+    """
+
+    since: datetime
+    until: datetime | None = None
+    why: str = ""
+    by: str = ""
+
+
 class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     """
     `node.<n>` in CCM_NODES: small, written when it changed.
@@ -228,7 +312,8 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         version: The agent's version.
         facts: Routed facts only.
         last_run, last_state, last_time: The newest finished run and its end state.
-        disabled: Why and until when the agent does not converge; empty when it does.
+        disabled: Why and until when the agent does not converge; None when it does.
+        assignments: How it stands to each assignment that means it, by name.
         conflict: What is wrong with its assignments or identity; "" when nothing is.
     """
 
@@ -240,7 +325,8 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     last_run: str = ""
     last_state: str = ""
     last_time: datetime | None = None
-    disabled: dict[str, Any] = {}
+    disabled: Disabled | None = None
+    assignments: dict[str, AssignmentState] = {}
     conflict: str = ""
 
 

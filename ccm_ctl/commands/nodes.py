@@ -111,7 +111,7 @@ def node_fields(node: Node) -> dict[str, Any]:
         "last_run": (record.last_run or None) if record else None,
         "last_state": (record.last_state or None) if record else None,
         "last_time": record.last_time if record else None,
-        "disabled": (record.disabled or None) if record else None,
+        "disabled": record.disabled if record else None,
         "conflict": (record.conflict or None) if record else None,
         "run": (node.presence.run or None) if node.presence else None,
     }
@@ -136,7 +136,7 @@ def note_of(node: Node, twins: Sequence[Twin] = ()) -> str:
         agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)
         notes.append(f"{node.record.conflict}{agents}")
     if node.record and node.record.disabled:
-        why = node.record.disabled.get("why") or "no reason given"
+        why = node.record.disabled.why or "no reason given"
         notes.append(f"disabled: {why}")
     if node.presence and node.presence.run:
         notes.append(f"in run {node.presence.run}")

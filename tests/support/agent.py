@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from ccm_agent.bus.subjects import event_subject, request_subject, run_pattern
-from ccm_agent.daemon.agent import Agent, Ports
+from ccm_agent.daemon.agent import Agent
 from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.world import Ports
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ids import new_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, NodeRecord, Presence
+from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, Disabled, NodeRecord, Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.controller import NOW, Desk, FakeNode
 
@@ -29,7 +29,7 @@ async def troubled(broker: MemoryBroker) -> None:
         last_run="2zFX",
         last_state="failed",
         last_time=NOW.replace(hour=11),
-        disabled={"why": "restoring"},
+        disabled=Disabled(since=NOW, why="restoring"),
         conflict="another agent uses this identity",
     )
     presence = Presence(node="db1", time=NOW, run="2zFY")

@@ -1,0 +1,110 @@
+"""
+When this node's keys in `CCM_NODES` are written: every heartbeat, and whenever there is a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.daemon.bulletin import Bulletin
+from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.heartbeat import Heartbeat
+from ccm_agent.daemon.ledger import Ledger
+from ccm_agent.daemon.routing import Routing
+from ccm_agent.model.errors import BusError
+from ccm_agent.model.ports import Link
+
+log = logging.getLogger(__name__)
+
+
+class Pulse(Struct, frozen=True, kw_only=True):
+    """
+    What a beat needs of the rest of the agent.
+
+    Attributes:
+        settings: The configuration as it is now.
+        run: The run in hand; "" when there is none.
+        facts: All facts, as fresh as the configuration says.
+        routed: The facts that requests can be addressed to.
+    """
+
+    settings: Callable[[], Settings]
+    run: Callable[[], str]
+    facts: Callable[[], Awaitable[Mapping[str, Any]]]
+    routed: Callable[[], Awaitable[dict[str, Any]]]
+
+
+class Beats:
+    """The signs of life of one agent."""
+
+    def __init__(
+        self,
+        heartbeat: Heartbeat,
+        pulse: Pulse,
+        link: Link,
+        routing: Routing,
+        bulletin: Bulletin,
+        ledger: Ledger,
+    ) -> None:
+        """Nothing is written before `run`."""
+        self._heartbeat = heartbeat
+        self._pulse = pulse
+        self._link = link
+        self._routing = routing
+        self._bulletin = bulletin
+        self._ledger = ledger
+        self._now = asyncio.Event()
+
+    def soon(self) -> None:
+        """There is something to tell that should not wait for the next heartbeat."""
+        self._now.set()
+
+    def reconnected(self) -> None:
+        """The broker is here again, or is another one."""
+        self._heartbeat.reconnected()
+        self.soon()
+
+    async def run(self) -> None:
+        """Beat, for ever."""
+        while True:
+            is_regular = await self._wait()
+            if not self._link.connected:
+                continue
+            try:
+                await self._beat(is_regular=is_regular)
+            except BusError as err:
+                log.info("a sign of life could not be given", extra={"reason": str(err)})
+            if self._ledger.wants_compaction:
+                await self._ledger.compact()
+
+    async def _wait(self) -> bool:
+        """Wait until it is time, or until there is a reason; whether it is time."""
+        try:
+            async with asyncio.timeout(random.uniform(0.9, 1.0) * self._pulse.settings().heartbeat_s):
+                await self._now.wait()
+        except TimeoutError:
+            return True
+        self._now.clear()
+        return False
+
+    async def _beat(self, *, is_regular: bool) -> None:
+        if await self._heartbeat.beat(self._pulse.run()):
+            self._duplicated()
+        await self._heartbeat.write_record()
+        await self._heartbeat.write_facts(await self._pulse.facts(), is_regular=is_regular)
+        if await self._pulse.routed() != self._heartbeat.record.facts:
+            self._routing.look_again()
+
+    def _duplicated(self) -> None:
+        is_so = self._heartbeat.is_duplicate
+        record = self._heartbeat.record
+        record.conflict = "another agent uses this identity" if is_so else ""
+        message = record.conflict or "no other agent uses this identity any more"
+        log.error(message) if is_so else log.warning(message)
+        self._bulletin.duplicated(is_so, message)

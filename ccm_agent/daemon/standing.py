@@ -1,0 +1,82 @@
+"""
+What the agent says when somebody asks how it is, and why it takes on nothing at all when it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.daemon.assigned import AssignedFacts
+from ccm_agent.daemon.delivery import Delivery
+from ccm_agent.daemon.handlers import Refusal
+from ccm_agent.daemon.heartbeat import Heartbeat
+from ccm_agent.daemon.routing import Routing
+from ccm_agent.daemon.spool import Spool
+from ccm_agent.daemon.turns import Turns
+from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """
+    The parts of one agent that have something to say about how it is.
+
+    Attributes:
+        version: The agent's version.
+        heartbeat: Record and identity.
+        turns: The run in hand and those that wait.
+        spool, delivery: What has not been told yet, and why not.
+        routing, assigned: What it listens to.
+        facts: All facts, as fresh as the configuration says.
+    """
+
+    version: str
+    heartbeat: Heartbeat
+    turns: Turns
+    spool: Spool
+    delivery: Delivery
+    routing: Routing
+    assigned: AssignedFacts
+    facts: Callable[[], Awaitable[Mapping[str, Any]]]
+
+    def bodies(self) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
+        """What is answered to a question, by protocol id."""
+        return {NODE_PING: self._ping, NODE_FACTS: self._all_facts, NODE_STATUS: self.status}
+
+    def refusal(self) -> Refusal | None:
+        """Why this node takes on nothing now; None when it does."""
+        if self.heartbeat.is_duplicate:
+            return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
+        return None
+
+    async def _ping(self) -> dict[str, Any]:
+        return {"version": self.version}
+
+    async def _all_facts(self) -> dict[str, Any]:
+        return dict(await self.facts())
+
+    async def status(self) -> dict[str, Any]:
+        """All that is known of this node here and now."""
+        current = self.turns.current
+        record = self.heartbeat.record
+        return {
+            "version": self.version,
+            "run": current.run if current else "",
+            "name": current.name if current else "",
+            "waiting": [{"run": job.run, "name": job.name} for job in self.turns.waiting],
+            "spool": {
+                "events": self.spool.backlog,
+                "bytes": self.spool.size_bytes,
+                "lost": self.spool.lost,
+            },
+            "trouble": self.delivery.trouble,
+            "scopes": self.routing.scopes,
+            "assigned": self.assigned.facts,
+            "refused_facts": self.assigned.refusal,
+            "last_run": record.last_run,
+            "last_state": record.last_state,
+            "last_time": record.last_time,
+            "conflict": record.conflict,
+        }
