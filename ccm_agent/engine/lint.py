@@ -165,6 +165,9 @@ class _Linter:
     def _strictness(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
         if not self._strict:
             return
+        if "name" in kind.ours:
+            self._ours(f"Choria CCM has no type `{kind.name}`", path)
+            return
         for key, value in raw.items():
             if key in kind.aliases:
                 self._ours(f"`{key}` is our spelling of `{kind.aliases[key]}`", (*path, key))
@@ -172,6 +175,8 @@ class _Linter:
                 self._ours(f"`{kind.name}` of Choria CCM has no `{key}`", (*path, key))
             elif isinstance(value, str) and value in kind.our_values.get(key, ()):
                 self._ours(f"`{kind.name}` of Choria CCM does not know `{key}: {value}`", (*path, key))
+        for key, lack in kind.our_forms(raw) if kind.our_forms is not None else ():
+            self._ours(f"`{kind.name}` of Choria CCM {lack}", (*path, key) if key in raw else path)
 
     def _ours(self, message: str, path: Path) -> None:
         self.add(ERROR, "strict-ccm", f"{message}: it works here alone", self.place(path))

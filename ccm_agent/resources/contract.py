@@ -21,7 +21,7 @@ Types and providers of others are found through the entry-point groups `ccm.type
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -325,8 +325,11 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         urls: Fields that may hold a URL: user name and password in it are masked.
         digested: Fields of which digest and size alone leave over the bus, such as `content`; of a mapping those of its JSON.
         names_only: Lists of `NAME=value` of which the names alone leave over the bus, such as `environment`.
-        ours: Fields that Choria CCM does not know: `ccm lint --strict-ccm` names them.
+        ours: Fields that Choria CCM does not know: `ccm lint --strict-ccm` names them. With `name` among them it does not know
+            the type.
         our_values: Of fields that it knows, the values that it does not.
+        our_forms: What else it does not understand in properties as they are written, where a list of values cannot say it:
+            pairs of the field and what Choria CCM lacks, "has no `x` in a `mode`". None: nothing.
         verify: Whether a second look can tell that the steps have worked.
         why_unverified: Why it cannot, when `verify` is False.
         stable_when_changed: The state of a resource that was changed and verified reports `stable`, as CCM's `file` does.
@@ -359,6 +362,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     names_only: frozenset[str] = frozenset()
     ours: frozenset[str] = frozenset()
     our_values: Mapping[str, frozenset[str]] = {}
+    our_forms: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None
     verify: bool = True
     why_unverified: str = ""
     stable_when_changed: bool = False

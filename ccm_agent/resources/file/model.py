@@ -15,7 +15,10 @@ KEEP = "*"
 """An owner or group that is left as it is; no system allows such a name."""
 _NEW_FILE, _NEW_DIRECTORY = 0o644, 0o755
 """What the digits of a mode that do not matter are when something is made."""
-_MASK = re.compile(r"[0-7x]{3}")
+MASK = re.compile(r"[0-7x]{3}")
+"""A mode whose `x` digits do not matter."""
+SCHEMES = ("http://", "https://")
+"""What a source begins with that is fetched."""
 
 
 class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -83,7 +86,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     @property
     def is_url(self) -> bool:
         """Whether the content is to be fetched."""
-        return self.source.startswith(("http://", "https://"))
+        return self.source.startswith(SCHEMES)
 
     @property
     def keeps_something(self) -> bool:
@@ -110,7 +113,7 @@ def parse_mode(mode: str, kept: int = 0) -> int:
     Raises:
         ValueError: It is no octal number of three or four digits, nor three digits and `x`.
     """
-    if "x" in mode and _MASK.fullmatch(mode):
+    if "x" in mode and MASK.fullmatch(mode):
         shifted = zip(mode, (6, 3, 0), strict=True)
         return sum((kept & 7 << at) if digit == "x" else int(digit) << at for digit, at in shifted)
     digits = mode[2:] if mode[:2] in ("0o", "0O") else mode

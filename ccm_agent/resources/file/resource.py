@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from hashlib import sha256
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.contract import Decision, Situation, Step
-from ccm_agent.resources.file.model import DIRECTORY, KEEP, FileProperties, FileState, parse_mode
+from ccm_agent.resources.file.model import (
+    DIRECTORY,
+    KEEP,
+    MASK,
+    SCHEMES,
+    FileProperties,
+    FileState,
+    parse_mode,
+)
 from ccm_agent.resources.file.provider import FileProvider
 from ccm_agent.resources.owners import is_same_owner
 
@@ -77,6 +85,20 @@ def _check_mode(mode: str) -> None:
 
 def _refuse(message: str, field: str) -> NoReturn:
     raise PropertyError(message, place=Place(path=f"$.{field}"))
+
+
+def our_forms(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What Choria CCM does not understand in properties as they are written; see `ResourceType`."""
+    mode, source = written.get("mode"), written.get("source")
+    if isinstance(mode, str):
+        if MASK.fullmatch(mode) and "x" in mode:
+            yield "mode", "has no `x` in a `mode`"
+        elif mode.startswith(("0o", "0O")):
+            yield "mode", f"does not understand `mode: {mode}`, write the digits alone"
+        elif len(mode) == 3 and mode.isdigit() and written.get("ensure") != DIRECTORY:
+            yield "mode", f"never finds a file right with `mode: {mode}`, write `0{mode}`"
+    if isinstance(source, str) and source.startswith(SCHEMES):
+        yield "source", "does not fetch its `source` from the web"
 
 
 def settle(wanted: FileProperties) -> None:

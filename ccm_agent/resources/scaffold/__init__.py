@@ -8,7 +8,7 @@ from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.scaffold.command import COMMAND
 from ccm_agent.resources.scaffold.model import ScaffoldProperties, ScaffoldState
-from ccm_agent.resources.scaffold.resource import check, decide
+from ccm_agent.resources.scaffold.resource import check, decide, our_forms
 
 
 def _make_choria(context: ResourceContext) -> Any:
@@ -29,6 +29,8 @@ TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     literal=frozenset({"engine", "left_delimiter", "right_delimiter"}),
     templated_keys=frozenset({"data"}),
     digested=frozenset({"data"}),
+    ours=frozenset({"timeout"}),
+    our_forms=our_forms,
     our_values={"engine": frozenset({"jinja"})},
     stable_when_changed=True,
     can_status=False,

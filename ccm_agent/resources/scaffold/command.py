@@ -43,6 +43,7 @@ COMMAND = CommandLine(
             placeholder="PATTERN=TOOL",
             help="A command for each rendered file whose name matches; may be repeated.",
         ),
+        Flag(field="timeout", names=("--timeout",), placeholder="DURATION"),
     ),
     hidden=frozenset({"data"}),
     gather=gather,

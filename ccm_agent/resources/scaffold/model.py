@@ -6,11 +6,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 DELIMITERS = {"jet": ("[[", "]]"), "go": ("{{", "}}"), "jinja": ("{{", "}}")}
 """The engines, with the delimiters of each unless others are asked for."""
 DEFAULT_ENGINE = "jet"
+DEFAULT_TIMEOUT = "15m"
+"""No formatter, check or encryption of one file takes so long: a command that does waits for what will not come."""
 
 
 class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -49,6 +52,18 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
             "`{}` in the command is the file, which is the last argument without it."
         ),
     ] = []
+    timeout: Annotated[
+        str,
+        Meta(
+            description=f"How long each command of `post` may take, such as `30s` or `5m`; then it is ended and has failed. "
+            f"`{DEFAULT_TIMEOUT}` without it."
+        ),
+    ] = ""
+
+    @property
+    def post_limit_s(self) -> float:
+        """How long each command of `post` may take."""
+        return parse_duration(self.timeout or DEFAULT_TIMEOUT)
 
 
 class ScaffoldMetadata(Struct, kw_only=True, omit_defaults=True):

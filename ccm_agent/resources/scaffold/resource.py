@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-from typing import NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
-from ccm_agent.model.errors import CommandError, DesiredStateError, Place, PropertyError
+from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.contract import Decision, Situation, Step
 from ccm_agent.resources.scaffold.model import (
@@ -46,6 +47,8 @@ def check(wanted: ScaffoldProperties) -> None:
                     f"`{field}` cannot be one of {' '.join(JINJA_MARKS)}, which mean something else", field
                 )
     _check_post(wanted.post)
+    if wanted.timeout:
+        _check_timeout(wanted)
 
 
 def _check_post(post: list[dict[str, str]]) -> None:
@@ -59,8 +62,23 @@ def _check_post(post: list[dict[str, str]]) -> None:
                 _refuse(f"the command of `{glob}` in `post` cannot be empty", "post")
 
 
+def _check_timeout(wanted: ScaffoldProperties) -> None:
+    try:
+        limit_s = wanted.post_limit_s
+    except DocumentError as err:
+        _refuse(err.message, "timeout")
+    if limit_s <= 0:
+        _refuse(f"`timeout` must be longer than nothing, not `{wanted.timeout}`", "timeout")
+
+
 def _refuse(message: str, field: str) -> NoReturn:
     raise PropertyError(message, place=Place(path=f"$.{field}"))
+
+
+def our_forms(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What Choria CCM does not understand in properties as they are written; see `ResourceType`."""
+    if not written.get("engine"):
+        yield "engine", "must be told the `engine`"
 
 
 def decide(wanted: ScaffoldProperties, found: ScaffoldState, situation: Situation) -> Decision:

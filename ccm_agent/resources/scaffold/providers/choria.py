@@ -212,7 +212,10 @@ class Choria:
         context = self._context
         data = plan.wanted.data or context.data
         made = {}
-        async with Workshop(self._trees, context.files, context.runner, context.environ, data) as workshop:
+        limit_s = plan.wanted.post_limit_s
+        async with Workshop(
+            self._trees, context.files, context.runner, context.environ, data, limit_s
+        ) as workshop:
             for path in paths:
                 try:
                     made[path] = await workshop.work(path, plan.rendered.files[path], plan.commands[path])

@@ -18,8 +18,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CommandError, PropertyError
-from ccm_agent.model.ports import Command, Files, Runner, TreeEntry, Trees
+from ccm_agent.model.ports import Command, Completed, Files, Runner, TreeEntry, Trees
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.shellwords import split_words
 from ccm_agent.resources.scaffold.providers.globs import compile_glob
@@ -60,16 +61,24 @@ class Workshop:
         trees, files, runner: The ports.
         environ: What commands see of variables.
         data: What templates saw: nothing of it is quoted from what a command says.
+        limit_s: How long each command may take.
     """
 
     def __init__(
-        self, trees: Trees, files: Files, runner: Runner, environ: Mapping[str, str], data: Mapping[str, Any]
+        self,
+        trees: Trees,
+        files: Files,
+        runner: Runner,
+        environ: Mapping[str, str],
+        data: Mapping[str, Any],
+        limit_s: float,
     ) -> None:
         self._trees = trees
         self._files = files
         self._runner = runner
         self._environ = environ
         self._data = data
+        self._limit_s = limit_s
         temporary = environ.get("TMPDIR", "")
         self._path = posixpath.join(
             temporary if temporary.startswith("/") else "/tmp", f"ccm-{secrets.token_hex(16)}"
@@ -90,7 +99,7 @@ class Workshop:
         Run commands on a file, and what is there afterwards: the file itself, unless they removed it, and others.
 
         Raises:
-            CommandError: One cannot be started or ends with something else than 0.
+            CommandError: One cannot be started, takes too long or ends with something else than 0.
         """
         self._boxes += 1
         box = f"{self._path}/{self._boxes}"
@@ -110,20 +119,23 @@ class Workshop:
             cwd=self._cwd,
             output_limit_bytes=OUTPUT_BYTES,
             merge_stderr=True,
+            time_limit_s=self._limit_s,
         )
         line = " ".join(words)
         try:
             done = await self._runner.run(command)
         except CommandError as err:
             raise CommandError(f"{path}: the post command `{line}` cannot be run: {err.message}") from err
-        if done.code:
-            how = (
-                f"ended with exit status {done.code}"
-                if done.code > 0
-                else f"was ended by signal {-done.code}"
-            )
+        if done.timed_out or done.code:
             output = self._without_content(done.stdout.decode(errors="replace"), content)
-            raise CommandError(f"{path}: the post command `{line}` {how}", output=output)
+            raise CommandError(f"{path}: the post command `{line}` {self._end_of(done)}", output=output)
+
+    def _end_of(self, done: Completed) -> str:
+        if done.timed_out:
+            return f"took longer than {format_duration(self._limit_s)} and was ended"
+        if done.code < 0:
+            return f"was ended by signal {-done.code}"
+        return f"ended with exit status {done.code}"
 
     def _without_content(self, output: str, content: bytes) -> str:
         """What a command said, without the lines that it quotes: what is rendered may be secret."""

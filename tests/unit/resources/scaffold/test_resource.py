@@ -74,6 +74,21 @@ class TestCheck:
                 id="two globs in one entry",
             ),
             pytest.param(
+                {"timeout": "soon"},
+                "timeout",
+                "`soon` is not a duration: write a number and a unit, such as 30s, 5m or 1h30m",
+                id="a timeout that is no duration",
+            ),
+            *(
+                pytest.param(
+                    {"timeout": timeout},
+                    "timeout",
+                    f"`timeout` must be longer than nothing, not `{timeout}`",
+                    id=f"no time at all: {timeout}",
+                )
+                for timeout in ("0", "-1s")
+            ),
+            pytest.param(
                 {"post": [{}]},
                 "post",
                 "each entry of `post` is one glob with its command: begin each with `- `",
@@ -133,7 +148,7 @@ class TestCheck:
         check(wanted(name="/"))
 
     def test_what_is_ours_is_named_for_lint(self) -> None:
-        assert (TYPE.ours, TYPE.our_values) == (frozenset(), {"engine": frozenset({"jinja"})})
+        assert (TYPE.ours, TYPE.our_values) == (frozenset({"timeout"}), {"engine": frozenset({"jinja"})})
 
 
 A, B, EXTRA = "/out/a", "/out/b", "/out/extra"

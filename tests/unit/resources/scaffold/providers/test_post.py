@@ -306,6 +306,29 @@ class TestFailures:
 
         assert event.error == ["a: the post command `tool` was ended by signal 9"]
 
+    @pytest.mark.parametrize(
+        ("given", "limit_s", "shown"), [("", 15 * 60.0, "15m"), ("90s", 90.0, "90s"), ("2m", 120.0, "2m")]
+    )
+    async def test_one_that_hangs_is_ended_and_leaves_every_file_as_it_is(
+        self, given: str, limit_s: float, shown: str
+    ) -> None:
+        host = Host({"a": "a", "b": "a secret line\n"})
+        host.put("a", "old")
+        host.runner.when("tool", stdout="waiting\na secret line\n", hangs=True)
+
+        event = await host.apply(post=[{"b": "tool --wait"}], timeout=given)
+
+        assert (event.outcome.value, event.code, event.error) == (
+            "failed",
+            "host.command",
+            [f"b: the post command `tool --wait` took longer than {shown} and was ended"],
+        )
+        assert [command.time_limit_s for command in host.runner.commands] == [limit_s]
+        assert "waiting" in event.output
+        assert "a secret line" not in event.output
+        assert host.target == {"a": "old"}
+        assert not any("/ccm-" in path for path in host.files.nodes)
+
     async def test_one_that_cannot_be_started_fails(self) -> None:
         host = Host({"a": "a"})
         host.runner.when("tool", error="tool: there is no such program")

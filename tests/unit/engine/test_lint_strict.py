@@ -1,0 +1,147 @@
+"""Everything that works here and not in Choria CCM is named by `ccm lint --strict-ccm`, in every type of ours."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ccm_agent.engine.lint import lint
+from ccm_agent.engine.load import make_document
+from ccm_agent.resources.catalog import Catalog
+from tests.support.engine import Board, Types, note_type
+
+COMMON = {
+    "name",
+    "alias",
+    "ensure",
+    "provider",
+    "health_checks",
+    "require",
+    "control",
+    "register_when_stable",
+}
+# Properties of each type of Choria CCM: its manifest schema, version 1, at choria-io/ccm bd56277
+THEIRS = {
+    "apply": {"noop", "health_check_only", "allow_apply", "data"},
+    "archive": {
+        "url", "headers", "username", "password", "checksum", "extract_parent", "cleanup", "creates", "owner", "group",
+    },
+    "exec": {
+        "command", "cwd", "environment", "path", "returns", "timeout", "creates", "onlyif", "unless", "refreshonly",
+        "subscribe", "logoutput",
+    },
+    "file": {"content", "source", "owner", "group", "mode", "force"},
+    "package": set(),
+    "scaffold": {"source", "engine", "skip_empty", "left_delimiter", "right_delimiter", "purge", "data", "post"},
+    "service": {"enable", "subscribe"},
+}  # fmt: skip
+
+
+def strict(resource: str) -> list[str]:
+    """What is said of one resource, without its place."""
+    text = f"ccm:\n  resources:\n    - {resource}\n".encode()
+    found = lint(make_document(text, "m.yaml", "/site"), Catalog(), strict_ccm=True)
+    assert all(one.rule == "strict-ccm" for one in found), found
+    return [one.message.removesuffix(": it works here alone") for one in found]
+
+
+def test_each_type_names_exactly_the_properties_that_choria_ccm_does_not_have() -> None:
+    kinds = [Catalog().find(name) for name in Catalog().names()]
+
+    ours = {kind.name: set(kind.ours) for kind in kinds}
+
+    assert ours == {
+        kind.name: {
+            field.encode_name for field in msgspec.structs.fields(kind.properties)
+        } - COMMON - THEIRS[kind.name]
+        for kind in kinds
+    }  # fmt: skip
+
+
+OWNED = "owner: root, group: root"
+
+
+@pytest.mark.parametrize(
+    ("resource", "said"),
+    [
+        (
+            f'file: {{name: /a, ensure: present, {OWNED}, mode: "7xx"}}',
+            "`file` of Choria CCM has no `x` in a `mode`",
+        ),
+        (
+            f'file: {{name: /a, ensure: present, {OWNED}, mode: "0o644"}}',
+            "`file` of Choria CCM does not understand `mode: 0o644`, write the digits alone",
+        ),
+        (
+            f'file: {{name: /a, ensure: present, {OWNED}, mode: "644"}}',
+            "`file` of Choria CCM never finds a file right with `mode: 644`, write `0644`",
+        ),
+        (
+            f'file: {{name: /a, ensure: present, {OWNED}, mode: "0644", source: "https://example.net/a"}}',
+            "`file` of Choria CCM does not fetch its `source` from the web",
+        ),
+        (
+            f'file: {{name: /a, ensure: present, {OWNED}, mode: "0644", content: a, replace: false}}',
+            "`file` of Choria CCM has no `replace`",
+        ),
+        (
+            f'file: {{name: /a, ensure: present, {OWNED}, mode: "0644", source: a, checksum: "{"0" * 64}"}}',
+            "`file` of Choria CCM has no `checksum`",
+        ),
+        (
+            'file: {name: /a, ensure: present, owner: "*", group: root, mode: "0644"}',
+            "`file` of Choria CCM does not know `owner: *`",
+        ),
+        (
+            'file: {name: /a, ensure: present, owner: root, group: "*", mode: "0644"}',
+            "`file` of Choria CCM does not know `group: *`",
+        ),
+        ("exec: {name: make, refresh_only: true}", "`refresh_only` is our spelling of `refreshonly`"),
+        (
+            f'archive: {{name: /a.tgz, ensure: present, url: "https://example.net/a.tgz", {OWNED}, timeout: 5m}}',
+            "`archive` of Choria CCM has no `timeout`",
+        ),
+        (
+            "scaffold: {name: /a, ensure: present, source: s}",
+            "`scaffold` of Choria CCM must be told the `engine`",
+        ),
+        (
+            "scaffold: {name: /a, ensure: present, source: s, engine: jinja}",
+            "`scaffold` of Choria CCM does not know `engine: jinja`",
+        ),
+        (
+            "scaffold: {name: /a, ensure: present, source: s, engine: jet, timeout: 5m}",
+            "`scaffold` of Choria CCM has no `timeout`",
+        ),
+    ],
+)
+def test_what_is_ours_alone_is_named(resource: str, said: str) -> None:
+    assert strict(resource) == [said]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        f'file: {{name: /a, ensure: present, {OWNED}, mode: "0644", source: a/b}}',
+        f'file: {{name: /a, ensure: directory, {OWNED}, mode: "755"}}',
+        "file: {name: /a, ensure: absent, force: true}",
+        "package: {name: zsh, ensure: latest}",
+        'package: [{zsh: {ensure: "5.9-8+b18"}}]',
+        "service: {name: cron, enable: true, subscribe: []}",
+        "exec: {name: make, refreshonly: true, timeout: 1d}",
+        "scaffold: {name: /a, ensure: present, source: s, engine: go, purge: true, post: [{a: b}]}",
+        f'archive: {{name: /a.tgz, ensure: present, url: "https://example.net/a.tgz", {OWNED}, headers: {{a: b}}}}',
+        "apply: {name: child.yaml, noop: true, data: {a: 1}}",
+    ],
+)
+def test_what_choria_ccm_knows_is_left_alone(resource: str) -> None:
+    assert strict(resource) == []
+
+
+def test_a_type_that_choria_ccm_does_not_have_is_named_once_for_each_resource() -> None:
+    kind = note_type(Board(), ours=frozenset({"name", "bold"}))
+    document = make_document(b"ccm: {resources: [note: {name: a, bold: true}]}", "m.yaml", "/site")
+
+    found = lint(document, Types(kind), strict_ccm=True)
+
+    assert [one.message for one in found] == ["Choria CCM has no type `note`: it works here alone"]
