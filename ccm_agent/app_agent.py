@@ -36,6 +36,7 @@ from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import DocumentError, FileError, Place
+from ccm_agent.model.ports import Clock
 from ccm_agent.system.clock import SystemClock
 from ccm_agent.system.files import SystemFiles
 from ccm_agent.system.leftover import hand_over_output
@@ -70,8 +71,8 @@ def run_agent(config: str, context: str = "") -> None:
 
 
 @asynccontextmanager
-async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
-    """The agent of this node on its broker, which it is connected to in the background."""
+async def build_agent(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Agent]:
+    """The agent of this node on its broker, which it is connected to in the background; on another clock, if there is one."""
     node = await asyncio.to_thread(settle_identity, settings.identity, Path(settings.state_dir))
     broker = await asyncio.to_thread(
         bus_settings, settings.broker, node, first_spread_s=settings.connect_spread_s
@@ -81,13 +82,14 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         # without a broker the connection is never begun, and the agent works as if the broker were away
         if broker is not None:
             await stack.enter_async_context(connection)
-        ports = agent_ports(connection, settings)
+        ports = agent_ports(connection, settings, clock)
         yield await asyncio.to_thread(Agent, settings, ports, version=VERSION)
 
 
-def agent_ports(connection: Connection, settings: Settings) -> Ports:
-    """What an agent asks of the world, on a connection."""
+def agent_ports(connection: Connection, settings: Settings, clock: Clock | None = None) -> Ports:
+    """What an agent asks of the world, on a connection and on the host's clock, or another."""
     app = App(os.environ, directory="/")
+    clock = clock or SystemClock()
 
     def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
         def sources(directory: str) -> Sources:
@@ -100,7 +102,7 @@ def agent_ports(connection: Connection, settings: Settings) -> Ports:
                 demand_stamps=settings.stamped_data,
             )
 
-        return LocalEngine(replace(app.world(), sources=sources))
+        return LocalEngine(replace(app.world(), sources=sources, clock=clock))
 
     def gather_facts() -> dict[str, Any]:
         layers = [_facts_file(settings.facts_file)] if settings.facts_file else []
@@ -116,7 +118,7 @@ def agent_ports(connection: Connection, settings: Settings) -> Ports:
         gather_facts=gather_facts,
         matches=_matches,
         shorten=lambda event: for_bus(event, app.catalog.find(event.type)),
-        clock=SystemClock(),
+        clock=clock,
         sources=SourcePorts(
             files=SystemFiles(),
             download=app.port("download"),
