@@ -1,4 +1,4 @@
-"""A loaded manifest as a document that people can read: `ccm apply --render`."""
+"""A loaded manifest as a document that people can read, and apply: `ccm apply --render`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,59 @@ from typing import Any
 import msgspec
 
 from ccm_agent.engine import mask
+from ccm_agent.engine.expand import NEVER_TEMPLATED
 from ccm_agent.engine.load import Loaded
 from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.secret import Masker
+from ccm_agent.resources.converge import Declared
 
 
 def render_plan(loaded: Loaded) -> str:
     """
     The manifest as one document, hierarchy and messages left out, without a final newline.
 
-    Fields whose templates wait for their resource's turn stand as written, secrets are masked.
+    Fields whose templates wait for their resource's turn stand as written, secrets are masked. What is text by now and looks like
+    a template is written as a template of this text: applied, the document means the same.
     """
     masker = Masker()
-    resources: list[dict[str, Any]] = []
+    shown: list[tuple[Declared, dict[str, Any]]] = []
     for declared in loaded.resources:
         mask.learn(masker, declared.kind, declared.wanted)
-        shown = mask.masked_properties(declared.kind, declared.wanted)
-        properties = msgspec.to_builtins(shown)
-        name = properties.pop("name")
-        resources.append({declared.kind.name: [{name: properties}]})
-    section: dict[str, Any] = {"fail_on_error": loaded.fail_on_error, "resources": resources}
-    return encode_yaml(masker.value({"ccm": section, "data": loaded.data})).rstrip("\n")
+        shown.append((declared, msgspec.to_builtins(mask.masked_properties(declared.kind, declared.wanted))))
+    section = {
+        "fail_on_error": loaded.fail_on_error,
+        "resources": [
+            {declared.kind.name: [_entry(declared, masker.value(properties))]}
+            for declared, properties in shown
+        ],
+    }
+    return encode_yaml({"ccm": section, "data": _as_template(masker.value(loaded.data))}).rstrip("\n")
+
+
+def _entry(declared: Declared, properties: dict[str, Any]) -> dict[str, Any]:
+    """A resource as one entry of a list, by its name."""
+    kind = declared.kind
+    as_written = {*NEVER_TEMPLATED, *kind.literal, *declared.pending}
+    shown = {
+        key: value if key in as_written else _as_template(value, keys=key in kind.templated_keys)
+        for key, value in properties.items()
+    }
+    for check, written in zip(
+        shown.get("health_checks", ()), properties.get("health_checks", ()), strict=True
+    ):
+        check.update({key: rules for key, rules in written.items() if key == "goss_rules"})
+    name = shown.pop("name")
+    return {name: shown}
+
+
+def _as_template(value: Any, *, keys: bool = False) -> Any:
+    """A value with its texts as templates of themselves."""
+    from ccm_agent.templates.scan import as_template
+
+    if isinstance(value, str):
+        return as_template(value)
+    if isinstance(value, list):
+        return [_as_template(one) for one in value]
+    if isinstance(value, dict):
+        return {as_template(key) if keys else key: _as_template(one) for key, one in value.items()}
+    return value

@@ -17,6 +17,7 @@ GO_SPACE = (
 )
 
 _OPENER = re.compile(r"\{\{|\$\{(?!\{)")
+_OPENERS = re.compile(r"[${]{2,}")
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
 # Quotes that never end swallow the rest, so that the expression never ends either.
 _INSIDE_DOUBLE = re.compile(rf"{_QUOTED}|[\"'`]|\}}\}}", re.DOTALL)
@@ -63,6 +64,20 @@ def find_spans(text: str) -> list[Span]:
 def has_expression(text: str) -> bool:
     """Whether the string holds an expression; without one it is text and stays as it is."""
     return ("{{" in text or "${" in text) and bool(find_spans(text))
+
+
+def as_template(text: str) -> str:
+    """
+    A template that renders to this very text.
+
+    A text without expressions is that already. In others each opener becomes an expression that gives it, with the dollar signs
+    and braces around it, which would make another opener of what is left.
+    """
+    if not has_expression(text):
+        return text
+    return _OPENERS.sub(
+        lambda run: f'{{{{ "{run.group()}" }}}}' if _OPENER.search(run.group()) else run.group(), text
+    )
 
 
 def _find_closer(text: str, start: int, tokens: re.Pattern[str]) -> tuple[re.Match[str] | None, int]:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.templates.scan import find_spans, has_expression
+from ccm_agent.templates.env import Environment
+from ccm_agent.templates.resolve import render_text
+from ccm_agent.templates.scan import as_template, find_spans, has_expression
 
 
 @pytest.mark.parametrize(
@@ -50,3 +52,17 @@ def test_spans_stand_in_order_between_their_openers_and_closers(text: str) -> No
 @pytest.mark.parametrize("piece", ["{{", "${", '{{"', "${'", '{{"}}"'])
 def test_looking_for_closers_in_vain_ends_soon(piece: str) -> None:
     assert find_spans(piece * 50_000) == []
+
+
+@given(st.text(alphabet="${}\"'`\\ 1\n"))
+def test_a_template_of_a_text_renders_to_that_text(text: str) -> None:
+    assert render_text(as_template(text), Environment()) == text
+
+
+def test_a_text_without_expressions_is_its_own_template() -> None:
+    assert [as_template(text) for text in ("plain", "{{ never", "$ {", "}} }")] == [
+        "plain",
+        "{{ never",
+        "$ {",
+        "}} }",
+    ]
