@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,11 @@ class RunState:
         self.changes = HostChanges()
         self.masker = Masker()
         self.outer_data: Mapping[str, Any] = {}
+        self.is_cut = False
+        """Paused, and something was left for another process."""
+        self._done: dict[tuple[str, str, str], deque[TransactionEvent]] = {}
+        for event in options.done:
+            self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)
         self._warm: set[int] = set()
         self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {})
 
@@ -80,6 +86,17 @@ class RunState:
             return False
         self._warm.add(hash(text))
         return True
+
+    def done_before(self, parent: str, declared: Declared) -> TransactionEvent | None:
+        """What an earlier process of this run made of a resource; None when its turn had not come."""
+        waiting = self._done.get((parent, declared.kind.name, declared.wanted.name))
+        return waiting.popleft() if waiting else None
+
+    @property
+    def is_paused(self) -> bool:
+        """What comes now is for another process."""
+        stop = self.options.stop
+        return stop is not None and stop.is_pause and not stop.reason
 
     @property
     def stop_reason(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -27,15 +27,30 @@ OnResource = Callable[[str, int, int], None]
 """Told `type#name`, its place (from 1) and the number of resources, when a resource of the manifest itself begins."""
 
 
+PAUSED = "run.paused"
+"""Code of a summary that ends nothing: the run was broken off between two resources, for another process to go on with."""
+
+
 class StopFlag:
-    """Asks a run to finish the resource in hand and to skip the rest."""
+    """
+    Asks a run to finish the resource in hand, and to skip the rest or to leave it to another process.
+
+    Attributes:
+        reason: Why it is to stop; "" while it is not.
+        is_pause: The rest is left: it gets no outcome here.
+    """
 
     def __init__(self) -> None:
         self.reason = ""
+        self.is_pause = False
 
     def set(self, reason: str = "stopped") -> None:
         """Stop; the reason becomes the summary's."""
         self.reason = self.reason or reason
+
+    def pause(self) -> None:
+        """Break off before the next resource; a run that is asked to stop is stopped all the same."""
+        self.is_pause = True
 
     @property
     def is_set(self) -> bool:
@@ -82,6 +97,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         session: Directory of a session store; "" keeps the session in memory.
         on_start, on_event, on_resource, on_note: Told as the run goes.
         stop: Set by others to stop the run.
+        done: What an earlier process did of this run, in its order: those resources are not touched or told again, but count.
     """
 
     noop: bool = False
@@ -102,6 +118,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     on_resource: OnResource | None = None
     on_note: OnNote | None = None
     stop: StopFlag | None = None
+    done: Sequence[TransactionEvent] = ()
 
 
 class Engine(Protocol):
@@ -116,8 +133,8 @@ class Engine(Protocol):
         Apply a manifest.
 
         The summary's `state` is "stable", "changed" or "failed". When the run was stopped or broke off midway its `reason` says
-        so, with `code`; resources that were not reached are skipped (stopped) or have no event (broke off). `events_sent` is
-        left at 0, `number` too: they belong to whoever publishes.
+        so, with `code`; resources that were not reached are skipped (stopped) or have no event (broke off, or paused: PAUSED).
+        `events_sent` is left at 0, `number` too: they belong to whoever publishes.
 
         Raises:
             InputError: The manifest, its data or a template cannot be used: nothing was changed, no event was made.

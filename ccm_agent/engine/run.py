@@ -19,7 +19,7 @@ from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunS
 from ccm_agent.engine.expand import Expander
 from ccm_agent.engine.expressions import has_markers
 from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
-from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.engine.tinycm.recognise import is_tinycm
 from ccm_agent.engine.world import World
 from ccm_agent.model import merge
@@ -103,6 +103,9 @@ class LocalEngine:
         state.note("info", verb, manifest=loaded.document.name, resources=len(loaded.resources))
         await self._start(plan)
         tally = _Tally()
+        for event in options.done:
+            # all of them at first, for what stood in a manifest within this one is not come to again
+            await tally.record(event, state.session)
         context = ManifestContext(
             state,
             loaded,
@@ -255,6 +258,8 @@ class LocalEngine:
         summary.failed = tally.failed
         if broken is not None:
             summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
+        elif plan.state.is_cut:
+            summary.reason, summary.code = "paused", PAUSED
         elif plan.state.stop_reason:
             summary.reason, summary.code = plan.state.stop_reason, "run.stopped"
         is_bad = summary.reason or summary.failed_resources or summary.requirements_unmet_count
@@ -286,9 +291,15 @@ class _Tally:
         on_resource = state.options.on_resource if not context.parents else None
         last: dict[tuple[str, str], TransactionEvent] = {}
         for number, declared in enumerate(resources, 1):
+            if state.is_paused:
+                state.is_cut = True
+                break
             if on_resource is not None:
                 on_resource(declared.reference, number, len(resources))
             event = await self.apply_one(context, declared)
+            if state.is_cut:
+                # the manifest in it is not at its end, so it has no outcome yet
+                break
             last[event.type, event.name] = event
             if event.failed and context.loaded.fail_on_error and not context.health_check_only:
                 state.note("warning", "Terminating manifest execution due to failed resource")
@@ -298,23 +309,23 @@ class _Tally:
     async def apply_one(self, context: ManifestContext, declared: Declared) -> TransactionEvent:
         """One resource: its outcome, masked, recorded and told."""
         state = context.state
-        if state.stop_reason:
+        parent = " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
+        earlier = state.done_before(parent, declared)
+        if earlier is not None:
+            event = earlier
+        elif state.stop_reason:
             event = skip(declared, context, state.stop_reason)
         else:
             event = await converge(declared, context)
-        if context.parents:
-            event.parent = " > ".join(one.asked_by for one in (*context.parents[1:], context))
         if declared.kind.secret or declared.kind.urls:
             mask.learn(state.masker, declared.kind, declared.wanted)
         if declared.wanted.health_checks:
             mask.learn_checks(state.masker, declared.wanted)
+        if earlier is not None or state.is_cut:
+            return event
+        event.parent = parent
         event = mask.masked(event, declared.kind, state.masker)
-        await state.session.record(event)
-        if event.failed and len(self.failed) < FAILED_IN_SUMMARY:
-            resource = f"{event.type}#{event.name}"
-            self.failed.append(
-                FailedResource(resource=resource, error=event.error, code=event.code, output=event.output)
-            )
+        await self.record(event, state.session)
         if state.options.on_event is not None:
             waiting = state.options.on_event(event)
             if waiting is not None:
@@ -322,6 +333,15 @@ class _Tally:
         if declared.wanted.register_when_stable:
             await _register(context, declared, event)
         return event
+
+    async def record(self, event: TransactionEvent, session: MemorySession) -> None:
+        """Count an outcome."""
+        await session.record(event)
+        if event.failed and len(self.failed) < FAILED_IN_SUMMARY:
+            resource = f"{event.type}#{event.name}"
+            self.failed.append(
+                FailedResource(resource=resource, error=event.error, code=event.code, output=event.output)
+            )
 
 
 async def _register(context: ManifestContext, declared: Declared, event: TransactionEvent) -> None:

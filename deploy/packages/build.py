@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""
+Make a .deb and an .rpm of the programs and all that they need besides Python.
+
+    build.py [--out dist]               both, as far as this machine has dpkg-deb and rpmbuild
+    build.py tree DIR [--version V]     only what goes into them
+    build.py deb|rpm DIR OUT            one of them, of such a tree; the standard library is enough for this
+
+A package is for the minor version of Python that builds it: compiled modules are. It asks for exactly that interpreter, by its
+own name (`python3.11`), and for the C library that the wheels were built for. The same sources give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import os
+import platform
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROJECT = HERE.parents[1]
+NAME = "ccm-agent"
+REVISION = "1"
+LIBRARY = f"usr/lib/{NAME}"
+PROGRAMS = {"ccm": "ccm_agent", "ccmctl": "ccm_ctl"}
+DEB_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+TOOLS = {"deb": ("dpkg-deb", "dpkg"), "rpm": ("rpmbuild", "rpm")}
+
+
+def main() -> int:
+    """The exit status: 0 when a package was built."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", choices=["tree", "deb", "rpm"])
+    parser.add_argument("tree", nargs="?", type=Path)
+    parser.add_argument("into", nargs="?", type=Path)
+    parser.add_argument("--out", type=Path, default=PROJECT / "dist")
+    parser.add_argument("--version", default="", help="instead of the version of the sources")
+    parser.add_argument("--fast", action="store_true", help="hardly pack: larger, and made at once")
+    args = parser.parse_args()
+    if args.what == "tree":
+        make_tree(args.tree, args.version)
+        return 0
+    if args.what:
+        say(MAKERS[args.what](args.tree, args.into, args.fast))
+        return 0
+    return build_all(args.out, args.version, args.fast)
+
+
+def build_all(out: Path, version: str, fast: bool) -> int:
+    """What this machine can build."""
+    built = 0
+    with tempfile.TemporaryDirectory() as folder:
+        make_tree(Path(folder), version)
+        for kind, make in MAKERS.items():
+            program, package = TOOLS[kind]
+            if shutil.which(program):
+                say(make(Path(folder), out, fast))
+                built += 1
+            else:
+                say(f"no .{kind}: there is no {program} here; on Debian, apt-get install {package}")
+    return 0 if built else 1
+
+
+def say(what: object) -> None:
+    """A line for who builds."""
+    sys.stdout.write(f"{what}\n")
+
+
+# ---- what goes in
+
+
+def make_tree(folder: Path, version: str = "") -> None:
+    """`root/`, the files as they are installed, and `package.json`, what the package managers are told."""
+    import vendor
+
+    root = folder / "root"
+    library = root / LIBRARY
+    library.mkdir(parents=True)
+    distributions = vendor.needed(PROJECT)
+    vendor.copy_needed(distributions, library)
+    vendor.copy_ours(PROJECT, library)
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    told = {
+        "version": version or _version_of_sources(),
+        "python": minor,
+        "machine": platform.machine(),
+        "c_library": vendor.c_library(distributions),
+        "made_at": _made_at(),
+    }
+    (folder / "package.json").write_text(json.dumps(told, indent=2) + "\n")
+    if version:
+        _set_version(library, version)
+    _add_programs(root, minor)
+    _add_files(root)
+    _compile(library)
+    _settle(root, told["made_at"])
+
+
+def _version_of_sources() -> str:
+    text = (PROJECT / "ccm_agent" / "version.py").read_text()
+    found = re.search(r'^VERSION = "(.+)"$', text, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def _set_version(library: Path, version: str) -> None:
+    path = library / "ccm_agent" / "version.py"
+    path.write_text(re.sub(r'^VERSION = ".+"$', f'VERSION = "{version}"', path.read_text(), flags=re.M))
+
+
+def _made_at() -> int:
+    """Seconds since 1970 that stand as the time of every file: of the last commit, where nobody says another."""
+    if told := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(told)
+    done = subprocess.run(
+        ["git", "log", "-1", "--format=%ct"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else 0
+
+
+def _add_programs(root: Path, minor: str) -> None:
+    """`/usr/bin/ccm` and `/usr/bin/ccmctl`, with their completion for bash."""
+    text = (HERE / "program.in").read_text()
+    completions = root / "usr/share/bash-completion/completions"
+    completions.mkdir(parents=True)
+    for program, package in PROGRAMS.items():
+        path = root / "usr/bin" / program
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            _filled(text, python=f"/usr/bin/python{minor}", package=package, library=f"/{LIBRARY}")
+        )
+        path.chmod(0o755)
+        environ = {"PATH": os.environ["PATH"], f"_{program.upper()}_COMPLETE": "bash_source"}
+        script = (
+            f"import sys; sys.argv = [{program!r}]; from {package}.__main__ import main; sys.exit(main())"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=root / LIBRARY,
+            env={**environ, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (completions / program).write_text(done.stdout)
+
+
+def _add_files(root: Path) -> None:
+    """The unit, the configuration, the documents."""
+    for source, target in {
+        "deploy/systemd/ccm-agent.service": "usr/lib/systemd/system/ccm-agent.service",
+        "deploy/packages/config.yaml": "etc/choria/ccm/config.yaml",
+        "deploy/examples/agent.yaml": f"usr/share/doc/{NAME}/examples/agent.yaml",
+        "LICENSE": f"usr/share/doc/{NAME}/copyright",
+    }.items():
+        (root / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(PROJECT / source, root / target)
+
+
+def _compile(library: Path) -> None:
+    """Byte code beside every module, good whatever the time of the file: nothing is written there later."""
+    fine = compileall.compile_dir(
+        library,
+        maxlevels=50,
+        stripdir=library,
+        prependdir=f"/{LIBRARY}",
+        quiet=1,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    if not fine:
+        raise SystemExit("a module does not compile")
+
+
+def _settle(root: Path, made_at: int) -> None:
+    """The same modes and times wherever and whenever it is built."""
+    for path in [root, *root.rglob("*")]:
+        is_program = path.is_dir() or path.parent == root / "usr/bin"
+        path.chmod(0o755 if is_program else 0o644)
+        os.utime(path, (made_at, made_at))
+
+
+def _filled(text: str, **values: str) -> str:
+    for name, value in values.items():
+        text = text.replace(f"@{name.upper()}@", value)
+    return text
+
+
+# ---- what comes out
+
+
+def make_deb(tree: Path, out: Path, fast: bool = False) -> Path:
+    """A package for Debian and what comes of it."""
+    told, values = _told(tree)
+    architecture = DEB_ARCHITECTURES.get(told["machine"], told["machine"])
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{NAME}_{values['version']}-{values['release']}_{architecture}.deb"
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "root"
+        shutil.copytree(tree / "root", root, symlinks=True)
+        control = root / "DEBIAN"
+        control.mkdir()
+        size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file()) // 1024
+        for source in sorted((HERE / "debian").iterdir()):
+            text = _filled(source.read_text(), **values, architecture=architecture, size=str(size))
+            (control / source.name).write_text(text)
+            (control / source.name).chmod(0o755 if text.startswith("#!") else 0o644)
+        (control / "conffiles").write_text("/etc/choria/ccm/config.yaml\n")
+        packing = ["-Zgzip", "-z1"] if fast else ["-Zxz"]
+        _run("dpkg-deb", "--root-owner-group", *packing, "--build", root, path, made_at=told["made_at"])
+    return path
+
+
+def make_rpm(tree: Path, out: Path, fast: bool = False) -> Path:
+    """A package for Fedora, RHEL and what comes of them."""
+    told, values = _told(tree)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        spec = Path(folder) / f"{NAME}.spec"
+        text = (HERE / "rpm" / f"{NAME}.spec").read_text()
+        spec.write_text(_filled(text, **values, tree=str((tree / "root").resolve())))
+        defines = {
+            "_topdir": folder,
+            "_rpmdir": folder,
+            "_build_name_fmt": "%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}.rpm",
+            "_buildhost": "localhost",
+            "use_source_date_epoch_as_buildtime": "1",
+            "clamp_mtime_to_source_date_epoch": "1",
+            "_binary_payload": "w1.gzdio" if fast else "w7.xzdio",
+        }
+        given = [word for name, value in defines.items() for word in ("--define", f"{name} {value}")]
+        _run("rpmbuild", "-bb", "--quiet", "--target", told["machine"], *given, spec, made_at=told["made_at"])
+        (built,) = Path(folder).glob("*.rpm")
+        return Path(shutil.move(built, out / built.name))
+
+
+MAKERS = {"deb": make_deb, "rpm": make_rpm}
+
+
+def _told(tree: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """What `package.json` says, and the words of the templates."""
+    told = json.loads((tree / "package.json").read_text())
+    # a pre-release is older than its release: 1.0rc1 is written 1.0~rc1
+    version = re.sub(r"[.-]?(a|b|rc|dev)(?=\d)", r"~\1", told["version"])
+    release = f"{REVISION}.py{told['python'].replace('.', '')}"
+    values = {
+        "version": version,
+        "release": release,
+        "minor": told["python"],
+        "c_library": told["c_library"] or "2.17",
+        "library": f"/{LIBRARY}",
+    }
+    return told, values
+
+
+def _run(*words: object, made_at: int) -> None:
+    environ = os.environ | {"SOURCE_DATE_EPOCH": str(made_at), "LC_ALL": "C"}
+    done = subprocess.run(
+        [str(word) for word in words], env=environ, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{words[0]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

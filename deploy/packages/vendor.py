@@ -1,0 +1,89 @@
+"""
+The distributions that the programs need, out of the environment that the tests run in: what is packaged is what was tested.
+
+No index is asked. What a wheel was built for says which C library it needs at least.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tomllib
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+OURS = ("ccm_agent", "ccm_ctl")
+LEFT_OUT = {".pyc", ".pyx", ".pxd", ".c", ".h"}
+"""Compiled anew, or of use to a compiler only."""
+
+NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+"""What pip notes about an installation; the package manager has its own."""
+
+
+def needed(project: Path) -> list[metadata.Distribution]:
+    """The distributions behind the dependencies of pyproject.toml, with what those need in turn, by name."""
+    todo = list(tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"])
+    found: dict[str, metadata.Distribution] = {}
+    while todo:
+        requirement = Requirement(todo.pop())
+        name = canonicalize_name(requirement.name)
+        if name in found or not _applies(requirement):
+            continue
+        found[name] = metadata.distribution(name)
+        todo += [_with_extras(text, requirement.extras) for text in found[name].requires or []]
+    return [found[name] for name in sorted(found)]
+
+
+def _applies(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+
+
+def _with_extras(text: str, extras: set[str]) -> str:
+    """A requirement of a distribution of which these extras are wanted: theirs stand without the condition."""
+    requirement = Requirement(text)
+    if requirement.marker and any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+        requirement.marker = None
+    return str(requirement)
+
+
+def copy_needed(distributions: list[metadata.Distribution], to: Path) -> None:
+    """Their modules and licences, without their programs."""
+    for distribution in distributions:
+        for file in distribution.files or []:
+            if ".." in file.parts or file.suffix in LEFT_OUT or _is_note(file):
+                continue
+            target = to / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file.locate(), target)
+
+
+def _is_note(file: PurePosixPath) -> bool:
+    return file.parts[0].endswith(".dist-info") and file.name in NOTES
+
+
+def copy_ours(project: Path, to: Path) -> None:
+    """Our own packages, links followed: the schemas are one."""
+    for name in OURS:
+        shutil.copytree(project / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def c_library(distributions: list[metadata.Distribution]) -> str:
+    """The oldest version of the GNU C library that all of them run with, such as "2.34"; "" when nothing is compiled."""
+    versions = [wanted for one in distributions if (wanted := _c_library_of(one))]
+    return ".".join(map(str, max(versions))) if versions else ""
+
+
+def _c_library_of(distribution: metadata.Distribution) -> tuple[int, int] | None:
+    tags = [line for line in (distribution.read_text("WHEEL") or "").splitlines() if line.startswith("Tag:")]
+    named = re.findall(r"manylinux_(\d+)_(\d+)_", "\n".join(tags))
+    if named:
+        return min((int(major), int(minor)) for major, minor in named)
+    if all(tag.endswith("-any") for tag in tags):
+        return None
+    # compiled on this machine, so for this machine's library
+    major, minor, *_ = os.confstr("CS_GNU_LIBC_VERSION").removeprefix("glibc ").split(".")
+    return int(major), int(minor)
