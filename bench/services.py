@@ -1,0 +1,63 @@
+"""Services: 200 that are already right, beside one systemctl show of the same and an apply of nothing, in a machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.measure import BIN, TOP, Line, ratio, seconds, side_by_side
+
+SERVICES, ROUNDS = 200, 11
+PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
+UNIT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+
+
+def measure() -> list[Line]:
+    """The budget of services."""
+    testenv = _testenv()
+    if why := testenv.missing():
+        raise RuntimeError(f"machines cannot run here: {why}")
+    prefixes = {sys.prefix, sys.base_prefix, str(TOP)}
+    binds = {path: path for path in prefixes if not any(path.startswith(f"{other}/") for other in prefixes)}
+    with testenv.Lab(testenv.ensure_base()) as lab:
+        (node,) = lab.nodes("services", binds=binds)
+        # within the machine, for what it takes to get there from here is not what is measured
+        done = node.run("env", f"PYTHONPATH={TOP}", sys.executable, "-m", "bench.services", timeout=600)
+    ours, shown, empty = json.loads(done.stdout)
+    what = "one systemctl show and an apply of nothing"
+    return [ratio(f"ccm apply of {SERVICES} services that are right", ours, shown + empty, 1.5, what)]
+
+
+def _testenv() -> Any:
+    sys.path.insert(0, str(TOP / "tests/testenv"))
+    import testenv
+
+    return testenv
+
+
+def inside() -> list[float]:
+    """Medians in a machine of one's own, where units are made: the services, one systemctl show, an apply of nothing."""
+    names = [f"bench-{number}" for number in range(SERVICES)]
+    for name in names:
+        Path(f"/etc/systemd/system/{name}.service").write_text(UNIT)
+    for verb in (["daemon-reload"], ["enable", "--quiet", *names], ["start", *names]):
+        subprocess.run(["systemctl", *verb], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        manifest, nothing = Path(folder, "services.yaml"), Path(folder, "nothing.yaml")
+        rows = "".join(f"        - {name}: {{ensure: running, enable: true}}\n" for name in names)
+        manifest.write_text(f"ccm:\n  resources:\n    - service:\n{rows}")
+        nothing.write_text("ccm:\n  resources:\n    - exec: [{/bin/true: {refreshonly: true}}]\n")
+        return side_by_side(
+            ROUNDS,
+            lambda: seconds([str(BIN / "ccm"), "apply", str(manifest)]),
+            lambda: seconds(["systemctl", "show", f"--property={PROPERTIES}", "--", *names]),
+            lambda: seconds([str(BIN / "ccm"), "apply", str(nothing)]),
+        )
+
+
+if __name__ == "__main__":
+    print(json.dumps(inside()))
