@@ -184,6 +184,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             nodes=NatsKeyValue(connection, "CCM_NODES"),
             facts=NatsKeyValue(connection, "CCM_FACTS"),
             data=NatsKeyValue(connection, "CCM_DATA"),
+            assignments=NatsKeyValue(connection, "CCM_ASSIGNMENTS"),
             runs=NatsKeyValue(connection, "CCM_RUNS"),
             manifests=NatsObjects(connection, "CCM_MANIFESTS"),
             clock=SystemClock(),

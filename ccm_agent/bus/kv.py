@@ -14,7 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.streams import Stored, read_all, read_last, read_newest, store
+from ccm_agent.bus.streams import Stored, call, read_all, read_last, read_newest, store
 from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError, RevisionError, UsageError
 from ccm_agent.model.ports import Entry
@@ -111,6 +111,12 @@ class NatsKeyValue:
         subject = key_subject(self.bucket, check_key(key))
         found = [each async for each in read_all(self._connection, self._stream, subject)]
         return [self._entry(each) for each in found if not self._is_copy(each)]
+
+    async def revision(self) -> int:
+        """See `KeyHistory.revision`."""
+        # The leader is asked, for a replica may not have heard of the newest write yet.
+        info = await call(self._connection, f"STREAM.INFO.{self._stream}")
+        return int(info["state"]["last_seq"])
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
         """See `KeyHistory.watch`."""

@@ -551,6 +551,10 @@ class KeyHistory(Protocol):
         """All stored revisions of a key, oldest first; a deletion is an entry with an empty value."""
         ...
 
+    async def revision(self) -> int:
+        """Revision of the newest write to the bucket, removals too; 0 when nothing was ever written."""
+        ...
+
     def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
         """
         Current entries, then each change as it comes; a deletion is an entry with an empty value.

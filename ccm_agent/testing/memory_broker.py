@@ -186,6 +186,10 @@ class MemoryBroker:
         writes.append(write)
         return write
 
+    def newest_sequence(self, stream: str) -> int:
+        """The sequence of the newest message that a stream ever held; 0 when there was none."""
+        return self._sequences.get(stream, 0)
+
     def acknowledge(self) -> None:
         """Tell the writer, unless this acknowledgement is to be lost."""
         if self.lost_acks:

@@ -153,6 +153,11 @@ class MemoryKeyValue:
         self._check(check_key(key))
         return [self._entry(write) for write in self._living() if write.subject == key and not write.copied]
 
+    async def revision(self) -> int:
+        """See `KeyHistory.revision`."""
+        self._check(">")
+        return self._broker.newest_sequence(f"KV_{self.bucket}")
+
     async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
         """See `KeyHistory.watch`."""
         changes: asyncio.Queue[None] = asyncio.Queue()

@@ -24,7 +24,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         operator: Who asks, as requests and records say it.
         link: The connection.
         requests, events: Requests to agents, and what they say.
-        nodes, facts, data, runs: The buckets CCM_NODES, CCM_FACTS, CCM_DATA and CCM_RUNS.
+        nodes, facts, data, assignments, runs: The buckets CCM_NODES, CCM_FACTS, CCM_DATA, CCM_ASSIGNMENTS and CCM_RUNS.
         manifests: Bundles by digest.
         clock: What time it is.
     """
@@ -36,6 +36,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     nodes: Bucket
     facts: Bucket
     data: Bucket
+    assignments: Bucket
     runs: Bucket
     manifests: Objects
     clock: Clock

@@ -277,6 +277,7 @@ def fleet_on(bus: MemoryBus) -> Fleet:
         nodes=bus.bucket("CCM_NODES"),
         facts=bus.bucket("CCM_FACTS"),
         data=bus.bucket("CCM_DATA"),
+        assignments=bus.bucket("CCM_ASSIGNMENTS"),
         runs=bus.bucket("CCM_RUNS"),
         manifests=bus.objects("CCM_MANIFESTS"),
         clock=StillClock(),

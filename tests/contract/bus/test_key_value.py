@@ -57,6 +57,17 @@ async def test_a_deleted_key_is_absent_and_stays_in_its_history(broker) -> None:
     ]
 
 
+async def test_a_bucket_has_the_revision_of_its_newest_write_removals_too(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    empty = await bucket.revision()
+
+    await bucket.put("common", b"one")
+    await bucket.put("other", b"two")
+    await bucket.delete("common")
+
+    assert (empty, await bucket.revision()) == (0, 3)
+
+
 async def test_the_last_twenty_revisions_are_kept(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
 
