@@ -66,3 +66,23 @@ def format_duration(seconds: float) -> str:
         if seconds % _UNIT_S[unit] == 0:
             return f"{seconds / _UNIT_S[unit]:g}{unit}"
     return f"{seconds:g}s"
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as Go prints it, which other programs of Choria's write and the broker reads: `10m0s`, `1.5s`, `250ms`."""
+    sign, left = ("-" if seconds < 0 else ""), round(abs(seconds) * 1e9)
+    if left < 1_000_000_000:
+        for unit, size in (("ms", 1_000_000), ("µs", 1000), ("ns", 1)):
+            if left >= size:
+                return f"{sign}{_plain(left, size)}{unit}"
+        return "0s"
+    minutes, left = divmod(left, 60_000_000_000)
+    hours, minutes = divmod(minutes, 60)
+    larger = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{larger}{_plain(left, 1_000_000_000)}s"
+
+
+def _plain(count: int, size: int) -> str:
+    whole, rest = divmod(count, size)
+    decimals = f"{rest:0{len(str(size)) - 1}d}".rstrip("0")
+    return f"{whole}.{decimals}" if decimals else str(whole)

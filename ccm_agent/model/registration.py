@@ -1,10 +1,38 @@
-"""Service registration: the entry that a stable resource publishes."""
+"""
+Service registration: the entry that a stable resource publishes, as Choria CCM writes and reads it.
+
+An entry is known by cluster, service, protocol, address and port; the rest may change from one registration to the next. What a
+manifest says is held to rules here, and what comes over the bus to the same ones: a node wrote it, and templates make
+configuration of it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
+
+from ccm_agent.model.durations import go_duration, parse_duration
+from ccm_agent.model.errors import DocumentError, Place, PropertyError, ProtocolError
+
+NEVER = "never"
+"""A TTL: the entry does not expire."""
+
+MAX_PORT = 65_535
+MAX_PRIORITY = 255
+ANNOTATIONS_LIMIT_BYTES = 64 << 10
+"""Of all keys and values of an entry that is read."""
+
+NAMES = ("cluster", "protocol", "service")
+
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z\d_-]*", re.ASCII)
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_FNV_OFFSET, _FNV_PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
+_SCRAPE = "prometheus.io/scrape"
 
 
 class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -20,3 +48,168 @@ class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_d
     ttl: Annotated[
         str | None, Meta(description="How long the entry lives without being renewed, or `never`.")
     ] = None
+
+
+def check_entry(entry: RegistrationEntry) -> None:
+    """
+    Refuse an entry that cannot be published.
+
+    Raises:
+        PropertyError: With the path of what is wrong, `$.port`.
+    """
+    for field in NAMES:
+        _require(
+            _NAME.fullmatch(getattr(entry, field)),
+            field,
+            "begins with a letter, and holds letters, digits, _ and -",
+        )
+    _require(_is_address(entry.address), "address", "is a number such as 10.0.0.5 or 2001:db8::5")
+    is_port = entry.port is None or (_is_whole(entry.port) and 1 <= int(entry.port) <= MAX_PORT)
+    _require(is_port, "port", f"is a whole number from 1 to {MAX_PORT}")
+    _require(1 <= entry.priority <= MAX_PRIORITY, "priority", f"is a whole number from 1 to {MAX_PRIORITY}")
+    words = (*entry.annotations, *entry.annotations.values())
+    # a line more in an annotation would be a line more in the configuration that others make of it
+    _require(not any(map(_CONTROL.search, words)), "annotations", "holds no control characters")
+    try:
+        seconds = ttl_s(entry.ttl)
+    except DocumentError as err:
+        raise PropertyError(f"`ttl`: {err.message}, or `{NEVER}`", place=Place(path="$.ttl")) from err
+    _require(seconds is None or seconds >= 1, "ttl", f"is at least 1s, or `{NEVER}`")
+
+
+def ttl_s(ttl: str | None) -> float | None:
+    """
+    Seconds that an entry lives; None when nothing is said, or it never expires.
+
+    Raises:
+        DocumentError: It is no duration.
+    """
+    return None if not ttl or ttl == NEVER else parse_duration(ttl)
+
+
+def ttl_text(ttl: str | None) -> str:
+    """A TTL as the broker and Choria CCM read it: `10m0s`, `never`; "" when nothing is said."""
+    seconds = ttl_s(ttl)
+    return go_duration(seconds) if seconds is not None else ttl or ""
+
+
+def instance_of(entry: RegistrationEntry) -> str:
+    """The last token of an entry's subject: FNV-1a of what it is known by, the port as Go prints it."""
+    port = "%!d(<nil>)" if entry.port is None else str(entry.port)
+    number = _FNV_OFFSET
+    for byte in f"{entry.cluster}{entry.service}{entry.protocol}{entry.address}{port}".encode():
+        number = (number ^ byte) * _FNV_PRIME & _64_BITS
+    return f"{number:016x}"
+
+
+def encode_entry(entry: RegistrationEntry) -> bytes:
+    """An entry as it stands on the bus."""
+    return msgspec.json.encode(entry_document(entry))
+
+
+def entry_document(entry: RegistrationEntry) -> dict[str, Any]:
+    """An entry in plain values, keys in the order in which Choria CCM writes them."""
+    document: dict[str, Any] = {
+        field: getattr(entry, field)
+        for field in ("cluster", "service", "protocol", "address", "port", "priority")
+    }
+    if entry.annotations:
+        document["annotations"] = dict(sorted(entry.annotations.items()))
+    if entry.ttl:
+        document["ttl"] = ttl_text(entry.ttl)
+    return document
+
+
+def decode_entry(body: bytes) -> RegistrationEntry:
+    """
+    An entry that somebody published; fields that we do not know are passed over.
+
+    Raises:
+        ProtocolError: It is none, or breaks the rules for entries.
+    """
+    try:
+        raw = msgspec.json.decode(body, type=dict[str, Any])
+        known = {name: raw[name] for name in RegistrationEntry.__struct_fields__ if raw.get(name) is not None}
+        for name in ("port", "priority"):
+            if isinstance(known.get(name), float) and known[name].is_integer():
+                known[name] = int(known[name])
+        if "ttl" in known:
+            known["ttl"] = _read_ttl(known["ttl"])
+        entry = msgspec.convert(known, RegistrationEntry)
+        check_entry(entry)
+    except (msgspec.MsgspecError, PropertyError, ValueError) as err:
+        raise ProtocolError(f"an entry that is none: {err}") from err
+    size = sum(len(key) + len(value) for key, value in entry.annotations.items())
+    if size > ANNOTATIONS_LIMIT_BYTES:
+        raise ProtocolError(f"an entry with annotations of {size} characters, which is too many")
+    return entry
+
+
+def sort_key(entry: RegistrationEntry) -> tuple[str, int]:
+    """The order of a lookup's answer: addresses as text, then ports as numbers."""
+    return entry.address, int(entry.port or 0)
+
+
+def prometheus_file_sd(entries: Sequence[RegistrationEntry]) -> str:
+    """
+    The entries as a file of Prometheus's file-based service discovery: a group for each cluster, service and protocol.
+
+    One without a port is left out, and so is one that does not say that it may be scraped, by the annotation
+    `prometheus.io/scrape: "true"`; a service or protocol named `prometheus` need not say so. A group's labels are from its
+    first entry. Source: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
+    """
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for entry in entries:
+        if not entry.port or not _is_scraped(entry):
+            continue
+        group = groups.setdefault(
+            (entry.cluster, entry.service, entry.protocol), {"labels": _labels(entry), "targets": []}
+        )
+        host = f"[{entry.address}]" if ":" in entry.address else entry.address
+        group["targets"].append(f"{host}:{entry.port}")
+    # Go's JSON writer sorts the keys of maps, and escapes what HTML gives a meaning
+    text = msgspec.json.format(msgspec.json.encode(list(groups.values())), indent=2).decode()
+    for mark in "<>&\u2028\u2029":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return text
+
+
+def _is_scraped(entry: RegistrationEntry) -> bool:
+    default = "true" if "prometheus" in (entry.service, entry.protocol) else ""
+    return entry.annotations.get(_SCRAPE, default) == "true"
+
+
+def _labels(entry: RegistrationEntry) -> dict[str, str]:
+    labels = {"cluster": entry.cluster, "service": entry.service, "protocol": entry.protocol}
+    for key, value in entry.annotations.items():
+        if value and not key.startswith("__") and _LABEL.fullmatch(key):
+            labels[key] = value
+    return dict(sorted(labels.items()))
+
+
+def _is_address(text: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text  # of a zone only one host knows
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _read_ttl(value: object) -> str | None:
+    """A TTL on the bus: text, or nanoseconds as older writers put it."""
+    if isinstance(value, str):
+        return value or None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return go_duration(value / 1e9)
+    raise ValueError("its `ttl` is neither text nor a number")
+
+
+def _require(holds: object, field: str, rule: str) -> None:
+    if not holds:
+        raise PropertyError(f"`{field}` of a registration {rule}", place=Place(path=f"$.{field}"))

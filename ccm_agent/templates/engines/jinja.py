@@ -38,6 +38,8 @@ from ccm_agent.templates.engines.jinja_bounds import (
     joiner,
     stepped,
 )
+from ccm_agent.templates.services import METHODS as SERVICE_METHODS
+from ccm_agent.templates.services import Services
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template, nodes
@@ -87,6 +89,7 @@ _METHODS: dict[type, frozenset[str]] = {
     dict: frozenset(("get", "items", "keys", "values")),
     list: frozenset(("count", "index")),
     tuple: frozenset(("count", "index")),
+    Services: frozenset(SERVICE_METHODS),
 }
 
 

@@ -1,4 +1,4 @@
-"""The methods of times, durations, months, weekdays and time zones."""
+"""The methods of times, durations, months, weekdays, time zones and lists of registrations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ccm_agent.templates.expr.faults import Fault
 from ccm_agent.templates.expr.natures import METHODS
 from ccm_agent.templates.gotime import LOCAL, SECOND, UTC, Duration, Location, Month, Time, Weekday
+from ccm_agent.templates.services import Services
 from ccm_agent.templates.values import GoValue, wrap_int
 
 _TIME: dict[str, Callable[..., Any]] = {
@@ -54,7 +55,15 @@ _DURATION: dict[str, Callable[..., Any]] = {
     "String": Duration.go_text,
 }
 _TEXT = {"String": GoValue.go_text}
-_METHODS = {Time: _TIME, Duration: _DURATION, Month: _TEXT, Weekday: _TEXT, Location: _TEXT}
+_SERVICES: dict[str, Callable[..., Any]] = {"PrometheusFileSD": Services.PrometheusFileSD}
+_METHODS: dict[type, dict[str, Callable[..., Any]]] = {
+    Time: _TIME,
+    Duration: _DURATION,
+    Month: _TEXT,
+    Weekday: _TEXT,
+    Location: _TEXT,
+    Services: _SERVICES,
+}
 
 _PYTHON_TYPES: dict[str, type] = {
     "string": str,
@@ -83,7 +92,7 @@ class Method:
 
     __slots__ = ("function", "name", "parameters", "receiver")
 
-    def __init__(self, receiver: GoValue, name: str) -> None:
+    def __init__(self, receiver: GoValue | Services, name: str) -> None:
         self.receiver = receiver
         self.name = name
         self.function = _METHODS[type(receiver)][name]
@@ -98,6 +107,6 @@ class Method:
         return self.function(self.receiver, *arguments)
 
 
-def bound_method(value: GoValue, name: str) -> Method | None:
+def bound_method(value: GoValue | Services, name: str) -> Method | None:
     """A value's method, or None where it has none of that name."""
     return Method(value, name) if name in _METHODS.get(type(value), {}) else None

@@ -157,6 +157,7 @@ DURATION = Nature("int64", "time.Duration")
 MONTH = Nature("int", "time.Month")
 WEEKDAY = Nature("int", "time.Weekday")
 LOCATION = Nature("ptr", "*time.Location")
+SERVICES = Nature("slice", "model.RegistrationEntries", element=ANY)
 
 
 def array_of(element: Nature) -> Nature:
@@ -227,6 +228,7 @@ METHODS: dict[str, dict[str, Function]] = {
     "time.Month": _methods(MONTH, String=STRING),
     "time.Weekday": _methods(WEEKDAY, String=STRING),
     "*time.Location": _methods(LOCATION, String=STRING),
+    "model.RegistrationEntries": _methods(SERVICES, PrometheusFileSD=STRING),
 }
 
 

@@ -12,6 +12,7 @@ from ccm_agent.templates.expr.faults import Fault
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.methods import bound_method
 from ccm_agent.templates.gotime import Duration, Time
+from ccm_agent.templates.services import Services
 from ccm_agent.templates.values import (
     INT_MAX,
     INT_MIN,
@@ -304,6 +305,8 @@ def _shown(key: Any) -> str:
 
 def _element(base: Any, key: Any) -> Any:
     if type(key) is str:
+        if isinstance(base, Services) and (method := bound_method(base, key)) is not None:
+            return method
         raise Fault(f"{describe(base)} has no {_shown(key)}; its elements are chosen by integers")
     index = to_int(key)
     length = byte_length(base) if isinstance(base, str) else len(base)

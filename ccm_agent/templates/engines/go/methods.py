@@ -1,4 +1,4 @@
-"""The fields and methods of the few values of a Go template that have some: versions, times, durations."""
+"""The fields and methods of the few values of a Go template that have some: versions, times, durations, registrations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ccm_agent.templates.engines.go.semver import Version
 from ccm_agent.templates.engines.gotypes import Int64, Uint64
 from ccm_agent.templates.gotime import SECOND, UTC, Duration, Time
+from ccm_agent.templates.services import service_method
 
 
 def method(value: Any, name: str) -> Callable[..., Any] | None:
@@ -16,7 +17,8 @@ def method(value: Any, name: str) -> Callable[..., Any] | None:
         if isinstance(value, kind):
             found = methods.get(name)
             return None if found is None else found(value)
-    return None
+    found_here: Callable[..., Any] | None = service_method(value, name)
+    return found_here
 
 
 def _time_format(moment: Time) -> Callable[[str], str]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines.gotypes import MISSING, TypedList, go_type, is_unsigned, text_byte
+from ccm_agent.templates.services import service_method
 from ccm_agent.templates.values import (
     GoValue,
     StringMap,
@@ -259,6 +260,8 @@ def element(value: Any, index: Any) -> Any:
         return value.get(index, MISSING)
     if isinstance(value, str):
         return text_byte(value, _place(index, byte_length(value)))
+    if isinstance(index, str) and (method := service_method(value, index)) is not None:
+        return External(index, method)
     if isinstance(value, (list, tuple, bytes)):
         return value[_place(index, len(value))]
     if isinstance(value, Root) and isinstance(index, str):

@@ -1,0 +1,68 @@
+"""What `registrations()` gives to expressions and templates: a list of entries, and what can be made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ccm_agent.model.errors import TemplateError
+from ccm_agent.model.registration import RegistrationEntry, prometheus_file_sd, ttl_text
+from ccm_agent.templates.values import StringMap
+
+
+class Service(dict[str, Any]):
+    """
+    An entry, by the names of Choria CCM's fields: Cluster, Service, Protocol, Address, Port, Priority, Annotations, TTL.
+
+    A name that is none of them is an error: a misspelt address must not become an empty one in somebody's configuration.
+    """
+
+    __slots__ = ()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key]
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise TemplateError(f"a registration has no field {key!r}; it has {', '.join(sorted(self))}")
+
+
+class Services(list[Service]):
+    """
+    Entries in the order of their addresses and ports.
+
+    Attributes:
+        entries: The same as they were read.
+    """
+
+    __slots__ = ("entries",)
+    go_type = "model.RegistrationEntries"
+
+    def __init__(self, entries: Sequence[RegistrationEntry]) -> None:
+        super().__init__(_service(entry) for entry in entries)
+        self.entries = tuple(entries)
+
+    def PrometheusFileSD(self) -> str:  # noqa: N802 - the name is Choria CCM's
+        """See `model.registration.prometheus_file_sd`."""
+        return prometheus_file_sd(self.entries)
+
+
+METHODS = ("PrometheusFileSD",)
+"""What templates may call."""
+
+
+def service_method(value: object, name: str) -> Any:
+    """A method of a list of services, to be called; None when the value is none or has none of that name."""
+    return getattr(value, name) if isinstance(value, Services) and name in METHODS else None
+
+
+def _service(entry: RegistrationEntry) -> Service:
+    return Service(
+        Cluster=entry.cluster,
+        Service=entry.service,
+        Protocol=entry.protocol,
+        Address=entry.address,
+        Port=entry.port,
+        Priority=entry.priority,
+        Annotations=StringMap(entry.annotations),
+        TTL=ttl_text(entry.ttl) or None,
+    )
