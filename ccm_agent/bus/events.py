@@ -10,16 +10,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.streams import read_all, store
+from ccm_agent.bus.streams import read_all, read_newest, store
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import StoredEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
+    from ccm_agent.bus.streams import Stored
 
 log = logging.getLogger(__name__)
 
@@ -90,13 +91,22 @@ class NatsEvents:
         """See `Events.read`."""
         found = []
         async for stored in read_all(self._connection, self._stream, subject, from_sequence):
-            if stored.copied:
-                self._drop(
-                    stored.subject, ProtocolError(f"{stored.subject}: a stored copy of something else")
-                )
-                continue
-            found.append(StoredEvent(subject=stored.subject, body=stored.body, sequence=stored.sequence))
+            found += self._genuine(stored)
         return found
+
+    async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
+        """See `Events.newest`."""
+        found = []
+        for stored in await read_newest(self._connection, self._stream, patterns):
+            found += self._genuine(stored)
+        return found
+
+    def _genuine(self, stored: Stored) -> list[StoredEvent]:
+        """The event, unless it is a copy of something else."""
+        if stored.copied:
+            self._drop(stored.subject, ProtocolError(f"{stored.subject}: a stored copy of something else"))
+            return []
+        return [StoredEvent(subject=stored.subject, body=stored.body, sequence=stored.sequence)]
 
     def _drop(self, subject: str, err: ProtocolError) -> None:
         self.dropped += 1

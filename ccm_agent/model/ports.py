@@ -690,3 +690,7 @@ class Events(Protocol):
     async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
         """What the stream holds on a subject pattern, oldest first, by direct get."""
         ...
+
+    async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
+        """The newest event on each subject that fits a pattern, in the order in which they were stored, by direct get."""
+        ...

@@ -353,3 +353,9 @@ class MemoryEvents:
             for write in found
             if not write.copied
         ]
+
+    async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
+        """See `Events.newest`."""
+        found = [event for pattern in patterns for event in await self.read(pattern)]
+        newest = {event.subject: event for event in sorted(found, key=lambda event: event.sequence)}
+        return sorted(newest.values(), key=lambda event: event.sequence)

@@ -9,7 +9,7 @@ from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent
-from ccm_agent.model.wire import AGENT_STARTUP, SESSION_ANSWER, SESSION_PROGRESS
+from ccm_agent.model.wire import AGENT_SHUTDOWN, AGENT_STARTUP, PROTOCOL, SESSION_ANSWER, SESSION_PROGRESS
 from tests.support.nats_server import Heard
 
 RUN = new_id()
@@ -49,6 +49,23 @@ async def test_a_run_is_read_without_others_and_a_node_without_others(broker) ->
 
     assert [event.body for event in await node.events.read(run_pattern(RUN))] == [b"web1", b"web2"]
     assert [event.body for event in await node.events.read(run_pattern(RUN, "web2.example.com"))] == [b"web2"]
+
+
+async def test_the_newest_event_of_each_subject_is_read_without_the_older_ones(broker) -> None:
+    node, operator = await broker.connect("web1"), await broker.connect("op")
+    start, stop = event_subject(AGENT_STARTUP, "web1"), event_subject(AGENT_SHUTDOWN, "web1")
+    for number, subject in enumerate([start, stop, start, event_subject(AGENT_STARTUP, "web2"), SUMMARY]):
+        await node.events.publish(subject, f"id{number}", str(number).encode())
+
+    everything = await operator.events.newest([f"{PROTOCOL}.agent.*.web1", SUMMARY])
+    nothing = await operator.events.newest([event_subject(AGENT_STARTUP, "web9")])
+
+    assert [(event.subject, event.body) for event in everything] == [
+        (stop, b"1"),
+        (start, b"2"),
+        (SUMMARY, b"4"),
+    ]
+    assert nothing == []
 
 
 async def test_the_same_event_sent_again_is_stored_once(broker) -> None:
