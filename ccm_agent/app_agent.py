@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -35,9 +36,11 @@ from ccm_agent.engine.run import LocalEngine
 from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
 from ccm_agent.model.codec import decode_document
+from ccm_agent.metrics.registry import Reading
 from ccm_agent.model.errors import DocumentError, FileError, Place
 from ccm_agent.model.ports import Clock
 from ccm_agent.system.clock import SystemClock
+from ccm_agent.system import own_process
 from ccm_agent.system.files import SystemFiles
 from ccm_agent.system.leftover import hand_over_output
 from ccm_agent.version import VERSION
@@ -132,6 +135,25 @@ def _matches(targets: Sequence[str], where: str, node: str, facts: Mapping[str, 
     from ccm_agent.templates.selector import parse_selector, parse_where
 
     is_meant = not targets or any(parse_selector(text).matches(node, facts) for text in targets)
+def _readings(connection: Connection) -> list[Reading]:
+    """Numbers that only this module can ask for."""
+    started = time.time()
+    return [
+        Reading(
+            "choria_ccm_agent_reconnects_total",
+            "Lost connections that came back",
+            lambda: connection.reconnects,
+            kind="counter",
+        ),
+        Reading("process_resident_memory_bytes", "Resident memory", own_process.resident_bytes),
+        Reading(
+            "process_cpu_seconds_total", "CPU time, user and system", own_process.cpu_seconds, kind="counter"
+        ),
+        Reading("process_open_fds", "Open file descriptors", own_process.open_files),
+        Reading("process_start_time_seconds", "When the process began", lambda: started),
+    ]
+
+
     return is_meant and (not where or parse_where(where).matches(node, facts))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from ccm_agent.daemon.last_good import LastGood
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
 from ccm_agent.daemon.node_facts import FactKeeper
 from ccm_agent.daemon.progress import Teller
+from ccm_agent.daemon.measures import add_readings
+from ccm_agent.daemon.monitor import Monitor
 from ccm_agent.daemon.recovery import Recovery
 from ccm_agent.daemon.report import STOPPED
 from ccm_agent.daemon.routing import Routing
@@ -41,6 +43,8 @@ from ccm_agent.daemon.worker import Worker, Workshop
 from ccm_agent.daemon.world import Ports
 from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.metrics.agent import AgentMetrics
+from ccm_agent.metrics.registry import Registry
 from ccm_agent.model.ports import Incoming, KeyValue
 from ccm_agent.model.wire import NodeRecord, Request
 
@@ -49,7 +53,7 @@ log = logging.getLogger(__name__)
 INBOX_LIMIT = 1000
 """So many requests may wait to be looked at; the controller sends what was dropped again."""
 
-NOT_YET = ("monitor_port", "registration")
+NOT_YET = ("registration",)
 """Keys of Choria CCM's configuration that are accepted, and that nothing here acts on."""
 
 GOODBYE_S = 3.0
@@ -88,7 +92,9 @@ class Agent:
         nodes = ports.bucket("CCM_NODES")
         facts_bucket = ports.bucket("CCM_FACTS")
         self._assigned = AssignedFacts(self.node, facts_bucket, self._stamps, state / "assigned.json")
-        self._facts = FactKeeper(ports.gather_facts, lambda: self._assigned.facts, self._clock)
+        # nobody pays for numbers that nobody can read
+        self._metrics = AgentMetrics(Registry()) if settings.monitor_port else None
+        self._facts = FactKeeper(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
         self._heartbeat = Heartbeat(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
         self._routing = Routing(
@@ -105,7 +111,7 @@ class Agent:
         self._convergence = self._make_convergence()
         self._worker = Worker(self._workshop(state), self._spool, self._ledger, self._clock)
         self._delivery = Delivery(
-            self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._bulletin.lost
+            self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._lost
         )
         self._teller = Teller(
             self.node, ports.events, self._worker, self._turns, lambda: self.settings.progress_s
@@ -144,18 +150,7 @@ class Agent:
         self._ports.link.on_connect(self._beats.reconnected)
         self._beats.soon()
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(job, name=f"agent:{name}")
-                for name, job in (
-                    ("delivery", self._delivery.run()),
-                    ("requests", self._serve_requests()),
-                    ("runs", self._serve_runs()),
-                    ("progress", self._teller.run()),
-                    ("routing", self._routing.run(lambda: self.settings.read_interval_s)),
-                    ("heartbeat", self._beats.run()),
-                    *([("convergence", self._convergence.run())] if self._convergence else []),
-                )
-            ]
+            tasks = [group.create_task(job, name=f"agent:{name}") for name, job in self._jobs().items()]
             ready()
             self._say_what_is_idle()
             log.info("the agent is up", extra={"node": self.node, "version": self._version})
@@ -181,6 +176,23 @@ class Agent:
     @property
     def is_busy(self) -> bool:
         """A run is in hand, or waits."""
+    def _jobs(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What goes on side by side for as long as the agent lives, by name."""
+        jobs = {
+            "disabling": self._disabling.run(),
+            "delivery": self._delivery.run(),
+            "requests": self._serve_requests(),
+            "runs": self._serve_runs(),
+            "progress": self._teller.run(),
+            "routing": self._routing.run(lambda: self.settings.read_interval_s),
+            "heartbeat": self._beats.run(),
+        }
+        if self._convergence is not None:
+            jobs["convergence"] = self._convergence.run()
+        if self._metrics is not None:
+            jobs["metrics"] = self._make_monitor(self._metrics).run()
+        return jobs
+
         return self._turns.current is not None or bool(self._turns.waiting)
 
     def reload(self, settings: Settings) -> None:
@@ -262,6 +274,11 @@ class Agent:
         while True:
             job = await self._turns.next()
             if self._is_stopping:
+    def _lost(self, events: int) -> None:
+        self._bulletin.lost(events)
+        if self._metrics is not None:
+            self._metrics.lost(events)
+
                 # it stands in the ledger, and is begun after the next start
                 await asyncio.Event().wait()
             self._is_idle.clear()
@@ -346,6 +363,10 @@ class Agent:
                 buckets[name] = LastGood(
                     self._ports.bucket(name),
                     name,
+    def _make_monitor(self, metrics: AgentMetrics) -> Monitor:
+        add_readings(metrics.registry, self._standing, self._ports.link, self._ports.readings)
+        return Monitor(metrics.registry, self.settings.monitor_address, self.settings.monitor_port)
+
                     self._stamps,
                     state / "data",
                     self._bulletin.refused,
@@ -373,6 +394,7 @@ class Agent:
         return Desk(
             node=self.node,
             machine=self._machine,
+            metrics=self._metrics,
             started=self._started,
             events=self._ports.events,
             matches=matches,
@@ -380,3 +402,4 @@ class Agent:
             body=self._standing.bodies(),
             run_of=run_of,
         )
+            metrics=self._metrics,

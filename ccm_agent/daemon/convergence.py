@@ -24,6 +24,7 @@ from ccm_agent.daemon.scheduler import Scheduler
 from ccm_agent.daemon.source import SourcePorts, make_source
 from ccm_agent.daemon.source_worker import CHANGE, CHECK, INTERVAL, POLL, Bench, SourceWorker
 from ccm_agent.daemon.turns import Turns
+from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import BusError, ManifestError
 from ccm_agent.model.ports import Clock, KeyValue, Link
 from ccm_agent.model.secret import mask_url
@@ -46,6 +47,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         assigned: The assigned facts as they are now.
         clock: Time.
     """
+        metrics: Counts what the sources' workers do; None: nobody counts.
 
     node: str
     settings: Callable[[], Settings]
@@ -58,6 +60,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
+    metrics: AgentMetrics | None = None
 class Convergence:
     """The continuous convergence of one agent."""
 
@@ -127,6 +130,7 @@ class Convergence:
         alike: Counter[str] = Counter()
         for url in dict.fromkeys(settings.manifests):
             place = alike[mask_url(url)]
+            metrics=around.metrics,
             alike[mask_url(url)] += 1
             try:
                 source = make_source(url, around.sources, cache, place)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model import merge
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ports import Clock
@@ -24,7 +25,13 @@ Gather = Callable[[], Mapping[str, Any]]
 class FactKeeper:
     """Facts of one agent."""
 
-    def __init__(self, gather: Gather, assigned: Callable[[], Mapping[str, Any]], clock: Clock) -> None:
+    def __init__(
+        self,
+        gather: Gather,
+        assigned: Callable[[], Mapping[str, Any]],
+        clock: Clock,
+        metrics: AgentMetrics | None = None,
+    ) -> None:
         """
         Nothing is gathered yet.
 
@@ -32,8 +39,10 @@ class FactKeeper:
             gather: Reads them.
             assigned: What is assigned at this moment.
             clock: What time it is.
+            metrics: Counts what it took; None: nobody counts.
         """
         self._gather = gather
+        self._metrics = metrics
         self._assigned = assigned
         self._clock = clock
         self._lock = asyncio.Lock()
@@ -58,12 +67,17 @@ class FactKeeper:
         return self._merge()
 
     async def _refresh(self) -> None:
+        begun = self._clock.monotonic()
+        failed = False
         try:
             self._gathered = await asyncio.to_thread(self._gather)
         except (CcmError, OSError) as err:
             log.error("facts cannot be gathered", extra={"reason": str(err)})
             self._gathered = self._gathered or {}
+            failed = True
         self._gathered_at = self._clock.monotonic()
+        if self._metrics is not None:
+            self._metrics.facts_gathered(self._gathered_at - begun, failed=failed)
 
     def _merge(self) -> Mapping[str, Any]:
         gathered, assigned = self._gathered or {}, self._assigned()

@@ -20,6 +20,7 @@ from ccm_agent.daemon.drift import Drift
 from ccm_agent.daemon.source import Source
 from ccm_agent.daemon.turns import Job, Own, Turns
 from ccm_agent.engine.request import ManifestSource
+from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import BusUnavailableError, CcmError, DownloadError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionSummary
@@ -57,6 +58,7 @@ class Bench(Struct, frozen=True, kw_only=True):
         on_refused: Told of a manifest that cannot be used: which, and why.
         on_drift: Told of the corrections of a run.
     """
+        metrics: Counts fetches and remediations; None: nobody counts.
 
     settings: Callable[[], Settings]
     turns: Turns
@@ -66,6 +68,7 @@ class Bench(Struct, frozen=True, kw_only=True):
     on_drift: Callable[[str, str, Drift], None]
 
 
+    metrics: AgentMetrics | None = None
 class SourceWorker:
     """The worker of one source."""
 
@@ -135,6 +138,8 @@ class SourceWorker:
         except CcmError as err:
             last = self.source.last_good()
             if self._trouble != str(err):
+            if self._bench.metrics is not None:
+                self._bench.metrics.fetched(self.source.name, failed=True)
                 self._trouble = str(err)
                 log.warning(
                     "a manifest cannot be fetched",
@@ -146,6 +151,8 @@ class SourceWorker:
             return last
         if self._trouble:
             self._trouble = ""
+        if self._bench.metrics is not None and manifest.digest != self._applied:
+            self._bench.metrics.fetched(self.source.name, failed=False)
             log.info("a manifest can be fetched again", extra={"source": self.source.name})
         return manifest
 
@@ -183,6 +190,8 @@ class SourceWorker:
     ) -> SessionSummary | None:
         """Wait for a turn and for its end; None when it was left before."""
         ended: asyncio.Future[SessionSummary | None] = asyncio.get_running_loop().create_future()
+        if self._bench.metrics is not None:
+            self._bench.metrics.remediated(self.source.name)
 
         def end(summary: SessionSummary | None) -> None:
             if not ended.done():

@@ -16,9 +16,10 @@ from ccm_agent.daemon.report import INTERRUPTED, Report, RunFrame, Shorten
 from ccm_agent.daemon.spool import Spool
 from ccm_agent.daemon.turns import Job
 from ccm_agent.engine.bundle import inner_path
-from ccm_agent.engine.request import ApplyOptions, Engine, ManifestSource, StopFlag
+from ccm_agent.engine.request import PAUSED, ApplyOptions, Engine, ManifestSource, OnEvent, StopFlag
+from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import CcmError, ProtocolError
-from ccm_agent.model.outcome import SessionStart, SessionSummary
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest
 
@@ -42,6 +43,7 @@ class Workshop(Struct, frozen=True, kw_only=True):
     """
 
     node: str
+        metrics: Counts what runs did; None: nobody counts.
     version: str
     engine: Engine
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
@@ -51,6 +53,7 @@ class Workshop(Struct, frozen=True, kw_only=True):
 
 
 class Worker:
+    metrics: AgentMetrics | None = None
     """
     The hands of one agent.
 
@@ -58,7 +61,14 @@ class Worker:
         report: Of the run in hand; None when there is none.
     """
 
-    def __init__(self, workshop: Workshop, spool: Spool, ledger: Ledger, clock: Clock) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        spool: Spool,
+        ledger: Ledger,
+        clock: Clock,
+        continuations: Continuations,
+    ) -> None:
         self.report: Report | None = None
         self._shop = workshop
         self._spool = spool
@@ -112,6 +122,8 @@ class Worker:
             summary = self.report.finish(
                 reason=f"{INTERRUPTED} at {at}, which goes on" if at else INTERRUPTED, code="run.interrupted"
             )
+        if self._shop.metrics is not None:
+            self._shop.metrics.ran(job.action, report.frame.cause, summary)
             self._ledger.end(self._run, summary.state, summary.reason, summary.code)
 
     async def _guarded(self, job: Job, report: Report) -> SessionSummary | None:
@@ -165,7 +177,8 @@ class Worker:
         def on_start(start: SessionStart) -> None:
             if own is not None and own.on_start is not None:
                 own.on_start(start)
-            report.start(start)
+            if not report.has_started:
+                report.start(start)
 
         urls = [self._shop.external_data] if self._shop.external_data else []
         if isinstance(request, ManifestRequest):
@@ -209,7 +222,21 @@ class Worker:
             is_quiet=job.own is not None and job.action == "check",
             judge=job.own.judge if job.own else None,
         )
+            done=done,
+            metrics=self._shop.metrics,
 
+
+    def _told(self, report: Report) -> OnEvent:
+        """Where the engine's events go: into the report, and into the numbers if there are any."""
+        metrics = self._shop.metrics
+        if metrics is None:
+            return report.resource
+
+        async def tell(event: TransactionEvent) -> None:
+            metrics.resource(event)
+            await report.resource(event)
+
+        return tell
 
 def _digest(request: ManifestRequest | EnsureRequest) -> str:
     if isinstance(request, EnsureRequest):

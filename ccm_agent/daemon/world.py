@@ -12,6 +12,7 @@ from msgspec import Struct
 from ccm_agent.daemon.report import Shorten
 from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.engine.request import Engine
+from ccm_agent.metrics.registry import Reading
 from ccm_agent.model.ports import Clock, Events, KeyValue, Link, Objects, Requests
 
 
@@ -28,6 +29,7 @@ class Ports(Struct, frozen=True, kw_only=True):
         shorten: Makes of an event what may stand on the bus.
         clock: Time.
         sources: Where manifests of the configuration come from; None: there are none.
+        readings: Numbers of the process and its connection, for the metrics.
     """
 
     link: Link
@@ -41,3 +43,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     shorten: Shorten
     clock: Clock
     sources: SourcePorts | None = None
+    readings: Sequence[Reading] = ()

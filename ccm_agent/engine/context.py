@@ -281,6 +281,10 @@ class ManifestContext:
             )
         return result
 
+    def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
+        if self.state.options.metrics is not None:
+            self.state.options.metrics.checked(event, check, seconds)
+
     # ---- inside ----
 
     @property

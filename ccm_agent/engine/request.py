@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+
+if TYPE_CHECKING:
+    from ccm_agent.metrics.outcomes import OutcomeMetrics
 
 OnEvent = Callable[[TransactionEvent], Awaitable[None] | None]
 """
@@ -98,6 +101,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         on_start, on_event, on_resource, on_note: Told as the run goes.
         stop: Set by others to stop the run.
         done: What an earlier process did of this run, in its order: those resources are not touched or told again, but count.
+        metrics: Counts what takes time beside the resources: checks and data. None: nobody counts.
     """
 
     noop: bool = False
@@ -119,6 +123,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     on_note: OnNote | None = None
     stop: StopFlag | None = None
     done: Sequence[TransactionEvent] = ()
+    metrics: OutcomeMetrics | None = None
 
 
 class Engine(Protocol):

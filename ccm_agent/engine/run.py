@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -201,7 +202,17 @@ class LocalEngine:
         if not options.hiera:
             return (), {}
         sources = self.world.sources(self.world.directory)
-        found = [await sources.resolve(url, facts) for url in options.hiera]
+        begun = time.monotonic()
+        found = []
+        for url in options.hiera:
+            try:
+                found.append(await sources.resolve(url, facts))
+            except CcmError:
+                if options.metrics is not None:
+                    options.metrics.data_failed(url)
+                raise
+        if options.metrics is not None:
+            options.metrics.data_resolved(time.monotonic() - begun)
         revisions = {
             url: one.revision for url, (_, one) in zip(options.hiera, found, strict=True) if one.revision
         }

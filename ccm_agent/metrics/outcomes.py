@@ -67,3 +67,15 @@ class OutcomeMetrics:
         """Take in how long a manifest took."""
         if not summary.health_check_only:
             self._manifest_s.observe(summary.manifest, measured=summary.total_duration / 1e9)
+    def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
+        """Take in how long a health check of a resource took."""
+        self._check_s.observe(event.type, event.alias or event.name, check, measured=seconds)
+
+    def data_resolved(self, seconds: float) -> None:
+        """Take in how long the external data of a run took."""
+        self._data_s.observe(measured=seconds)
+
+    def data_failed(self, url: str) -> None:
+        """Count data that could not be resolved; of its URL nothing that is secret is shown."""
+        self._data_errors.add(mask_url(url))
+

@@ -62,20 +62,19 @@ class Summary:
     def lines(self) -> list[str]:
         """Its series as text."""
         found = []
-        for key, (count, total) in self._measured.items():
+        for key, (count, total) in list(self._measured.items()):
             found.append(_line(f"{self.name}_sum", self.labels, key, total))
             found.append(_line(f"{self.name}_count", self.labels, key, count))
         return found
 
 
-class Gauge:
-    """A number that is asked for when somebody reads it."""
+class Reading:
+    """A number that is asked for when somebody reads it: a gauge, or a counter that somebody else keeps."""
 
-    kind = "gauge"
-
-    def __init__(self, name: str, text: str, read: Callable[[], float]) -> None:
+    def __init__(self, name: str, text: str, read: Callable[[], float], *, kind: str = "gauge") -> None:
         self.name = name
         self.text = text
+        self.kind = kind
         self._read = read
 
     def lines(self) -> list[str]:
@@ -83,7 +82,7 @@ class Gauge:
         return [_line(self.name, (), (), self._read())]
 
 
-Metric: TypeAlias = Counter | Summary | Gauge
+Metric: TypeAlias = Counter | Summary | Reading
 
 
 class Registry:

@@ -97,6 +97,10 @@ class Surroundings(Protocol):
         """Run a health check."""
         ...
 
+    def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
+        """Take in how long a check of a resource took."""
+        ...
+
 
 async def converge(declared: Declared, run: Surroundings) -> TransactionEvent:
     """
@@ -260,7 +264,9 @@ async def _act(declared: Declared, provider: Any, run: Surroundings, decision: D
 async def _check(checks: list[HealthCheck], run: Surroundings, event: TransactionEvent) -> None:
     results = []
     for check in checks:
+        begun = time.monotonic()
         result = await run.check(check)
+        run.checked(event, result.name, time.monotonic() - begun)
         results.append(result)
         if result.status != HealthStatus.OK:
             status = (

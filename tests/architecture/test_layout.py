@@ -29,7 +29,7 @@ AGENT_ROOMS: dict[str, set[str]] = {
         "system", "bus", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration", "resources",
         "engine", "daemon",
     },
-    "app_agent": {"app", "system", "bus", "templates", "facts", "hiera", "engine", "daemon"},
+    "app_agent": {"app", "system", "bus", "templates", "facts", "metrics", "hiera", "engine", "daemon"},
     "cli": {"app", "app_agent", "resources"},
     "testing": {"resources", "bus"},
     "__main__": {"cli"},
@@ -57,6 +57,7 @@ ONE_IMPORTER: dict[str, set[str]] = {
     "jinja2": {"ccm_agent/templates", "ccm_ctl/dashboard"},
     "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py"},
     "aiofiles": {"ccm_agent/system"},
+    "aiohttp": {"ccm_agent/system", "ccm_agent/daemon/monitor.py", "ccm_ctl/dashboard"},
     "yaml": {"ccm_agent/model"},
     "rich": {"ccm_ctl/render", "ccm_ctl/terminal.py", "ccm_agent/cli"},
     "click": {

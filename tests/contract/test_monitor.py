@@ -1,0 +1,78 @@
+"""`/metrics` on a real port of this host."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from ccm_agent.daemon.monitor import Monitor
+from ccm_agent.metrics.registry import CONTENT_TYPE, Counter, Registry
+from ccm_agent.testing.nats_server import free_ports
+
+LOOPBACK = "127.0.0.1"
+
+
+def counted() -> Registry:
+    registry = Registry()
+    counter = Counter("ccm_things_total", "Things", ("name",))
+    counter.add('a "b"\n')
+    registry.add(counter)
+    return registry
+
+
+@asynccontextmanager
+async def served(monitor: Monitor) -> AsyncIterator[str]:
+    task = asyncio.create_task(monitor.run(), name="monitor")
+    try:
+        async with asyncio.timeout(20):
+            address, port = await monitor.served
+        yield f"http://{address}:{port}"
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def asked(method: str, url: str) -> tuple[int, str, str]:
+    """Status, content type and text of an answer."""
+    async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+        return answer.status, answer.headers["Content-Type"], await answer.text()
+
+
+async def test_the_numbers_are_served_as_text_that_prometheus_reads() -> None:
+    async with served(Monitor(counted(), LOOPBACK, 0)) as url:
+        status, kind, text = await asked("GET", f"{url}/metrics")
+
+    assert (status, kind) == (200, CONTENT_TYPE)
+    assert text == (
+        "# HELP ccm_things_total Things\n"
+        "# TYPE ccm_things_total counter\n"
+        'ccm_things_total{name="a \\"b\\"\\n"} 1\n'
+    )
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("POST", "/metrics", 405)])
+async def test_there_is_nothing_else_to_ask_for(method: str, path: str, status: int) -> None:
+    async with served(Monitor(counted(), LOOPBACK, 0)) as url:
+        assert (await asked(method, f"{url}{path}"))[0] == status
+
+
+async def test_a_port_that_is_taken_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    (port,) = free_ports(1)
+    with socket.socket() as other:
+        other.bind((LOOPBACK, port))
+        other.listen()
+        monitor = Monitor(counted(), LOOPBACK, port, retry_s=0.01)
+        task = asyncio.create_task(monitor.run(), name="monitor")
+        async with asyncio.timeout(20):
+            while not caplog.records:  # noqa: ASYNC110 - a log record wakes nobody
+                await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):
+        assert await monitor.served == (LOOPBACK, port)
+    task.cancel()
+    await asyncio.wait([task])
+    assert "metrics are not served" in caplog.text
