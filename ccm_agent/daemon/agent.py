@@ -22,6 +22,7 @@ from ccm_agent.daemon.claim import Claim
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.convergence import Convergence, Surroundings
 from ccm_agent.daemon.delivery import Delivery
+from ccm_agent.daemon.disabling import Disabling, describe
 from ccm_agent.daemon.due import run_of
 from ccm_agent.daemon.handlers import Desk, Handlers
 from ccm_agent.daemon.heartbeat import Heartbeat
@@ -46,7 +47,7 @@ from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import Registry
 from ccm_agent.model.ports import Incoming, KeyValue
-from ccm_agent.model.wire import NodeRecord, Request
+from ccm_agent.model.wire import Disabled, NodeRecord, Request
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Agent:
         self._machine = machine_id(state)
         self._started = ports.clock.now()
         self._claim = Claim(state)
+        self._disabling = Disabling(state, ports.clock)
         self._stamps = Stamps(state / "documents.json")
         self._spool = Spool(
             state / "spool",
@@ -124,6 +126,7 @@ class Agent:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._is_stopping = False
+        self._disabling.on_change(self._disabled)
 
     # -- life
 
@@ -203,6 +206,14 @@ class Agent:
         if self._convergence is not None:
             self._convergence.reload()
 
+    def look_at_disabling(self) -> None:
+        """Somebody may have disabled the node, or enabled it."""
+        self._disabling.look()
+
+    async def look_at_disabling_now(self) -> None:
+        """As `look_at_disabling`; what has changed is known and obeyed when this returns."""
+        await self._disabling.look_now()
+
     def close(self) -> None:
         """Close the files of the agent's state; nothing is lost by it."""
         self._spool.close()
@@ -219,6 +230,7 @@ class Agent:
 
     def _open(self) -> tuple[list[LedgerEntry], list[OpenRun]]:
         self._claim.take()
+        self._disabling.open()
         self._stamps.open()
         self._assigned.open()
         open_runs = self._spool.open()
@@ -287,6 +299,9 @@ class Agent:
                 if self._handlers.is_late(job.deadline):
                     await self._handlers.expired(job)
                     continue
+                if refusal := self._disabling.refusal(job.action):
+                    await self._handlers.refused(job, refusal)
+                    continue
                 summary = await self._worker.carry_out(job)
                 if job.own is None or job.action == "apply":
                     self._note(job.run, summary)
@@ -304,6 +319,13 @@ class Agent:
         log.info("a run has ended", extra={"run": run, "state": summary.state, "reason": summary.reason})
 
     # -- what others know of us
+
+    def _disabled(self, disabled: Disabled | None) -> None:
+        self._heartbeat.record.disabled = disabled
+        self._bulletin.disabled(disabled, describe(disabled) if disabled else "enabled again")
+        self._beats.soon()
+        if disabled is None and self._convergence is not None:
+            self._convergence.catch_up()
 
     async def _current_facts(self) -> Mapping[str, Any]:
         return await self._facts.current(self.settings.facts_interval_s)
@@ -336,6 +358,7 @@ class Agent:
             delivery=self._delivery,
             routing=self._routing,
             assigned=self._assigned,
+            disabling=self._disabling,
             facts=self._current_facts,
         )
 
@@ -350,6 +373,7 @@ class Agent:
             link=self._ports.link,
             turns=self._turns,
             bulletin=self._bulletin,
+            is_disabled=self._disabling.is_disabled,
             assigned=lambda: self._assigned.facts,
             clock=self._clock,
         )

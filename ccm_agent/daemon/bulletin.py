@@ -15,13 +15,16 @@ from ccm_agent.daemon.spool import Spool
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import (
+    AGENT_DISABLED,
     AGENT_DRIFT,
     AGENT_DUPLICATE,
+    AGENT_ENABLED,
     AGENT_LOST_EVENTS,
     AGENT_REFUSED,
     AGENT_SHUTDOWN,
     AGENT_STARTUP,
     AgentEvent,
+    Disabled,
 )
 
 REFUSALS_A_MINUTE = 10
@@ -74,6 +77,11 @@ class Bulletin:
         """Another agent uses our name, or has ceased to."""
         details = {"machine": self._machine, "started": self._started, "duplicate": is_so}
         self._tell(AGENT_DUPLICATE, message, details)
+
+    def disabled(self, disabled: Disabled | None, message: str) -> None:
+        """An operator disabled the node; None: it is enabled again, or its time has come."""
+        details = msgspec.to_builtins(disabled) if disabled else {}
+        self._tell(AGENT_DISABLED if disabled else AGENT_ENABLED, message, details)
 
     def _tell(self, protocol: str, message: str, details: dict[str, Any]) -> None:
         event = AgentEvent(

@@ -44,6 +44,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         link: The connection.
         turns: Where runs wait.
         bulletin: What the agent says about itself.
+        is_disabled: The node converges on nothing now.
         assigned: The assigned facts as they are now.
         clock: Time.
     """
@@ -56,6 +57,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     link: Link
     turns: Turns
     bulletin: Bulletin
+    is_disabled: Callable[[], bool]
     assigned: Callable[[], Mapping[str, Any]]
     clock: Clock
 
@@ -75,6 +77,10 @@ class Convergence:
     def reload(self) -> None:
         """The configuration is another one: begin anew with its sources."""
         self._reloaded.set()
+
+    def catch_up(self) -> None:
+        """The node was disabled and is not any more: converge, at a moment of its own."""
+        self._data_changed()
 
     async def run(self) -> None:
         """Converge, for ever."""
@@ -120,6 +126,7 @@ class Convergence:
             settings=around.settings,
             turns=around.turns,
             clock=around.clock,
+            is_disabled=around.is_disabled,
             look_at_data=self._look_at_data,
             on_refused=around.bulletin.refused,
             on_drift=around.bulletin.drifted,

@@ -83,7 +83,7 @@ class Desk(Struct, frozen=True, kw_only=True):
         machine, started: What tells two agents of one identity apart.
         events: Where answers go.
         matches: Whether the selectors of a request mean this node; SelectorError when they cannot be read.
-        refusal: Why this node takes on nothing at all now; None when it does.
+        refusal: Why this node does not take on a run of an action now; None when it does.
         body: What is answered to a question, by protocol id.
         run_of: Run id and due time of a scheduled request, from its headers.
     """
@@ -93,7 +93,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     started: datetime
     events: Events
     matches: Callable[[Request], Awaitable[bool]]
-    refusal: Callable[[], Refusal | None]
+    refusal: Callable[[str], Refusal | None]
     body: Mapping[str, Callable[[], Awaitable[dict[str, Any]]]]
     run_of: Callable[[Incoming], tuple[str, datetime]]
 
@@ -157,6 +157,14 @@ class Handlers:
             job.run, AnswerState.EXPIRED, reason="its deadline passed before it began", code="run.expired"
         )
 
+    async def refused(self, job: Job, refusal: Refusal) -> None:
+        """A job that waited may not begin now."""
+        if job.own is not None:
+            job.own.on_end(None)
+            return
+        self._ledger.end(job.run, NodeState.REFUSED, str(refusal), refusal.code)
+        await self._answer(job.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
+
     def is_late(self, deadline: datetime | None) -> bool:
         """The time to begin by has passed."""
         return deadline is not None and self._clock.now() > deadline
@@ -179,7 +187,7 @@ class Handlers:
             self._write_down(incoming, request)
             await self.expired(job)
             return
-        refusal = self._desk.refusal()
+        refusal = self._desk.refusal(job.action)
         if refusal is not None:
             await self._refuse(incoming, request, refusal)
             return

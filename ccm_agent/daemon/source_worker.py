@@ -54,6 +54,7 @@ class Bench(Struct, frozen=True, kw_only=True):
         settings: The configuration as it is now.
         turns: Where runs wait.
         clock: Time.
+        is_disabled: The node converges on nothing now; its checks go on.
         look_at_data: Sees whether the external data is other than before; `trigger` is called if it is.
         on_refused: Told of a manifest that cannot be used: which, and why.
         on_drift: Told of the corrections of a run.
@@ -63,6 +64,7 @@ class Bench(Struct, frozen=True, kw_only=True):
     settings: Callable[[], Settings]
     turns: Turns
     clock: Clock
+    is_disabled: Callable[[], bool]
     look_at_data: Callable[[], Awaitable[None]]
     on_refused: Callable[[str, str], None]
     on_drift: Callable[[str, str, Drift], None]
@@ -101,9 +103,9 @@ class SourceWorker:
                 log.exception("a source could not be worked on", extra={"source": self.source.name})
 
     async def _turn(self) -> None:
-        if self._wanted == {CHECK}:
-            self._take()
-            await self._check()
+        if self._wanted == {CHECK} or self._bench.is_disabled():
+            if CHECK in self._take():
+                await self._check()
             return
         if CHANGE in self._wanted:
             await self._pause()
@@ -173,6 +175,12 @@ class SourceWorker:
             return
         summary = await self._carried_out(manifest, new_id(), "check", HEALTH)
         if summary is None or not summary.health_check_critical_count:
+            return
+        if self._bench.is_disabled():
+            log.warning(
+                "a critical health check is left alone: the node is disabled",
+                extra={"source": self.source.name},
+            )
             return
         now = self._bench.clock.monotonic()
         if len(self._remediations) == REMEDIATIONS_AN_HOUR and now - self._remediations[0] < HOUR_S:

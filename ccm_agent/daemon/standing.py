@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ccm_agent.daemon.assigned import AssignedFacts
 from ccm_agent.daemon.delivery import Delivery
+from ccm_agent.daemon.disabling import Disabling
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.routing import Routing
@@ -29,6 +30,7 @@ class Standing(Struct, frozen=True, kw_only=True):
         turns: The run in hand and those that wait.
         spool, delivery: What has not been told yet, and why not.
         routing, assigned: What it listens to.
+        disabling: Whether an operator disabled it.
         facts: All facts, as fresh as the configuration says.
     """
 
@@ -39,17 +41,18 @@ class Standing(Struct, frozen=True, kw_only=True):
     delivery: Delivery
     routing: Routing
     assigned: AssignedFacts
+    disabling: Disabling
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
 
     def bodies(self) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
         """What is answered to a question, by protocol id."""
         return {NODE_PING: self._ping, NODE_FACTS: self._all_facts, NODE_STATUS: self.status}
 
-    def refusal(self) -> Refusal | None:
-        """Why this node takes on nothing now; None when it does."""
+    def refusal(self, action: str) -> Refusal | None:
+        """Why this node does not take on a run of this kind now; None when it does."""
         if self.heartbeat.is_duplicate:
             return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
-        return None
+        return self.disabling.refusal(action)
 
     async def _ping(self) -> dict[str, Any]:
         return {"version": self.version}
@@ -79,4 +82,5 @@ class Standing(Struct, frozen=True, kw_only=True):
             "last_state": record.last_state,
             "last_time": record.last_time,
             "conflict": record.conflict,
+            "disabled": self.disabling.current,
         }

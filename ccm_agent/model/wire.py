@@ -34,6 +34,8 @@ AGENT_DRIFT = f"{PROTOCOL}.agent.drift"
 AGENT_REFUSED = f"{PROTOCOL}.agent.refused"
 AGENT_LOST_EVENTS = f"{PROTOCOL}.agent.lost_events"
 AGENT_DUPLICATE = f"{PROTOCOL}.agent.duplicate"
+AGENT_DISABLED = f"{PROTOCOL}.agent.disabled"
+AGENT_ENABLED = f"{PROTOCOL}.agent.enabled"
 
 INLINE_LIMIT_BYTES = 64 * 1024
 """A larger manifest travels as a bundle, pinned by digest."""
