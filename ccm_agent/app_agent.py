@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,16 @@ from ccm_agent.engine.mask import for_bus
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
-from ccm_agent.model.codec import decode_document
 from ccm_agent.metrics.registry import Reading
+from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import DocumentError, FileError, Place
 from ccm_agent.model.ports import Clock
-from ccm_agent.system.clock import SystemClock
 from ccm_agent.system import own_process
+from ccm_agent.system.clock import SystemClock
 from ccm_agent.system.files import SystemFiles
 from ccm_agent.system.leftover import hand_over_output
+from ccm_agent.system.restart import is_restarting
+from ccm_agent.system.runner import SystemRunner
 from ccm_agent.version import VERSION
 
 
@@ -70,7 +73,8 @@ def run_agent(config: str, context: str = "") -> None:
     path = Path(config)
     settings = with_context(read_config(path), context)
     set_up_logging(settings.log_level, settings.log_format)
-    asyncio.run(serve(path, settings, build_agent, Notifier(), hand_over_output))
+    restarts = partial(is_restarting, SystemRunner())
+    asyncio.run(serve(path, settings, build_agent, Notifier(), hand_over_output, restarts))
 
 
 @asynccontextmanager
@@ -127,14 +131,10 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
             download=app.port("download"),
             objects=lambda name: NatsObjects(connection, name),
         ),
+        readings=_readings(connection),
     )
 
 
-def _matches(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
-    """Any of the targets means the node, and so does the expression."""
-    from ccm_agent.templates.selector import parse_selector, parse_where
-
-    is_meant = not targets or any(parse_selector(text).matches(node, facts) for text in targets)
 def _readings(connection: Connection) -> list[Reading]:
     """Numbers that only this module can ask for."""
     started = time.time()
@@ -154,6 +154,11 @@ def _readings(connection: Connection) -> list[Reading]:
     ]
 
 
+def _matches(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
+    """Any of the targets means the node, and so does the expression."""
+    from ccm_agent.templates.selector import parse_selector, parse_where
+
+    is_meant = not targets or any(parse_selector(text).matches(node, facts) for text in targets)
     return is_meant and (not where or parse_where(where).matches(node, facts))
 
 

@@ -20,6 +20,7 @@ from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.bundles import Bundles
 from ccm_agent.daemon.claim import Claim
 from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.continuation import Continuations
 from ccm_agent.daemon.convergence import Convergence, Surroundings
 from ccm_agent.daemon.delivery import Delivery
 from ccm_agent.daemon.disabling import Disabling, describe
@@ -29,10 +30,10 @@ from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.identity import machine_id, settle_identity
 from ccm_agent.daemon.last_good import LastGood
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
-from ccm_agent.daemon.node_facts import FactKeeper
-from ccm_agent.daemon.progress import Teller
 from ccm_agent.daemon.measures import add_readings
 from ccm_agent.daemon.monitor import Monitor
+from ccm_agent.daemon.node_facts import FactKeeper
+from ccm_agent.daemon.progress import Teller
 from ccm_agent.daemon.recovery import Recovery
 from ccm_agent.daemon.report import STOPPED
 from ccm_agent.daemon.routing import Routing
@@ -42,10 +43,10 @@ from ccm_agent.daemon.standing import Standing
 from ccm_agent.daemon.turns import Turns
 from ccm_agent.daemon.worker import Worker, Workshop
 from ccm_agent.daemon.world import Ports
-from ccm_agent.model.errors import BusError, ProtocolError
-from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import Registry
+from ccm_agent.model.errors import BusError, ProtocolError
+from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Incoming, KeyValue
 from ccm_agent.model.wire import Disabled, NodeRecord, Request
 
@@ -59,6 +60,10 @@ NOT_YET = ("registration",)
 
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
+
+
+async def _never() -> bool:
+    return False
 
 
 class Agent:
@@ -111,7 +116,10 @@ class Agent:
             on_change=self._rerouted,
         )
         self._convergence = self._make_convergence()
-        self._worker = Worker(self._workshop(state), self._spool, self._ledger, self._clock)
+        self._continuations = Continuations(state / "continuation.json")
+        self._worker = Worker(
+            self._workshop(state), self._spool, self._ledger, self._clock, self._continuations
+        )
         self._delivery = Delivery(
             self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._lost
         )
@@ -135,6 +143,7 @@ class Agent:
         stop: asyncio.Event,
         ready: Callable[[], None] = lambda: None,
         leave: Callable[[], None] = lambda: None,
+        restarts: Callable[[], Awaitable[bool]] = _never,
     ) -> None:
         """
         Serve until `stop` is set, then finish the resource in hand and say goodbye.
@@ -144,9 +153,10 @@ class Agent:
             ready: Called when everything that does not need the broker is up.
             leave: Called at the end when a resource goes on without us; it ends the process. Where it returns, the resource's
                 program is ended.
+            restarts: Whether another process follows, which then goes on with the run in hand.
         """
         left, open_runs = await asyncio.to_thread(self._open)
-        recovery = Recovery(self.node, self._spool, self._ledger, self._clock)
+        recovery = Recovery(self.node, self._spool, self._ledger, self._clock, self._continuations)
         await asyncio.to_thread(recovery.recover, left, open_runs, self._turns, self._handlers.job_of)
         self._bulletin.started()
         await self._routing.begin()
@@ -158,7 +168,7 @@ class Agent:
             self._say_what_is_idle()
             log.info("the agent is up", extra={"node": self.node, "version": self._version})
             await stop.wait()
-            is_idle = await self._drain()
+            is_idle = await self._drain(restarts)
             self.close()
             if not is_idle:
                 leave()
@@ -166,19 +176,6 @@ class Agent:
                 task.cancel()
         log.info("the agent has stopped", extra={"node": self.node})
 
-    @property
-    def is_duplicate(self) -> bool:
-        """Another agent of this name lives."""
-        return self._heartbeat.is_duplicate
-
-    @property
-    def scopes(self) -> list[str]:
-        """What it listens to."""
-        return self._routing.scopes
-
-    @property
-    def is_busy(self) -> bool:
-        """A run is in hand, or waits."""
     def _jobs(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What goes on side by side for as long as the agent lives, by name."""
         jobs = {
@@ -196,6 +193,19 @@ class Agent:
             jobs["metrics"] = self._make_monitor(self._metrics).run()
         return jobs
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Another agent of this name lives."""
+        return self._heartbeat.is_duplicate
+
+    @property
+    def scopes(self) -> list[str]:
+        """What it listens to."""
+        return self._routing.scopes
+
+    @property
+    def is_busy(self) -> bool:
+        """A run is in hand, or waits."""
         return self._turns.current is not None or bool(self._turns.waiting)
 
     def reload(self, settings: Settings) -> None:
@@ -233,14 +243,18 @@ class Agent:
         self._disabling.open()
         self._stamps.open()
         self._assigned.open()
+        self._continuations.open()
         open_runs = self._spool.open()
         return self._ledger.open(), open_runs
 
-    async def _drain(self) -> bool:
+    async def _drain(self, restarts: Callable[[], Awaitable[bool]]) -> bool:
         """Finish the resource in hand, close the session, say goodbye; bounded. False: a resource goes on."""
         self._is_stopping = True
         is_idle = True
-        self._worker.stop("", STOPPED)
+        if not self._is_idle.is_set() and await restarts():
+            self._worker.pause()
+        else:
+            self._worker.stop("", STOPPED)
         try:
             async with asyncio.timeout(self.settings.drain_s):
                 await self._is_idle.wait()
@@ -259,6 +273,11 @@ class Agent:
                 "not everything could be said", extra={"waiting": self._spool.backlog, "reason": str(err)}
             )
         return is_idle
+
+    def _lost(self, events: int) -> None:
+        self._bulletin.lost(events)
+        if self._metrics is not None:
+            self._metrics.lost(events)
 
     # -- requests
 
@@ -286,11 +305,6 @@ class Agent:
         while True:
             job = await self._turns.next()
             if self._is_stopping:
-    def _lost(self, events: int) -> None:
-        self._bulletin.lost(events)
-        if self._metrics is not None:
-            self._metrics.lost(events)
-
                 # it stands in the ledger, and is begun after the next start
                 await asyncio.Event().wait()
             self._is_idle.clear()
@@ -349,6 +363,10 @@ class Agent:
         )
         return Beats(self._heartbeat, pulse, self._ports.link, self._routing, self._bulletin, self._ledger)
 
+    def _make_monitor(self, metrics: AgentMetrics) -> Monitor:
+        add_readings(metrics.registry, self._standing, self._ports.link, self._ports.readings)
+        return Monitor(metrics.registry, self.settings.monitor_address, self.settings.monitor_port)
+
     def _make_standing(self) -> Standing:
         return Standing(
             version=self._version,
@@ -376,6 +394,7 @@ class Agent:
             is_disabled=self._disabling.is_disabled,
             assigned=lambda: self._assigned.facts,
             clock=self._clock,
+            metrics=self._metrics,
         )
         return Convergence(around)
 
@@ -387,10 +406,6 @@ class Agent:
                 buckets[name] = LastGood(
                     self._ports.bucket(name),
                     name,
-    def _make_monitor(self, metrics: AgentMetrics) -> Monitor:
-        add_readings(metrics.registry, self._standing, self._ports.link, self._ports.readings)
-        return Monitor(metrics.registry, self.settings.monitor_address, self.settings.monitor_port)
-
                     self._stamps,
                     state / "data",
                     self._bulletin.refused,
@@ -406,6 +421,7 @@ class Agent:
             unpack=Bundles(self._ports.objects, state / "bundles").unpacked,
             shorten=self._ports.shorten,
             external_data=self.settings.external_data_url,
+            metrics=self._metrics,
         )
 
     def _desk(self) -> Desk:
@@ -418,7 +434,6 @@ class Agent:
         return Desk(
             node=self.node,
             machine=self._machine,
-            metrics=self._metrics,
             started=self._started,
             events=self._ports.events,
             matches=matches,
@@ -426,4 +441,3 @@ class Agent:
             body=self._standing.bodies(),
             run_of=run_of,
         )
-            metrics=self._metrics,

@@ -47,8 +47,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         is_disabled: The node converges on nothing now.
         assigned: The assigned facts as they are now.
         clock: Time.
-    """
         metrics: Counts what the sources' workers do; None: nobody counts.
+    """
 
     node: str
     settings: Callable[[], Settings]
@@ -60,9 +60,9 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     is_disabled: Callable[[], bool]
     assigned: Callable[[], Mapping[str, Any]]
     clock: Clock
-
-
     metrics: AgentMetrics | None = None
+
+
 class Convergence:
     """The continuous convergence of one agent."""
 
@@ -130,6 +130,7 @@ class Convergence:
             look_at_data=self._look_at_data,
             on_refused=around.bulletin.refused,
             on_drift=around.bulletin.drifted,
+            metrics=around.metrics,
         )
         workers = []
         state = Path(settings.state_dir)
@@ -137,7 +138,6 @@ class Convergence:
         alike: Counter[str] = Counter()
         for url in dict.fromkeys(settings.manifests):
             place = alike[mask_url(url)]
-            metrics=around.metrics,
             alike[mask_url(url)] += 1
             try:
                 source = make_source(url, around.sources, cache, place)

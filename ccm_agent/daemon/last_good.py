@@ -2,6 +2,8 @@
 Buckets whose documents outlive the broker: what was read once is kept on disk, and stands when it cannot be read again.
 
 Reads alone go through here. A document whose stamp is wrong is never kept; the last right one stands, and the refusal is told.
+So it is with a key that was deleted: whoever reads here was told by name which document it needs, and as long as that is so the
+key is missing by accident. (Where the absence of a key says something, as with assigned facts, it is not read through this.)
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class LastGood:
             bucket: Its name.
             stamps: Numbers of documents.
             folder: Where documents are kept.
-            on_refused: Told of a document that is refused: which, and why.
+            on_refused: Told of a document that is refused or gone: which, and why; once until that changes.
             demand_stamps: A document without a stamp is refused too.
         """
         self._inner = inner
@@ -62,28 +64,44 @@ class LastGood:
         self._on_refused = on_refused
         self._demand_stamps = demand_stamps
         self._kept: dict[str, int] = {}
+        self._told: dict[str, str] = {}
 
     async def get(self, key: str, at_least: int = 0) -> Entry | None:
-        """See `KeyValue.get`; the last good entry while the newest one cannot be had."""
+        """See `KeyValue.get`; the last good entry while the newest one cannot be had or is gone, None if there was none."""
         path = self._folder / encode_token(self._bucket) / f"{encode_token(key)}.json"
+        entry: Entry | None = None
+        trouble: BusError | None = None
         try:
             entry = await self._inner.get(key, at_least)
-            if entry is None:
-                return None
-            self._check(entry)
+            if entry is not None:
+                self._check(entry)
         except BusError as err:
-            kept = await asyncio.to_thread(read_kept, path, _Kept)
-            if isinstance(err, ProtocolError):
-                self._on_refused(f"{self._bucket}/{key}", str(err))
-            if kept is None or kept.key != key:
-                raise
-            log.warning(
-                "the last good document stands", extra={"key": f"{self._bucket}/{key}", "reason": str(err)}
+            trouble = err
+        if entry is not None and trouble is None:
+            self._told.pop(key, None)
+            if self._kept.get(key) != entry.revision:
+                await self._keep(path, entry)
+            return entry
+        kept = await asyncio.to_thread(_read, path, key)
+        if trouble is None:
+            if kept is None:
+                return None
+            trouble = ProtocolError(
+                f"kv://{self._bucket}/{key} was deleted; put a document there, {{}} for none"
             )
-            return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
-        if self._kept.get(key) != entry.revision:
-            await self._keep(path, entry)
-        return entry
+        self._tell(key, trouble)
+        if kept is None:
+            raise trouble
+        log.warning(
+            "the last good document stands", extra={"key": f"{self._bucket}/{key}", "reason": str(trouble)}
+        )
+        return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
+
+    def _tell(self, key: str, trouble: BusError) -> None:
+        # that the broker is away is not for it to hear
+        if isinstance(trouble, ProtocolError) and self._told.get(key) != str(trouble):
+            self._told[key] = str(trouble)
+            self._on_refused(f"{self._bucket}/{key}", str(trouble))
 
     def _check(self, entry: Entry) -> None:
         if read_stamp(entry.value) is not None:
@@ -121,3 +139,8 @@ class LastGood:
     async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
         """See `KeyValue.pokes`."""
         return await self._inner.pokes(pattern, on_poke)
+
+
+def _read(path: Path, key: str) -> _Kept | None:
+    kept = read_kept(path, _Kept)
+    return kept if kept is not None and kept.key == key else None

@@ -1,5 +1,6 @@
 """
-What an earlier process left: runs that wait still wait, runs that it was killed in have ended.
+What an earlier process left: runs that wait still wait, runs that it was killed in have ended, and one that its restart parted
+in two goes on.
 
 The spool says what a run had told, the ledger what was taken on; a power cut may have left either behind the other.
 """
@@ -12,11 +13,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.continuation import Continuations
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
 from ccm_agent.daemon.report import INTERRUPTED, interrupted_summary
 from ccm_agent.daemon.segment import Kind
 from ccm_agent.daemon.spool import OpenRun, Spool
 from ccm_agent.daemon.turns import Job, Turns
+from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import NodeState
@@ -27,11 +30,14 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Brings spool and ledger of one agent to one state, before anything else happens."""
 
-    def __init__(self, node: str, spool: Spool, ledger: Ledger, clock: Clock) -> None:
+    def __init__(
+        self, node: str, spool: Spool, ledger: Ledger, clock: Clock, continuations: Continuations
+    ) -> None:
         self._node = node
         self._spool = spool
         self._ledger = ledger
         self._clock = clock
+        self._continuations = continuations
 
     def recover(
         self,
@@ -50,17 +56,30 @@ class Recovery:
             job_of: The job of an entry; None when its request cannot be read any more.
         """
         told = {one.run: one for one in open_runs}
+        parted = self._continuations.run
         for entry in left:
             found = told.pop(entry.run, None)
             ended = self._spool.summary_of(entry.run)
-            job = None if entry.has_begun or found else job_of(entry)
+            goes_on = entry.run == parted and ended is None
+            job = None if (entry.has_begun or found) and not goes_on else job_of(entry)
+            if job is not None and goes_on:
+                # a deadline is for the beginning, and it has begun
+                job = msgspec.structs.replace(job, deadline=None)
             if ended is not None:
                 self._take_over(entry.run, ended.body)
             elif job is None or turns.offer(job).position < 0:
                 self._interrupt(entry.run, found)
+        if parted and turns.position(parted) is None:
+            self._drop()
         for run, found in told.items():
             # the ledger lost it to a power cut, the flushed events did not
             self._interrupt(run, found)
+
+    def _drop(self) -> None:
+        try:
+            self._continuations.drop()
+        except FileError as err:
+            log.warning("a run that is over is still kept", extra={"reason": str(err)})
 
     def _take_over(self, run: str, body: bytes) -> None:
         """The run had told its end, and was killed before the ledger knew."""

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.continuation import Continuation
 from ccm_agent.daemon.cutting import encode_event, encode_summary
 from ccm_agent.daemon.segment import Kind, Spooled
 from ccm_agent.daemon.spool import Spool
@@ -115,6 +116,29 @@ class Report:
         self._counts = SessionSummary(protocol=SESSION_SUMMARY, event_id="", timestamp=self._began)
         self._failed: list[FailedResource] = []
         self._revisions: dict[str, int] = {}
+        self._done: list[TransactionEvent] = []
+
+    def go_on(self, before: Continuation) -> None:
+        """Take up what an earlier process of this run has told and counted; before anything else."""
+        self.has_started = True
+        self.frame = msgspec.structs.replace(self.frame, digest=self.frame.digest or before.digest)
+        self._revisions = before.data_revisions
+        self._number = before.number
+        self._began_at -= max((self._began - before.began).total_seconds(), 0)
+        self._began = before.began
+        for event in before.done:
+            self._count(event)
+
+    def left(self) -> Continuation:
+        """What the next process has to know to go on."""
+        return Continuation(
+            run=self.frame.run,
+            number=self._number,
+            began=self._began,
+            digest=self.frame.digest,
+            data_revisions=self._revisions,
+            done=self._done,
+        )
 
     def start(self, engine: SessionStart | None = None) -> None:
         """Tell that the run begins; what the engine knows of it is taken over."""
@@ -139,11 +163,7 @@ class Report:
 
     async def resource(self, event: TransactionEvent) -> None:
         """Tell of a resource, if there is something to tell; a change or a failure is safe on disk when this returns."""
-        count(self._counts, event)
-        self.progress.changed = self._counts.changed_resources
-        self.progress.failed = self._counts.failed_resources
-        if event.failed and len(self._failed) < FAILED_LIMIT:
-            self._failed.append(_failed_resource(event))
+        self._count(event)
         corrective = self._judge(event) if self._judge else None
         if corrective is not None:
             self._corrective = corrective or bool(self._corrective)
@@ -233,6 +253,14 @@ class Report:
             SESSION_SUMMARY, summary.event_id, encode_summary(summary), Kind.SUMMARY, is_stable=is_stable
         )
         return summary
+
+    def _count(self, event: TransactionEvent) -> None:
+        count(self._counts, event)
+        self._done.append(msgspec.structs.replace(event, properties=None, status=None))
+        self.progress.changed = self._counts.changed_resources
+        self.progress.failed = self._counts.failed_resources
+        if event.failed and len(self._failed) < FAILED_LIMIT:
+            self._failed.append(_failed_resource(event))
 
     def _tell_start(self) -> None:
         event, self._quiet_start = self._quiet_start, None

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -36,7 +36,12 @@ NEEDS_RESTART = (
 
 
 async def serve(
-    path: Path, settings: Settings, build: BuildAgent, notifier: Notifier, hand_over: Callable[[], int]
+    path: Path,
+    settings: Settings,
+    build: BuildAgent,
+    notifier: Notifier,
+    hand_over: Callable[[], int],
+    restarts: Callable[[], Awaitable[bool]],
 ) -> None:
     """
     Run an agent until SIGTERM or SIGINT; SIGHUP reads its configuration again.
@@ -47,6 +52,7 @@ async def serve(
         build: Makes the agent.
         notifier: The service manager.
         hand_over: Lets somebody else read the output of programs that outlive us.
+        restarts: Whether a process that is asked to stop is to be followed by another.
     """
     stop = asyncio.Event()
 
@@ -64,7 +70,7 @@ async def serve(
         ):
             watchdog = group.create_task(_stay_alive(notifier), name="service:watchdog")
             try:
-                await agent.run(stop, lambda: notifier.ready(f"node {agent.node}"), leave)
+                await agent.run(stop, lambda: notifier.ready(f"node {agent.node}"), leave, restarts)
             finally:
                 watchdog.cancel()
     except ExceptionGroup as errors:

@@ -58,8 +58,8 @@ class Bench(Struct, frozen=True, kw_only=True):
         look_at_data: Sees whether the external data is other than before; `trigger` is called if it is.
         on_refused: Told of a manifest that cannot be used: which, and why.
         on_drift: Told of the corrections of a run.
-    """
         metrics: Counts fetches and remediations; None: nobody counts.
+    """
 
     settings: Callable[[], Settings]
     turns: Turns
@@ -68,9 +68,9 @@ class Bench(Struct, frozen=True, kw_only=True):
     look_at_data: Callable[[], Awaitable[None]]
     on_refused: Callable[[str, str], None]
     on_drift: Callable[[str, str, Drift], None]
-
-
     metrics: AgentMetrics | None = None
+
+
 class SourceWorker:
     """The worker of one source."""
 
@@ -138,10 +138,10 @@ class SourceWorker:
         try:
             manifest = await self.source.current()
         except CcmError as err:
-            last = self.source.last_good()
-            if self._trouble != str(err):
             if self._bench.metrics is not None:
                 self._bench.metrics.fetched(self.source.name, failed=True)
+            last = self.source.last_good()
+            if self._trouble != str(err):
                 self._trouble = str(err)
                 log.warning(
                     "a manifest cannot be fetched",
@@ -151,10 +151,10 @@ class SourceWorker:
                 if not isinstance(err, (BusUnavailableError, DownloadError)):
                     self._bench.on_refused(self.source.name, str(err))
             return last
-        if self._trouble:
-            self._trouble = ""
         if self._bench.metrics is not None and manifest.digest != self._applied:
             self._bench.metrics.fetched(self.source.name, failed=False)
+        if self._trouble:
+            self._trouble = ""
             log.info("a manifest can be fetched again", extra={"source": self.source.name})
         return manifest
 
@@ -190,6 +190,8 @@ class SourceWorker:
             )
             return
         self._remediations.append(now)
+        if self._bench.metrics is not None:
+            self._bench.metrics.remediated(self.source.name)
         log.warning("a critical health check is acted upon", extra={"source": self.source.name})
         await self._apply(manifest, HEALTH)
 
@@ -198,8 +200,6 @@ class SourceWorker:
     ) -> SessionSummary | None:
         """Wait for a turn and for its end; None when it was left before."""
         ended: asyncio.Future[SessionSummary | None] = asyncio.get_running_loop().create_future()
-        if self._bench.metrics is not None:
-            self._bench.metrics.remediated(self.source.name)
 
         def end(summary: SessionSummary | None) -> None:
             if not ended.done():

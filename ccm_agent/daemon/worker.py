@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ccm_agent.daemon.continuation import Continuations
 from ccm_agent.daemon.ledger import Ledger
 from ccm_agent.daemon.report import INTERRUPTED, Report, RunFrame, Shorten
 from ccm_agent.daemon.spool import Spool
@@ -24,6 +25,8 @@ from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest
 
 log = logging.getLogger(__name__)
+
+RESTARTED = "stopped for a restart of the agent, which begins it again"
 
 Unpack = Callable[[Bundle], Awaitable[str]]
 """The folder that a bundle was unpacked into."""
@@ -40,20 +43,20 @@ class Workshop(Struct, frozen=True, kw_only=True):
         unpack: Fetches a bundle.
         shorten: Makes of an event what may stand on the bus.
         external_data: URL of a hiera document of the configuration, under those of a request; "" is none.
+        metrics: Counts what runs did; None: nobody counts.
     """
 
     node: str
-        metrics: Counts what runs did; None: nobody counts.
     version: str
     engine: Engine
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     unpack: Unpack
     shorten: Shorten
     external_data: str = ""
+    metrics: AgentMetrics | None = None
 
 
 class Worker:
-    metrics: AgentMetrics | None = None
     """
     The hands of one agent.
 
@@ -74,8 +77,10 @@ class Worker:
         self._spool = spool
         self._ledger = ledger
         self._clock = clock
+        self._continuations = continuations
         self._stop = StopFlag()
         self._run = ""
+        self._is_own = False
 
     def stop(self, run: str, reason: str) -> bool:
         """Ask the run in hand to end after the resource in hand; False when it is another, or none."""
@@ -84,10 +89,22 @@ class Worker:
         self._stop.set(reason)
         return True
 
+    def pause(self) -> None:
+        """
+        Leave what the run in hand has still to do, after the resource in hand, to the next process.
+
+        A run of the node's own is stopped: the next process begins it of itself.
+        """
+        if self._is_own:
+            self._stop.set(RESTARTED)
+        else:
+            self._stop.pause()
+
     async def carry_out(self, job: Job) -> SessionSummary | None:
-        """Do what a job asks; whatever happens, its end is told and stands in the ledger. None: it was left before."""
+        """Do what a job asks; whatever happens, its end is told and stands in the ledger. None: it was left before its end."""
         self._stop = StopFlag()
         self._run = job.run
+        self._is_own = job.own is not None
         report = self.report = self._new_report(job)
         # the ledger is about requests, that come again; what became of our own runs the spool knows
         if job.own is None:
@@ -105,6 +122,8 @@ class Worker:
         if job.own is None:
             self._ledger.end(job.run, summary.state, summary.reason, summary.code)
         await self._spool.settle(flush=False)
+        if self._shop.metrics is not None:
+            self._shop.metrics.ran(job.action, report.frame.cause, summary)
         return summary
 
     def give_up(self, job: Job, reason: str, code: str) -> SessionSummary:
@@ -122,15 +141,21 @@ class Worker:
             summary = self.report.finish(
                 reason=f"{INTERRUPTED} at {at}, which goes on" if at else INTERRUPTED, code="run.interrupted"
             )
-        if self._shop.metrics is not None:
-            self._shop.metrics.ran(job.action, report.frame.cause, summary)
             self._ledger.end(self._run, summary.state, summary.reason, summary.code)
 
     async def _guarded(self, job: Job, report: Report) -> SessionSummary | None:
         reason = code = ""
         engine: SessionSummary | None = None
         try:
-            engine = await self._apply(job, report)
+            before = await self._continuations.take(job.run)
+            if before is not None:
+                report.go_on(before)
+                log.info("a run goes on", extra={"run": job.run, "done": len(before.done)})
+            engine = await self._apply(job, report, before.done if before else [])
+            if engine.code == PAUSED and not report.is_closed:
+                await self._continuations.keep(report.left())
+                log.info("a run is left to the next process", extra={"run": job.run})
+                return None
         except CcmError as err:
             reason, code = str(err), err.code
         except Exception as err:  # a run must not end the agent
@@ -138,9 +163,9 @@ class Worker:
             reason, code = f"{type(err).__name__}: {err}; this is a fault of the agent", "ccm.fault"
         return None if report.is_closed else report.finish(engine, reason=reason, code=code)
 
-    async def _apply(self, job: Job, report: Report) -> SessionSummary:
+    async def _apply(self, job: Job, report: Report, done: list[TransactionEvent]) -> SessionSummary:
         request = job.request
-        options = await self._options(job, report)
+        options = await self._options(job, report, done)
         if isinstance(request, EnsureRequest):
             report.start()
             await self._shop.engine.ensure(request.type, request.properties, options)
@@ -169,7 +194,7 @@ class Worker:
             digest=request.bundle.digest,
         )
 
-    async def _options(self, job: Job, report: Report) -> ApplyOptions:
+    async def _options(self, job: Job, report: Report, done: list[TransactionEvent]) -> ApplyOptions:
         request = job.request
         facts = await self._shop.facts()
         own = job.own
@@ -194,10 +219,24 @@ class Worker:
             node=self._shop.node,
             run=job.run,
             on_start=on_start,
-            on_event=report.resource,
+            on_event=self._told(report),
             on_resource=report.reached,
             stop=self._stop,
+            done=done,
+            metrics=self._shop.metrics,
         )
+
+    def _told(self, report: Report) -> OnEvent:
+        """Where the engine's events go: into the report, and into the numbers if there are any."""
+        metrics = self._shop.metrics
+        if metrics is None:
+            return report.resource
+
+        async def tell(event: TransactionEvent) -> None:
+            metrics.resource(event)
+            await report.resource(event)
+
+        return tell
 
     def _new_report(self, job: Job) -> Report:
         request = job.request
@@ -222,21 +261,7 @@ class Worker:
             is_quiet=job.own is not None and job.action == "check",
             judge=job.own.judge if job.own else None,
         )
-            done=done,
-            metrics=self._shop.metrics,
 
-
-    def _told(self, report: Report) -> OnEvent:
-        """Where the engine's events go: into the report, and into the numbers if there are any."""
-        metrics = self._shop.metrics
-        if metrics is None:
-            return report.resource
-
-        async def tell(event: TransactionEvent) -> None:
-            metrics.resource(event)
-            await report.resource(event)
-
-        return tell
 
 def _digest(request: ManifestRequest | EnsureRequest) -> str:
     if isinstance(request, EnsureRequest):

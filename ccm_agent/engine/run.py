@@ -320,7 +320,9 @@ class _Tally:
     async def apply_one(self, context: ManifestContext, declared: Declared) -> TransactionEvent:
         """One resource: its outcome, masked, recorded and told."""
         state = context.state
-        parent = " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
+        parent = (
+            " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
+        )
         earlier = state.done_before(parent, declared)
         if earlier is not None:
             event = earlier

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ccm_agent.metrics.registry import Counter, Registry, Summary
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
+from ccm_agent.model.secret import mask_url
 
 _RESOURCE = ("type", "name")
 _CHECK_STATUS = {0: "OK", 1: "WARNING", 2: "CRITICAL"}
@@ -33,6 +34,19 @@ class OutcomeMetrics:
             "Results of health checks",
             ("type", "name", "status", "check"),
         )
+        self._check_s = Summary(
+            "choria_ccm_healthcheck_duration_seconds",
+            "Time that health checks took, all tries and pauses included",
+            ("type", "name", "check"),
+        )
+        self._data_s = Summary(
+            "choria_ccm_agent_data_resolve_duration_seconds", "Time that it took to resolve external data"
+        )
+        self._data_errors = Counter(
+            "choria_ccm_agent_data_resolve_error_count",
+            "External data that could not be resolved",
+            ("url",),
+        )
         self._resource_s = Summary(
             "choria_ccm_resource_apply_duration_seconds",
             "Time that resources took",
@@ -42,7 +56,8 @@ class OutcomeMetrics:
             "choria_ccm_manifest_apply_duration_seconds", "Time that manifests took", ("source",)
         )
         registry.add(self._total, self._failed, self._errors, self._noop, *self._outcomes.values())
-        registry.add(self._checks, self._resource_s, self._manifest_s)
+        registry.add(self._checks, self._check_s, self._resource_s, self._manifest_s)
+        registry.add(self._data_s, self._data_errors)
 
     def resource(self, event: TransactionEvent) -> None:
         """Count what happened to a resource; under its alias if it has one, and under noop alone if it is one."""
@@ -63,10 +78,6 @@ class OutcomeMetrics:
         if not event.health_check_only:
             self._resource_s.observe(event.type, event.provider, name, measured=event.duration / 1e9)
 
-    def summary(self, summary: SessionSummary) -> None:
-        """Take in how long a manifest took."""
-        if not summary.health_check_only:
-            self._manifest_s.observe(summary.manifest, measured=summary.total_duration / 1e9)
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
         """Take in how long a health check of a resource took."""
         self._check_s.observe(event.type, event.alias or event.name, check, measured=seconds)
@@ -79,3 +90,7 @@ class OutcomeMetrics:
         """Count data that could not be resolved; of its URL nothing that is secret is shown."""
         self._data_errors.add(mask_url(url))
 
+    def summary(self, summary: SessionSummary) -> None:
+        """Take in how long a manifest took."""
+        if not summary.health_check_only:
+            self._manifest_s.observe(summary.manifest, measured=summary.total_duration / 1e9)

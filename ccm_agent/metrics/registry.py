@@ -39,7 +39,7 @@ class Counter:
 
     def lines(self) -> list[str]:
         """Its series as text."""
-        return [_line(self.name, self.labels, key, number) for key, number in self._numbers.items()]
+        return [_line(self.name, self.labels, key, number) for key, number in list(self._numbers.items())]
 
 
 class Summary:
@@ -99,7 +99,7 @@ class Registry:
             self._metrics[metric.name] = metric
 
     def exposition(self) -> str:
-        """All of them as text."""
+        """All of them as text; it may be asked for in a thread."""
         found: list[str] = []
         for metric in self._metrics.values():
             found.append(f"# HELP {metric.name} {_escaped(metric.text)}")

@@ -24,7 +24,9 @@ Every error that this project raises on purpose, in one tree.
     │   ├── BusDeniedError        the broker refused: credentials or permissions
     │   ├── BusSetupError         a stream or bucket is missing, or the server is too old
     │   ├── RevisionError         a key has moved on since it was read
+    │   ├── UnsettledError        an answer is not believed yet: the broker was away a moment ago
     │   ├── NotFoundError         a key, object or message is not there
+    │   ├── RevisionGoneError     an old revision is asked for that is no longer kept
     │   └── ProtocolError         a message breaks the rules of the protocol and is refused
     └── FleetError                the controller cannot do what was asked of the fleet
         ├── NoTargetError         a target matches no node
@@ -240,10 +242,22 @@ class RevisionError(BusError):
     code = "bus.revision"
 
 
+class UnsettledError(BusError):
+    """An answer is not believed yet: the broker was away, and who is missing in it had not the time to come back."""
+
+    code = "bus.unsettled"
+
+
 class NotFoundError(BusError):
     """A key, object or message is not there."""
 
     code = "bus.not_found"
+
+
+class RevisionGoneError(BusError):
+    """An old revision of a key is asked for, and only newer ones are kept."""
+
+    code = "data.revision_gone"
 
 
 class ProtocolError(BusError):

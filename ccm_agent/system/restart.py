@@ -1,0 +1,55 @@
+"""
+Whether the service manager is restarting us, or stopping us for good. Both begin with SIGTERM.
+
+Source: systemctl(1), `list-jobs`: a job of the type `restart` stands there from before the stop until after the start; systemd
+252 (Debian 12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from pathlib import Path
+
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.ports import Command, Runner
+
+log = logging.getLogger(__name__)
+
+ASK_LIMIT_S = 5.0
+"""A service manager that does not answer within this time is not waited for; nothing of the stop depends on it."""
+
+_UNIT = re.compile(r"/([^/]+\.service)$", re.MULTILINE)
+
+
+async def is_restarting(runner: Runner, cgroups: Path = Path("/proc/self/cgroup")) -> bool:
+    """There is a unit that this process belongs to, and a job to restart it."""
+    try:
+        unit = unit_of(await asyncio.to_thread(cgroups.read_text, encoding="utf-8"))
+        if not unit:
+            return False
+        argv = ("systemctl", "list-jobs", "--no-legend", "--plain", "--no-pager", unit)
+        done = await runner.run(Command(argv=argv, time_limit_s=ASK_LIMIT_S))
+    except (OSError, CommandError) as err:
+        log.info("nobody says whether this is a restart", extra={"reason": str(err)})
+        return False
+    return any(is_restart(line, unit) for line in done.stdout.decode(errors="replace").splitlines())
+
+
+def unit_of(cgroups: str) -> str:
+    """
+    The service that a process belongs to, "" when it is none.
+
+    Args:
+        cgroups: /proc/PID/cgroup: one line, or one for each hierarchy, of which systemd's own is called `name=systemd`.
+    """
+    own = [line for line in cgroups.splitlines() if line.startswith("0::/") or ":name=systemd:/" in line]
+    found = _UNIT.search("\n".join(own))
+    return found[1] if found else ""
+
+
+def is_restart(line: str, unit: str) -> bool:
+    """Whether a line of `systemctl list-jobs` (number, unit, type, state) is about a restart of a unit."""
+    words = line.split()
+    return len(words) >= 3 and words[1] == unit and words[2] in ("restart", "try-restart")
