@@ -122,6 +122,38 @@ async def test_a_bad_document_without_a_good_one_before_it_is_an_error(tmp_path:
         await bucket.get("common")
 
 
+async def test_the_last_good_document_of_a_deleted_key_stands_and_that_is_told_once(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {a: 1}")
+    bucket, _ = await at.process()
+    seen = await bucket.get("common")
+
+    await at.bus.bucket(BUCKET).delete("common")
+    found = [await bucket.get("common"), await bucket.get("common")]
+    bucket, _ = await at.process()
+    found.append(await bucket.get("common"))
+
+    gone = ("CCM_DATA/common", "kv://CCM_DATA/common was deleted; put a document there, {} for none")
+    assert found == [seen] * 3
+    assert at.refused == [gone] * 2, "once for each process"
+
+
+async def test_a_document_that_comes_again_takes_the_place_of_the_deleted_one(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {a: 1}")
+    bucket, _ = await at.process()
+    await bucket.get("common")
+    await at.bus.bucket(BUCKET).delete("common")
+    await bucket.get("common")
+    await at.put("common", b"{}")
+    again = await bucket.get("common")
+    await at.bus.bucket(BUCKET).delete("common")
+    await bucket.get("common")
+
+    assert value(again) == b"{}"
+    assert len(at.refused) == 2, "a second deletion is news"
+
+
 async def test_where_stamps_are_demanded_a_plain_document_takes_no_good_ones_place(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     good = stamped("data: {a: 1}", 5)
