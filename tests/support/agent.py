@@ -16,7 +16,7 @@ from ccm_agent.bus.subjects import event_subject, request_subject, run_pattern
 from ccm_agent.daemon.agent import Agent
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.world import Ports
-from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
@@ -84,7 +84,7 @@ class FakeEngine:
     """
     An engine that tells the events a test wrote down, one for each line of a manifest: `changed /a`, `failed /b`, `stable /c`.
 
-    The word `wait` lets the run stand at that resource until `go` is set; `broken` breaks it off.
+    The word `wait` lets the run stand at that resource until `go` is set; `broken` breaks it off. It pauses as the real one does.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,14 @@ class FakeEngine:
         if options.on_start:
             options.on_start(_start(source, options, len(lines)))
         summary = _summary(source, options)
+        done = {event.name: event for event in options.done}
         for place, (word, name) in enumerate(lines, 1):
+            if name in done:
+                count(summary, done[name])
+                continue
+            if options.stop and options.stop.is_pause:
+                summary.code = PAUSED
+                return summary
             if options.on_resource:
                 options.on_resource(f"file#{name}", place, len(lines))
             if word == "broken":
@@ -287,6 +294,7 @@ class Running:
 
     def __init__(self, agent: Agent, stop: asyncio.Event, task: asyncio.Task[None], left: list[bool]) -> None:
         self.agent = agent
+        self.is_restart = False
         self.stop = stop
         self.task = task
         self._left = left
@@ -302,6 +310,10 @@ class Running:
         async with asyncio.timeout(WAIT_S):
             await self.task
 
+    async def restarts(self) -> bool:
+        """The service manager's answer to who asks whether this is a restart."""
+        return self.is_restart
+
     async def kill(self) -> None:
         """End it as kill -9 does: nothing is said, nothing more is written."""
         self.task.cancel()
@@ -315,7 +327,12 @@ async def running(settings: Settings, ports: Ports) -> AsyncIterator[Running]:
     agent = await asyncio.to_thread(Agent, settings, ports, version="0.1.0")
     stop, up = asyncio.Event(), asyncio.Event()
     left: list[bool] = []
-    task = asyncio.create_task(agent.run(stop, up.set, lambda: left.append(True)), name="agent")
+
+    async def restarts() -> bool:
+        return await one.restarts()
+
+    task = asyncio.create_task(agent.run(stop, up.set, lambda: left.append(True), restarts), name="agent")
+    one = Running(agent, stop, task, left)
     try:
         async with asyncio.timeout(WAIT_S):
             waiting = asyncio.create_task(up.wait())
@@ -323,7 +340,6 @@ async def running(settings: Settings, ports: Ports) -> AsyncIterator[Running]:
             waiting.cancel()
         if task.done():
             task.result()
-        one = Running(agent, stop, task, left)
         yield one
         if not task.done():
             await one.end()
