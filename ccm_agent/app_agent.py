@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -59,13 +59,21 @@ def check_agent(config: str) -> None:
     check_configured(read_config(Path(config)).identity)
 
 
-def run_agent(config: str, context: str = "") -> None:
+def run_agent(
+    config: str,
+    context: str = "",
+    *,
+    clock: Clock | None = None,
+    run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+) -> None:
     """
     Run this node's agent until it is asked to stop.
 
     Args:
         config: Its configuration file.
         context: A context of the `nats` program instead of the configured broker; "" keeps that.
+        clock: Another clock than the host's.
+        run: Runs it to its end.
 
     Raises:
         CcmError: It cannot start.
@@ -74,7 +82,8 @@ def run_agent(config: str, context: str = "") -> None:
     settings = with_context(read_config(path), context)
     set_up_logging(settings.log_level, settings.log_format)
     restarts = partial(is_restarting, SystemRunner())
-    asyncio.run(serve(path, settings, build_agent, Notifier(), hand_over_output, restarts))
+    build = partial(build_agent, clock=clock)
+    run(serve(path, settings, build, Notifier(), hand_over_output, restarts))
 
 
 @asynccontextmanager
