@@ -347,6 +347,7 @@ class Connection:
         self.server = ServerInfo(
             url=connected.geturl() if connected else self.settings.address,
             name=str(info.get("server_name", "")),
+            id=str(info.get("server_id", "")),
             version=(major, minor, patch),
             cluster=str(info.get("cluster", "")),
             max_payload_bytes=int(info.get("max_payload", 1 << 20)),

@@ -136,7 +136,7 @@ def plan(layout: Layout, *, with_schedules: bool) -> list[_Wanted]:
         _Wanted(
             layout.registration,
             "stream",
-            _registration(layout),
+            registration_config(layout.registration, layout.registration_age_s, secure=bool(layout.secure)),
             ("allow_rollup_hdrs", "subject_delete_marker_ttl") if layout.secure is None else (),
         ),
     ]
@@ -199,17 +199,22 @@ def _events(layout: Layout) -> dict[str, Any]:
     )
 
 
-def _registration(layout: Layout) -> dict[str, Any]:
-    """As CCM makes it; its agents send `Nats-Rollup: sub`, for which one message a subject does the same."""
+def registration_config(name: str, age_s: float, *, secure: bool = False) -> dict[str, Any]:
+    """
+    The stream of registrations, as the broker's API words it.
+
+    As CCM makes it; its agents send `Nats-Rollup: sub`, for which one message a subject does the same.
+    """
+    age = round(age_s * _NANOSECONDS)
     fields: dict[str, Any] = {
         "max_msgs_per_subject": 1,
-        "max_age": layout.registration_age_s * _NANOSECONDS,
+        "max_age": age,
         "allow_msg_ttl": True,
         "deny_delete": True,
     }
-    fields["allow_rollup_hdrs"] = not layout.secure
-    fields["subject_delete_marker_ttl"] = 0 if layout.secure else layout.registration_age_s * _NANOSECONDS
-    return _stream(layout.registration, [f"{REGISTRATION_PREFIX}.>"], **fields)
+    fields["allow_rollup_hdrs"] = not secure
+    fields["subject_delete_marker_ttl"] = 0 if secure else age
+    return _stream(name, [f"{REGISTRATION_PREFIX}.>"], **fields)
 
 
 def _schedules() -> dict[str, Any]:

@@ -51,6 +51,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     Attributes:
         url: Its address.
         name: Its name.
+        id: Of its process: another one each time that it is started.
         version: Major, minor and patch.
         cluster: Name of its cluster; "" when it is on its own.
         max_payload_bytes: The largest message, headers counted.
@@ -59,6 +60,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
 
     url: str
     name: str = ""
+    id: str = ""
     version: tuple[int, int, int] = (0, 0, 0)
     cluster: str = ""
     max_payload_bytes: int = 1 << 20

@@ -97,6 +97,10 @@ class NoStreamError(BusSetupError):
     """A stream is missing, or another one has its subjects."""
 
 
+class NoRollupError(ProtocolError):
+    """The stream takes no message that asks for older ones to be removed."""
+
+
 class NoPeersError(BusSetupError):
     """The cluster has not so many servers as copies were asked for."""
 
@@ -140,9 +144,11 @@ def fault(what: str, err_code: int, code: int, description: str) -> BusError:
         return BusSetupError(f"{text}; give the broker more storage, or ask for less (`ccmctl init --help`)")
     if err_code in (10005, 10074):
         return NoPeersError(f"{text}; ask for fewer replicas, or start more servers")
+    if err_code == 10111:
+        return NoRollupError(text)
     if err_code in (10059, 10060):
         return NoStreamError(f"{text}; `ccmctl init` makes the streams")
-    if err_code in (10054, 10053, 10108, 10111, 10165, 10166, 10189, 10190, 10212):
+    if err_code in (10054, 10053, 10108, 10165, 10166, 10189, 10190, 10212):
         return ProtocolError(text)
     if err_code == 10014 or code == 404:
         return NotFoundError(text)

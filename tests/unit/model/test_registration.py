@@ -21,7 +21,7 @@ from ccm_agent.model.registration import (
 
 
 def an_entry(**fields: Any) -> RegistrationEntry:
-    known = {
+    known: dict[str, Any] = {
         "cluster": "prod",
         "service": "web",
         "protocol": "http",

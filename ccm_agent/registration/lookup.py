@@ -1,0 +1,151 @@
+"""Which services are registered: the answer of the stream, and the answer that templates may make configuration of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.layout import REGISTRATION
+from ccm_agent.bus.streams import read_newest
+from ccm_agent.model.durations import format_duration
+from ccm_agent.model.errors import BusUnavailableError, FileError, UnsettledError
+from ccm_agent.model.registration import sort_key
+from ccm_agent.registration.belief import read_sightings, write_sightings
+from ccm_agent.registration.entries import Query, Seen, read_stored
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.model.ports import Clock, Records
+    from ccm_agent.model.registration import RegistrationEntry
+    from ccm_agent.registration.belief import Sightings
+
+log = logging.getLogger(__name__)
+
+SETTLE_S = 600.0
+"""How long nodes have to register again, unless somebody says otherwise: twice the interval at which agents converge."""
+
+RECORD = "registrations"
+"""The kind of record that sightings are kept as."""
+
+REMOVED = ("Remove", "Purge")
+"""Reasons of the broker's: somebody wanted it so."""
+
+
+async def read(connection: Connection, stream: str, query: Query) -> list[Seen]:
+    """
+    What the stream holds for a query: entries and marks of those that are gone, the oldest first.
+
+    Raises:
+        DataError: The query can be no subject.
+        BusError: It cannot be read.
+    """
+    stored = await read_newest(connection, stream, [query.pattern])
+    return [seen for one in stored if (seen := read_stored(one)) is not None]
+
+
+async def find(connection: Connection, stream: str, query: Query) -> list[RegistrationEntry]:
+    """The entries that fit, in the order of their addresses and ports, whatever happened to the broker; as `read`."""
+    return _entries(await read(connection, stream, query))
+
+
+class Lookup:
+    """
+    What templates ask: the entries that fit, unless some are missing that the broker may only have forgotten.
+
+    Args:
+        broker: What the broker is called in the record; one host may know several.
+        connect: The connection to it, made when it is first asked for.
+        records: Where sightings are kept from one process to the next.
+        clock: Time.
+        settle_s: How long nodes have to register again; 0 believes whatever the broker says.
+        stream: The stream of registrations.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        connect: Callable[[], Awaitable[Connection]],
+        records: Records,
+        clock: Clock,
+        *,
+        settle_s: Callable[[], float] = lambda: SETTLE_S,
+        stream: str = REGISTRATION,
+    ) -> None:
+        self._key = f"{broker} {stream}"
+        self._connect = connect
+        self._records = records
+        self._clock = clock
+        self._settle_s = settle_s
+        self._stream = stream
+        self._lock = asyncio.Lock()
+        self._kept: bytes | None = None
+
+    async def find(self, query: Query) -> list[RegistrationEntry]:
+        """
+        The entries that fit, in the order of their addresses and ports.
+
+        Raises:
+            DataError: The query can be no subject.
+            UnsettledError: Some are missing, and the broker was away a moment ago.
+            BusError: It cannot be read.
+        """
+        pattern = query.pattern
+        async with self._lock:
+            sightings = await self._recall()
+            try:
+                connection = await self._connect()
+                found = await read(connection, self._stream, query)
+            except BusUnavailableError:
+                sightings.missed(self._now())
+                await self._keep(sightings)
+                raise
+            self._meet(sightings, connection)
+            there = {one.subject for one in found if one.entry is not None}
+            removed = {one.subject for one in found if one.reason in REMOVED}
+            missing = sightings.missing(pattern, there, removed)
+            doubt_s = self._settle_s() - (self._now() - sightings.steady_since)
+            is_believed = not missing or doubt_s <= 0
+            if is_believed:
+                sightings.believe(pattern, there)
+            await self._keep(sightings)
+        if not is_believed:
+            raise UnsettledError(
+                f"registrations of {query}: {len(missing)} that were known are missing, and the broker was away "
+                f"{format_duration(round(self._now() - sightings.steady_since))} ago: nodes have "
+                f"{format_duration(max(1, round(doubt_s)))} more to register again; "
+                "a settle time of 0s believes it at once"
+            )
+        return _entries(found)
+
+    def _meet(self, sightings: Sightings, connection: Connection) -> None:
+        now, server = self._now(), connection.server
+        again = connection.reconnects > 0
+        since = now - (self._clock.monotonic() - connection.since) if again else None
+        sightings.met(server.id if server is not None else "", now, since)
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    async def _recall(self) -> Sightings:
+        """What is known; what this process knows itself where the record cannot be read."""
+        try:
+            self._kept = await self._records.recall(RECORD, self._key) or self._kept
+        except FileError as err:
+            log.warning("what was registered before cannot be read", extra={"reason": str(err)})
+        return read_sightings(self._kept)
+
+    async def _keep(self, sightings: Sightings) -> None:
+        document = write_sightings(sightings)
+        if document == self._kept:
+            return
+        self._kept = document
+        try:
+            await self._records.keep(RECORD, self._key, document)
+        except FileError as err:
+            log.warning("what is registered cannot be kept", extra={"reason": str(err)})
+
+
+def _entries(found: list[Seen]) -> list[RegistrationEntry]:
+    return sorted((one.entry for one in found if one.entry is not None), key=sort_key)

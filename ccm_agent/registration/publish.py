@@ -1,0 +1,123 @@
+"""Entries to the broker: published, removed, and the stream that holds them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.bus.layout import REGISTRATION, registration_config
+from ccm_agent.bus.streams import NoRollupError, NoStreamError, call, read_last, store
+from ccm_agent.model.durations import go_duration
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.registration import encode_entry, ttl_text
+from ccm_agent.registration.entries import MARKER, entry_subject
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.model.registration import RegistrationEntry
+
+log = logging.getLogger(__name__)
+
+MAX_REPLICAS = 5
+
+REMOVED = "Remove"
+"""The reason in the mark of an entry that was removed."""
+
+MARK_S = 3600.0
+"""How long that mark stays: longer than anybody doubts an answer."""
+
+
+class Publisher:
+    """
+    Registers services.
+
+    Args:
+        connection: The broker.
+        destination: `jetstream` waits until the stream has an entry; `nats` sends it and is done, as Choria CCM does: without a
+            TTL, and nobody learns whether a stream took it.
+        stream: The stream of registrations.
+    """
+
+    def __init__(self, connection: Connection, destination: str, stream: str = REGISTRATION) -> None:
+        self._connection = connection
+        self._is_stored = destination == "jetstream"
+        self._stream = stream
+        self._rolls_up = True
+
+    async def publish(self, entry: RegistrationEntry) -> None:
+        """
+        Register an entry, or renew it.
+
+        Raises:
+            BusError: It is not registered, and why.
+        """
+        subject, body = entry_subject(entry), encode_entry(entry)
+        if not self._is_stored:
+            await self._connection.publish(subject, body, confirm=True)
+            return
+        headers = {"Nats-Expected-Stream": self._stream}
+        if entry.ttl:
+            headers["Nats-TTL"] = ttl_text(entry.ttl)
+        if self._rolls_up:
+            try:
+                await store(self._connection, subject, body, {**headers, "Nats-Rollup": "sub"})
+            except NoRollupError:
+                # a stream of a broker with permissions (ADR 60): it keeps one message a subject, which comes to the same
+                self._rolls_up = False
+            else:
+                return
+        await store(self._connection, subject, body, headers)
+
+
+async def remove(connection: Connection, entry: RegistrationEntry, stream: str = REGISTRATION) -> bool:
+    """
+    Remove an entry at once, and leave a mark that somebody wanted it so; False when there was none.
+
+    The mark is the one that the broker itself leaves in the place of what is deleted (ADR-43), and every reader passes it
+    over. A purge of the subject, as Choria CCM removes entries, leaves nothing: who watches would not learn of it, and who
+    looks up could not tell an entry that was removed from one that the broker lost.
+
+    Raises:
+        BusError: It cannot be removed, and why.
+    """
+    subject = entry_subject(entry)
+    stored = await read_last(connection, stream, subject)
+    if stored is None or MARKER in stored.headers:
+        return False
+    headers = {"Nats-Expected-Stream": stream, MARKER: REMOVED, "Nats-TTL": go_duration(MARK_S)}
+    await store(connection, subject, b"", headers)
+    return True
+
+
+async def make_stream(
+    connection: Connection, stream: str = REGISTRATION, *, replicas: int = 1, max_age_s: float = 60
+) -> dict[str, Any]:
+    """
+    Make the stream of registrations, or make it what is asked; its configuration as the broker has it then.
+
+    A stream that was made for a broker with permissions stays one: neither rollup nor markers are switched on.
+
+    Raises:
+        UsageError: The numbers make no sense.
+        BusError: The broker cannot, or does not let us.
+    """
+    if not 1 <= replicas <= MAX_REPLICAS:
+        raise UsageError(f"--replicas {replicas}: write a number from 1 to {MAX_REPLICAS}")
+    if max_age_s < 1:
+        raise UsageError("--max-age: a registration lives for a second at least")
+    wanted = registration_config(stream, max_age_s) | {"num_replicas": replicas}
+    try:
+        found = (await call(connection, f"STREAM.INFO.{stream}"))["config"]
+    except NoStreamError:
+        answer = await call(connection, f"STREAM.CREATE.{stream}", wanted)
+        created: dict[str, Any] = answer["config"]
+        return created
+    if not found.get("allow_rollup_hdrs"):
+        wanted |= {"allow_rollup_hdrs": False, "subject_delete_marker_ttl": 0}
+    # a window that is longer than messages live is refused (10052), also when nobody asked for it
+    window = min(found.get("duplicate_window", 0), wanted["max_age"])
+    answer = await call(
+        connection, f"STREAM.UPDATE.{stream}", {**found, **wanted, "duplicate_window": window}
+    )
+    made: dict[str, Any] = answer["config"]
+    return made

@@ -1,0 +1,82 @@
+"""Registrations as they come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.registration.lookup import read
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.registration.entries import Query, Seen
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+"""
+How often the stream is looked at.
+
+An entry that expires tells nobody where the stream makes no markers, so there is nothing to wait for; one question a second
+costs the broker less than a consumer does.
+"""
+
+REGISTER = "register"
+REMOVE = "remove"
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """
+    Something that happened to an entry.
+
+    Attributes:
+        action: REGISTER for one that is new or was renewed, REMOVE for one that is gone.
+        entry: The entry, as it was last seen.
+        reason: Why it is gone: `MaxAge`, `Remove` or `Purge` in the broker's words, `Gone` where it does not say.
+    """
+
+    action: str
+    entry: RegistrationEntry
+    reason: str = ""
+
+
+async def watch(
+    connection: Connection, stream: str, query: Query, poll_s: float = POLL_S
+) -> AsyncGenerator[Change, None]:
+    """What is registered now, then each change; it goes on through outages, of which it shows the result only."""
+    known: dict[str, Seen] = {}
+    while True:
+        try:
+            found = await read(connection, stream, query)
+        except BusUnavailableError as err:
+            log.info("registrations cannot be read", extra={"reason": str(err)})
+            await connection.wait_connected()
+        else:
+            for change in _changes(known, found):
+                yield change
+        await asyncio.sleep(poll_s)
+
+
+def _changes(known: dict[str, Seen], found: list[Seen]) -> list[Change]:
+    """What differs from what was known, which is kept up."""
+    now = {one.subject: one for one in found}
+    changes = []
+    for subject, one in list(known.items()):
+        seen = now.get(subject)
+        if (seen is None or seen.entry is None) and one.entry is not None:
+            reason = seen.reason if seen is not None else "Gone"
+            changes.append(Change(action=REMOVE, entry=one.entry, reason=reason))
+            del known[subject]
+    for one in found:
+        if one.entry is not None and (
+            one.subject not in known or known[one.subject].sequence != one.sequence
+        ):
+            changes.append(Change(action=REGISTER, entry=one.entry))
+            known[one.subject] = one
+    return changes

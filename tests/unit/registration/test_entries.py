@@ -1,0 +1,65 @@
+"""Stored messages as entries: what counts, and what does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ccm_agent.bus.streams import Stored
+from ccm_agent.model.errors import DataError
+from ccm_agent.model.registration import RegistrationEntry, encode_entry
+from ccm_agent.registration.entries import Query, Seen, entry_subject, read_stored
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+ENTRY = RegistrationEntry(
+    cluster="prod", service="web", protocol="http", address="10.0.0.1", port=8080, priority=10
+)
+SUBJECT = "choria.ccm.registration.v1.prod.http.web.10_0_0_1.8615c9f698160162"
+
+
+def stored(**fields: Any) -> Stored:
+    known: dict[str, Any] = {"subject": SUBJECT, "body": encode_entry(ENTRY), "sequence": 7, "time": NOW}
+    return Stored(**(known | fields))
+
+
+def test_an_entry_has_the_reference_s_subject() -> None:
+    assert entry_subject(ENTRY) == SUBJECT
+
+
+def test_an_entry_is_read() -> None:
+    assert read_stored(stored()) == Seen(subject=SUBJECT, sequence=7, time=NOW, entry=ENTRY)
+
+
+def test_the_broker_s_marker_is_an_entry_that_is_gone() -> None:
+    marker = stored(body=b"", headers={"Nats-Marker-Reason": "MaxAge"})
+
+    assert read_stored(marker) == Seen(subject=SUBJECT, sequence=7, time=NOW, reason="MaxAge")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(stored(copied=True), id="a copy of what was stored elsewhere"),
+        pytest.param(stored(subject=SUBJECT.replace("10_0_0_1", "10_0_0_2")), id="another node's address"),
+        pytest.param(stored(subject=SUBJECT.replace("8615", "8616")), id="another instance"),
+        pytest.param(stored(body=b"{}"), id="no entry"),
+        pytest.param(
+            stored(body=b"", headers={"Nats-Marker-Reason": "x"}, subject="a.b"), id="no subject of one"
+        ),
+    ],
+)
+def test_what_is_no_entry_of_its_subject_is_passed_over(message: Stored) -> None:
+    assert read_stored(message) is None
+
+
+def test_a_query_is_a_pattern_with_wildcards() -> None:
+    assert Query("prod", "", "web", "10.0.0.1").pattern == "choria.ccm.registration.v1.prod.*.web.10_0_0_1.*"
+    assert str(Query("prod", "", "web")) == "prod * web *"
+
+
+@pytest.mark.parametrize("part", ["a.b", ">", "a b", "web*"])
+def test_a_query_cannot_be_widened(part: str) -> None:
+    with pytest.raises(DataError):
+        Query(part).pattern  # noqa: B018
