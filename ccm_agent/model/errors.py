@@ -25,7 +25,6 @@ Every error that this project raises on purpose, in one tree.
     │   ├── BusSetupError         a stream or bucket is missing, or the server is too old
     │   ├── RevisionError         a key has moved on since it was read
     │   ├── UnsettledError        an answer is not believed yet: the broker was away a moment ago
-    │   ├── UnsettledError        an answer is not believed yet: the broker was away a moment ago
     │   ├── NotFoundError         a key, object or message is not there
     │   ├── RevisionGoneError     an old revision is asked for that is no longer kept
     │   └── ProtocolError         a message breaks the rules of the protocol and is refused
@@ -241,12 +240,6 @@ class RevisionError(BusError):
     """A key has moved on since it was read."""
 
     code = "bus.revision"
-
-
-class UnsettledError(BusError):
-    """An answer is not believed yet: the broker was away, and who is missing in it had not the time to come back."""
-
-    code = "bus.unsettled"
 
 
 class UnsettledError(BusError):
