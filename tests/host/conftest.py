@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,31 @@ def program_binds() -> dict[str, str]:
 def program() -> str:
     """Path of `ccm`, the same here and in a machine."""
     return str(Path(sys.executable).parent / "ccm")
+
+
+HIDDEN = {"apt": ["dnf", "rpm"], "dnf": ["apt-get", "apt-cache", "apt-mark", "dpkg-query"]}
+"""Programs that a machine of a kind does not have; the base holds both package managers."""
+
+
+@pytest.fixture(scope="module")
+def only(
+    lab: testenv.Lab, program_binds: dict[str, str], request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], testenv.Node]]:
+    """Machines with one package manager, by its name: each is booted when it is asked for and serves a whole module."""
+    made: dict[str, testenv.Node] = {}
+    module = request.module.__name__.rpartition(".")[2].removeprefix("test_").replace("_", "-")[:15]
+
+    def machine(kind: str) -> testenv.Node:
+        if kind not in made:
+            made[kind] = lab.create(f"{module}-{kind}", program_binds).start()
+            made[kind].run("sh", "-c", 'cd /usr/bin && rm -f "$@"', "-", *HIDDEN[kind])
+            if kind == "dnf":
+                made[kind].run("rm", "-r", "/var/lib/dpkg")
+        return made[kind]
+
+    yield machine
+    for node in made.values():
+        lab.remove(node)
 
 
 @pytest.fixture(scope="module")
