@@ -228,7 +228,8 @@ class Report:
             timestamp=now,
             start_time=base.start_time or self._began,
             end_time=base.end_time or now,
-            total_duration=base.total_duration or int((now - self._began).total_seconds() * 1e9),
+            # by the steady clock: somebody may have set the other one meanwhile
+            total_duration=round((self._clock.monotonic() - self._began_at) * 1e9),
             node=self.frame.node,
             run=self.frame.run,
             manifest=self.frame.manifest,
