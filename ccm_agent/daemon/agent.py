@@ -420,7 +420,7 @@ class Agent:
             facts=self._current_facts,
             unpack=Bundles(self._ports.objects, state / "bundles").unpacked,
             shorten=self._ports.shorten,
-            external_data=self.settings.external_data_url,
+            external_data=lambda: self.settings.external_data_url,
             metrics=self._metrics,
         )
 

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ccm_agent.daemon.agent import Agent
 from ccm_agent.daemon.config import Settings, read_config
 from ccm_agent.daemon.logs import set_up_logging
@@ -23,16 +25,20 @@ log = logging.getLogger(__name__)
 BuildAgent = Callable[[Settings], AbstractAsyncContextManager[Agent]]
 """An agent on real adapters, for as long as the context lasts."""
 
-NEEDS_RESTART = (
-    "identity",
-    "state_dir",
-    "broker",
-    "monitor_port",
-    "monitor_address",
-    "spool_limit_bytes",
-    "queue_limit",
-)
-"""Settings that a reload does not change."""
+NEEDS_RESTART = {
+    "identity": "identity",
+    "state_dir": "state_dir",
+    "broker": "nats",
+    "monitor_port": "monitor_port",
+    "monitor_address": "monitor_address",
+    "spool_limit_bytes": "spool_limit_mib",
+    "queue_limit": "queue_limit",
+    "facts_file": "facts_file",
+    "stamped_data": "stamped_data",
+    "heartbeat_s": "heartbeat",
+    "presence_ttl_s": "heartbeat",
+}
+"""Settings that a reload does not change, and the keys by which people know them."""
 
 
 async def serve(
@@ -116,11 +122,17 @@ async def _signals(path: Path, agent: Agent, stop: asyncio.Event, notifier: Noti
             loop.remove_signal_handler(number)
 
 
+def taken_over(now: Settings, read: Settings) -> tuple[Settings, list[str]]:
+    """What of a configuration that was read again holds from here on, and the keys that wait for a restart."""
+    waiting = [name for name in NEEDS_RESTART if getattr(read, name) != getattr(now, name)]
+    kept = replace(read, **{name: getattr(now, name) for name in waiting})
+    return kept, list(dict.fromkeys(NEEDS_RESTART[name] for name in waiting))
+
+
 def _reload(path: Path, agent: Agent) -> None:
-    settings = read_config(path)
-    changed = [name for name in NEEDS_RESTART if getattr(settings, name) != getattr(agent.settings, name)]
-    if changed:
-        log.warning("a restart is needed for some of the configuration", extra={"keys": ", ".join(changed)})
+    settings, keys = taken_over(agent.settings, read_config(path))
+    if keys:
+        log.warning("a restart is needed for some of the configuration", extra={"keys": ", ".join(keys)})
     set_up_logging(settings.log_level, settings.log_format)
     agent.reload(settings)
     log.info("the configuration was read again")

@@ -42,7 +42,7 @@ class Workshop(Struct, frozen=True, kw_only=True):
         facts: This node's facts, as fresh as they have to be.
         unpack: Fetches a bundle.
         shorten: Makes of an event what may stand on the bus.
-        external_data: URL of a hiera document of the configuration, under those of a request; "" is none.
+        external_data: URL of a hiera document of the configuration as it is now, under those of a request; "" is none.
         metrics: Counts what runs did; None: nobody counts.
     """
 
@@ -52,7 +52,7 @@ class Workshop(Struct, frozen=True, kw_only=True):
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     unpack: Unpack
     shorten: Shorten
-    external_data: str = ""
+    external_data: Callable[[], str] = str
     metrics: AgentMetrics | None = None
 
 
@@ -205,7 +205,8 @@ class Worker:
             if not report.has_started:
                 report.start(start)
 
-        urls = [self._shop.external_data] if self._shop.external_data else []
+        external_data = self._shop.external_data()
+        urls = [external_data] if external_data else []
         if isinstance(request, ManifestRequest):
             urls += request.data
         return ApplyOptions(
