@@ -37,6 +37,9 @@ AGENT_DUPLICATE = f"{PROTOCOL}.agent.duplicate"
 AGENT_DISABLED = f"{PROTOCOL}.agent.disabled"
 AGENT_ENABLED = f"{PROTOCOL}.agent.enabled"
 
+DUPLICATE_IDENTITY = "another agent uses this identity"
+"""What `NodeRecord.conflict` says of a node whose name two agents use."""
+
 INLINE_LIMIT_BYTES = 64 * 1024
 """A larger manifest travels as a bundle, pinned by digest."""
 
