@@ -101,6 +101,8 @@ class FakeNode:
         is_present: It has given a sign of life, and listens.
         heard: The requests that it got, decoded.
         progress: What it says on the way.
+        record: What else stands in its record: its assignments, that it is disabled.
+        status: What it answers to a question, besides its version; None: it is asked in vain.
     """
 
     name: str
@@ -109,12 +111,16 @@ class FakeNode:
     is_present: bool = True
     heard: list[dict[str, Any]] = field(default_factory=list)
     progress: Progress | None = None
+    record: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] | None = field(default_factory=dict)
 
     async def begin(self, broker: MemoryBroker) -> None:
         """Come to the broker: record, presence and facts, and listen."""
         bus = MemoryBus(broker, self.name)
         nodes = bus.bucket("CCM_NODES")
-        record = NodeRecord(node=self.name, version="1.2.3", machine=f"m-{self.name}", facts=self.facts)
+        record = NodeRecord(
+            node=self.name, version="1.2.3", machine=f"m-{self.name}", facts=self.facts, **self.record
+        )
         await nodes.put(f"node.{self.name}", msgspec.json.encode(record))
         await nodes.put(
             f"facts.{self.name}", msgspec.json.encode(FactsRecord(node=self.name, facts=self.facts))
@@ -144,7 +150,8 @@ class FakeNode:
             return
         run = request["run"]
         if "manifest" not in incoming.protocol and "ensure" not in incoming.protocol:
-            await self._answer(bus, run, "done", body={"version": "1.2.3"})
+            if self.status is not None:
+                await self._answer(bus, run, "done", body={"version": "1.2.3"} | self.status)
             return
         if isinstance(self.does, str):
             state, _, reason = self.does.partition(": ")
