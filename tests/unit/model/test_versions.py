@@ -11,6 +11,28 @@ from hypothesis import strategies as st
 from ccm_agent.model.errors import PropertyError
 from ccm_agent.model.versions import compare_debian, compare_plain, compare_rpm, debian_key, rpm_key
 
+# The tables of Choria CCM's pages about apt and dnf, row by row. The last row for apt has 1.0a before 1.0- there, which neither
+# dpkg nor Choria CCM says: the hyphen parts an empty revision from 1.0
+PAGE_APT = [
+    pytest.param("1.0", "2.0.0", -1, id="numeric comparison"),
+    pytest.param("1:1.0", "2.0.0", 1, id="epoch 1 over epoch 0"),
+    pytest.param("1.0~alpha", "1.0", -1, id="tilde sorts before empty"),
+    pytest.param("1.0~alpha", "1.0~beta", -1, id="lexical: alpha before beta"),
+    pytest.param("1.0.1", "1.0.2", -1, id="numeric: 1 before 2"),
+    pytest.param("1.0-1", "1.0-2", -1, id="revision comparison"),
+    pytest.param("1.0a", "1.0-", 1, id="letters, which sort before non-letters"),
+]
+PAGE_DNF = [
+    pytest.param("1.0", "2.0.0", False, -1, id="numeric: 1 before 2"),
+    pytest.param("1.10", "1.9", False, 1, id="numeric: 10 after 9"),
+    pytest.param("1.0", "1.0.1", False, -1, id="one is exhausted first"),
+    pytest.param("1.0-1", "1.0-2", False, -1, id="release comparison"),
+    pytest.param("1.0a", "1.0b", False, -1, id="lexical: a before b"),
+    pytest.param("01", "1", False, -1, id="leading zero: lexical comparison"),
+    pytest.param("1.0.0", "1.0", False, 1, id="trailing zeroes count"),
+    pytest.param("1.0.0", "1.0", True, 0, id="trailing zeroes are left out"),
+]
+
 DEBIAN = [
     ("1.0", "1.1", -1),
     ("1.9", "1.10", -1),
@@ -93,6 +115,16 @@ LENIENT = [
 @pytest.mark.parametrize(("left", "right", "order"), DEBIAN)
 def test_debian_versions_are_ordered_as_dpkg_orders_them(left: str, right: str, order: int) -> None:
     assert (compare_debian(left, right), compare_debian(right, left)) == (order, -order)
+
+
+@pytest.mark.parametrize(("left", "right", "order"), PAGE_APT)
+def test_the_table_for_apt_holds_row_by_row(left: str, right: str, order: int) -> None:
+    assert (compare_debian(left, right), compare_debian(right, left)) == (order, -order)
+
+
+@pytest.mark.parametrize(("left", "right", "lenient", "order"), PAGE_DNF)
+def test_the_table_for_dnf_holds_row_by_row(left: str, right: str, lenient: bool, order: int) -> None:
+    assert compare_plain(left, right, lenient=lenient) == order
 
 
 @pytest.mark.parametrize(

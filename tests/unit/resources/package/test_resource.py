@@ -101,6 +101,14 @@ def test_names_of_packages_are_accepted(name: str) -> None:
     [
         ("zsh; rm -rf /", "present", "package name contains dangerous characters: 'zsh; rm -rf /'"),
         ("a b", "present", "package name contains dangerous characters: 'a b'"),
+        *(
+            (f"a{mark}b", "present", f"package name contains dangerous characters: {f'a{mark}b'!r}")
+            for mark in (*";|&$`()[]{}<>*?!'\"\\", *" \t\n")
+        ),
+        *(
+            ("zsh", f"1{mark}0", f"package version/ensure contains dangerous characters: {f'1{mark}0'!r}")
+            for mark in (*";|&$`()[]{}<>*?!'\"\\", *" \t\n")
+        ),
         (
             "-y",
             "present",

@@ -94,7 +94,13 @@ def test_names_of_units_are_accepted(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("app; rm -rf /", "dangerous"), ("a b", "dangerous"), ("app@instance", "invalid"), ("-x", "invalid")],
+    [
+        ("app; rm -rf /", "dangerous"),
+        *((f"a{mark}b", "dangerous") for mark in (*";|&$`()[]{}<>*?!'\"\\", *" \t\n")),
+        ("app@instance", "invalid"),
+        ("a/b", "invalid"),
+        ("-x", "invalid"),
+    ],
 )
 def test_what_is_no_name_of_a_unit_is_refused(name: str, word: str) -> None:
     with pytest.raises(PropertyError, match=f"service name contains {word} characters"):

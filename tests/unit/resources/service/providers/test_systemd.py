@@ -1,0 +1,238 @@
+"""What systemctl is asked and told, and what its answers mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccm_agent.model.errors import CommandError
+from ccm_agent.resources.service.model import ServiceMetadata, ServiceProperties, ServiceState
+from ccm_agent.resources.service.providers.systemd import PROPERTIES, Systemd
+from ccm_agent.testing.locks import FakeLocks
+from ccm_agent.testing.runner import FakeRunner
+
+SHOW = ("systemctl", "show", "--system", f"--property={PROPERTIES}", "--")
+
+
+class Host:
+    """systemd on a host that answers what it is told to."""
+
+    def __init__(self) -> None:
+        self.runner = FakeRunner()
+        self.locks = FakeLocks()
+        self.systemd = Systemd(self.runner, self.locks)
+
+    def knows(self, *units: str) -> None:
+        """Answer `systemctl show`."""
+        self.runner.when("systemctl", "show", stdout="\n".join(units))
+
+    @property
+    def asked(self) -> list[str]:
+        return [" ".join(command.argv[1:]) for command in self.runner.commands]
+
+
+def wanted(name: str = "httpd") -> ServiceProperties:
+    return ServiceProperties(name=name, ensure="running")
+
+
+def unit(
+    name: str = "httpd",
+    *,
+    active: str = "active",
+    sub: str = "running",
+    file: str = "enabled",
+    load: str = "loaded",
+    reload: str = "no",
+) -> str:
+    """What `systemctl show` says of a unit; systemd 252, Debian 12."""
+    return (
+        f"Id={name}.service\nLoadState={load}\nActiveState={active}\nSubState={sub}\nUnitFileState={file}\n"
+        f"NeedDaemonReload={reload}\n"
+    )
+
+
+def state(running: bool, enabled: bool, name: str = "httpd") -> ServiceState:
+    return ServiceState(
+        protocol="io.choria.ccm.v1.resource.service.state",
+        type="service",
+        name=name,
+        ensure="running" if running else "stopped",
+        metadata=ServiceMetadata(name=name, provider="systemd", enabled=enabled, running=running),
+    )
+
+
+class TestStatus:
+    @pytest.mark.parametrize(
+        ("word", "running"),
+        [("active", True), ("inactive", False), ("failed", False), ("activating", False)],
+    )
+    async def test_is_active_says_whether_it_runs(self, word: str, running: bool) -> None:
+        host = Host()
+        host.knows(unit(sub="start"))
+        host.runner.when("systemctl", "is-active", stdout=f"{word}\n", code=0 if running else 3)
+        host.runner.when("systemctl", "is-enabled", stdout="enabled\n")
+
+        assert await host.systemd.status(wanted()) == state(running, True)
+        assert "is-active --system -- httpd" in host.asked
+
+    @pytest.mark.parametrize("word", ["deactivating", "reloading", "maintenance", "unknown", ""])
+    async def test_another_word_about_running_is_an_error(self, word: str) -> None:
+        host = Host()
+        host.knows(unit())
+        host.runner.when("systemctl", "is-active", stdout=f"{word}\n", code=3)
+
+        with pytest.raises(CommandError, match=f"invalid systemctl is-active output: '{word}'"):
+            await host.systemd.status(wanted())
+
+    @pytest.mark.parametrize(
+        ("word", "enabled"),
+        [
+            ("enabled", True),
+            ("enabled-runtime", True),
+            ("alias", True),
+            ("static", True),
+            ("indirect", True),
+            ("generated", True),
+            ("transient", True),
+            ("linked", False),
+            ("linked-runtime", False),
+            ("masked", False),
+            ("masked-runtime", False),
+            ("disabled", False),
+        ],
+    )
+    async def test_is_enabled_says_whether_it_starts_at_boot(self, word: str, enabled: bool) -> None:
+        host = Host()
+        host.knows(unit())
+        host.runner.when("systemctl", "is-active", stdout="active\n")
+        host.runner.when("systemctl", "is-enabled", stdout=f"{word}\n", code=0 if enabled else 1)
+
+        assert await host.systemd.status(wanted()) == state(True, enabled)
+        assert host.asked[-1] == "is-enabled --system -- httpd"
+
+    @pytest.mark.parametrize(
+        ("stdout", "stderr"),
+        [
+            pytest.param("not-found\n", "", id="not-found, systemd 254"),
+            pytest.param(
+                "",
+                "Failed to get unit file state for httpd.service: No such file or directory\n",
+                id="no word, systemd 252",
+            ),
+        ],
+    )
+    async def test_a_unit_that_is_not_there_is_named(self, stdout: str, stderr: str) -> None:
+        host = Host()
+        host.knows(unit(active="inactive", load="not-found", file=""))
+        host.runner.when("systemctl", "is-active", stdout="inactive\n", code=4)
+        host.runner.when("systemctl", "is-enabled", stdout=stdout, stderr=stderr, code=1)
+
+        with pytest.raises(CommandError) as caught:
+            await host.systemd.status(wanted())
+
+        assert caught.value.message == "service httpd not found: systemd knows no unit of that name"
+
+    async def test_another_word_about_boot_is_an_error(self) -> None:
+        host = Host()
+        host.knows(unit())
+        host.runner.when("systemctl", "is-active", stdout="active\n")
+        host.runner.when("systemctl", "is-enabled", stdout="bad\n", code=1)
+
+        with pytest.raises(CommandError, match="invalid systemctl is-enabled output: 'bad'"):
+            await host.systemd.status(wanted())
+
+    async def test_a_unit_that_waits_for_its_restart_runs(self) -> None:
+        host = Host()
+        host.knows(unit(active="activating", sub="auto-restart"))
+        host.runner.when("systemctl", "is-active", stdout="activating\n", code=3)
+        host.runner.when("systemctl", "is-enabled", stdout="enabled\n")
+
+        assert await host.systemd.status(wanted()) == state(True, True)
+
+    async def test_units_are_read_again_where_their_files_are_newer(self) -> None:
+        host = Host()
+        host.knows(unit(reload="yes"))
+        host.runner.when("systemctl", "daemon-reload")
+        host.runner.when("systemctl", "is-active", stdout="active\n")
+        host.runner.when("systemctl", "is-enabled", stdout="enabled\n")
+
+        await host.systemd.status(wanted())
+
+        assert [line.split()[0] for line in host.asked] == [
+            "show",
+            "daemon-reload",
+            "is-active",
+            "is-enabled",
+        ]
+        assert host.locks.held == ["service"]
+
+
+class TestLookAhead:
+    async def test_one_question_answers_for_all(self) -> None:
+        host = Host()
+        host.knows(unit("a"), unit("b", active="failed", sub="failed", file="disabled"))
+
+        found = await host.systemd.look_ahead([wanted("a"), wanted("b")])
+
+        assert list(found) == [state(True, True, "a"), state(False, False, "b")]
+        assert host.asked == [" ".join((*SHOW, "a", "b"))[len("systemctl ") :]]
+
+    @pytest.mark.parametrize(
+        "shown",
+        [
+            pytest.param(unit(file="generated"), id="a word that is-enabled may answer otherwise"),
+            pytest.param(unit(load="not-found", file=""), id="not there"),
+            pytest.param(unit("other"), id="an alias of another unit"),
+            pytest.param(unit(active="deactivating"), id="being stopped"),
+        ],
+    )
+    async def test_what_the_answer_cannot_tell_is_left_to_a_closer_look(self, shown: str) -> None:
+        host = Host()
+        host.knows(shown)
+
+        assert list(await host.systemd.look_ahead([wanted()])) == [None]
+
+    async def test_units_are_read_again_once_for_all(self) -> None:
+        host = Host()
+        host.knows(unit("a", reload="yes"), unit("b", reload="yes"))
+        host.knows(unit("a"), unit("b"))
+        host.runner.when("systemctl", "daemon-reload")
+
+        found = await host.systemd.look_ahead([wanted("a"), wanted("b")])
+
+        assert [one is not None for one in found] == [True, True]
+        assert [line.split()[0] for line in host.asked] == ["show", "daemon-reload", "show"]
+
+    async def test_an_answer_about_fewer_units_is_none(self) -> None:
+        host = Host()
+        host.knows(unit("a"))
+
+        assert list(await host.systemd.look_ahead([wanted("a"), wanted("b")])) == [None, None]
+
+
+class TestChanges:
+    @pytest.mark.parametrize("verb", ["start", "stop", "restart", "enable", "disable"])
+    async def test_each_verb_is_one_command_for_the_system(self, verb: str) -> None:
+        host = Host()
+        host.runner.when("systemctl", verb)
+
+        await getattr(host.systemd, verb)("httpd")
+
+        assert (host.asked, host.locks.held) == ([f"{verb} --system -- httpd"], ["service"])
+
+    async def test_what_a_verb_complained_about_stands_in_the_next_state(self) -> None:
+        host = Host()
+        host.runner.when("systemctl", "start", code=1, stderr="Unit httpd.service is masked.\n")
+        host.knows(unit(active="inactive", sub="dead", load="masked", file="masked"))
+
+        await host.systemd.start("httpd")
+        (found,) = await host.systemd.look_ahead([wanted()])
+
+        assert found is not None
+        assert found.metadata.said == "Unit httpd.service is masked."
+
+    async def test_a_verb_that_hangs_is_ended_and_named(self) -> None:
+        host = Host()
+        host.runner.when("systemctl", "stop", hangs=True)
+
+        with pytest.raises(CommandError, match="`systemctl stop httpd` ran for 900 s and was ended"):
+            await host.systemd.stop("httpd")
