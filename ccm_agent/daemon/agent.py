@@ -30,9 +30,11 @@ from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.identity import machine_id, settle_identity
 from ccm_agent.daemon.last_good import LastGood
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
+from ccm_agent.daemon.local_status import LocalStatus
 from ccm_agent.daemon.measures import add_readings
 from ccm_agent.daemon.monitor import Monitor
 from ccm_agent.daemon.node_facts import FactKeeper
+from ccm_agent.daemon.once import Ended
 from ccm_agent.daemon.progress import Teller
 from ccm_agent.daemon.recovery import Recovery
 from ccm_agent.daemon.report import STOPPED
@@ -204,6 +206,11 @@ class Agent:
         return self._routing.scopes
 
     @property
+    def local_status(self) -> LocalStatus:
+        """What whoever is at this host is told."""
+        return LocalStatus(self._standing, self._worker, self._ports.link, self._convergence, self._clock)
+
+    @property
     def is_busy(self) -> bool:
         """A run is in hand, or waits."""
         return self._turns.current is not None or bool(self._turns.waiting)
@@ -216,13 +223,24 @@ class Agent:
         if self._convergence is not None:
             self._convergence.reload()
 
-    def look_at_disabling(self) -> None:
-        """Somebody may have disabled the node, or enabled it."""
-        self._disabling.look()
-
-    async def look_at_disabling_now(self) -> None:
-        """As `look_at_disabling`; what has changed is known and obeyed when this returns."""
+    async def look_at_disabling(self) -> None:
+        """Somebody may have disabled the node, or enabled it; it is known and obeyed when this returns."""
         await self._disabling.look_now()
+
+    async def wait_connected(self) -> None:
+        """Return as soon as the broker is there, however long that takes."""
+        await self._ports.link.wait_connected()
+
+    async def converge_once(self) -> list[Ended]:
+        """
+        Converge now on everything that this node converges on; how each of it ended.
+
+        Raises:
+            Refusal: The node is disabled, or another agent uses its name.
+        """
+        if refusal := self._standing.refusal("apply"):
+            raise refusal
+        return await self._convergence.once() if self._convergence is not None else []
 
     def close(self) -> None:
         """Close the files of the agent's state; nothing is lost by it."""
@@ -313,7 +331,9 @@ class Agent:
                 if self._handlers.is_late(job.deadline):
                     await self._handlers.expired(job)
                     continue
-                if refusal := self._disabling.refusal(job.action):
+                refusal = self._disabling.refusal(job.action)
+                # what was in hand goes on to its end, with a restart in between too
+                if refusal is not None and job.run != self._continuations.run:
                     await self._handlers.refused(job, refusal)
                     continue
                 summary = await self._worker.carry_out(job)

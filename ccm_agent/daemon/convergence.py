@@ -20,6 +20,7 @@ from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.data_watch import DataWatch, nothing
 from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.once import Ended
 from ccm_agent.daemon.scheduler import Scheduler
 from ccm_agent.daemon.source import SourcePorts, make_source
 from ccm_agent.daemon.source_worker import CHANGE, CHECK, INTERVAL, POLL, Bench, SourceWorker
@@ -71,6 +72,7 @@ class Convergence:
         self._around = around
         self._scheduler = Scheduler(around.node, around.clock)
         self._reloaded = asyncio.Event()
+        self._is_up = asyncio.Event()
         self._workers: list[SourceWorker] = []
         self._data = self._watch_data("")
 
@@ -81,6 +83,19 @@ class Convergence:
     def catch_up(self) -> None:
         """The node was disabled and is not any more: converge, at a moment of its own."""
         self._data_changed()
+
+    async def once(self) -> list[Ended]:
+        """Apply everything now, whatever else; how each ended."""
+        await self._is_up.wait()
+        return list(await asyncio.gather(*(worker.once() for worker in self._workers)))
+
+    def status(self) -> list[dict[str, Any]]:
+        """What is known of each source here and now, and in how many seconds it is applied next."""
+        rests = self._scheduler.rests()
+        return [
+            {**worker.status, "next_s": rests.get(f"{INTERVAL}:{worker.source.name}")}
+            for worker in self._workers
+        ]
 
     async def run(self) -> None:
         """Converge, for ever."""
@@ -99,6 +114,9 @@ class Convergence:
         self._scheduler.clear()
         unhook = self._around.link.on_connect(self._connected)
         stop = await self._listen()
+        self._is_up.set()
+        # whoever waited for this is served by the first turn, which applies
+        await asyncio.sleep(0)
         try:
             async with asyncio.TaskGroup() as group:
                 for worker in self._workers:
@@ -109,6 +127,7 @@ class Convergence:
                 group.create_task(self._data.run(), name="convergence:data")
                 group.create_task(self._scheduler.run(), name="convergence:ticker")
         finally:
+            self._is_up.clear()
             unhook()
             await stop()
 

@@ -53,6 +53,11 @@ class Scheduler:
         self._entries.clear()
         self._changed.set()
 
+    def rests(self) -> dict[str, float]:
+        """In how many seconds each thing is called next, by name."""
+        now = self._clock.monotonic()
+        return {entry.name: max(entry.due - now, 0.0) for entry in self._entries}
+
     async def run(self) -> None:
         """Tick, for ever."""
         while True:

@@ -5,20 +5,23 @@ The agent as a process: signals, the service manager, and how it ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ccm_agent.daemon.agent import Agent
 from ccm_agent.daemon.config import Settings, read_config
+from ccm_agent.daemon.local import Local
 from ccm_agent.daemon.logs import set_up_logging
 from ccm_agent.daemon.notify import Notifier
-from ccm_agent.model.errors import CcmError
+from ccm_agent.daemon.once import Ended
+from ccm_agent.model.errors import CcmError, HostError
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,9 @@ NEEDS_RESTART = {
     "presence_ttl_s": "heartbeat",
 }
 """Settings that a reload does not change, and the keys by which people know them."""
+
+CONNECT_S = 3.0
+"""How long an agent that converges once waits for the broker; one without a broker waits in vain."""
 
 
 async def serve(
@@ -61,24 +67,80 @@ async def serve(
         restarts: Whether a process that is asked to stop is to be followed by another.
     """
     stop = asyncio.Event()
-
-    def leave() -> None:
-        log.warning("a resource goes on after the agent", extra={"streams": hand_over()})
-        logging.shutdown()
-        # an orderly end would cancel the task that waits for its program, and end the program with it (ADR 23)
-        os._exit(0)
-
-    try:
+    with _one_reason():
         async with (
             build(settings) as agent,
             _signals(path, agent, stop, notifier),
             asyncio.TaskGroup() as group,
         ):
-            watchdog = group.create_task(_stay_alive(notifier), name="service:watchdog")
+            beside = [group.create_task(_stay_alive(notifier), name="service:watchdog")]
+
+            def ready() -> None:
+                notifier.ready(f"node {agent.node}")
+                local = Local(agent, Path(settings.state_dir))
+                beside.append(group.create_task(local.run(), name="service:local"))
+
             try:
-                await agent.run(stop, lambda: notifier.ready(f"node {agent.node}"), leave, restarts)
+                await agent.run(stop, ready, lambda: _leave(hand_over), restarts)
             finally:
-                watchdog.cancel()
+                for task in beside:
+                    task.cancel()
+
+
+async def serve_once(
+    path: Path, settings: Settings, build: BuildAgent, hand_over: Callable[[], int], limit_s: float
+) -> list[Ended]:
+    """
+    Be the agent for as long as it takes to converge once, where none runs.
+
+    Args:
+        path, settings, build, hand_over: As for `serve`.
+        limit_s: What has not ended by then is stopped, as by SIGTERM.
+
+    Raises:
+        LockError: There is an agent with this state folder.
+        Refusal: The node is disabled.
+        HostError: It was stopped, or the limit has passed.
+    """
+    stop, up = asyncio.Event(), asyncio.Event()
+    with _one_reason():
+        async with (
+            build(settings) as agent,
+            _signals(path, agent, stop, Notifier(environ={})),
+            asyncio.TaskGroup() as group,
+        ):
+            with contextlib.suppress(TimeoutError):
+                # sources and data may be on the broker; without it what was good last is applied
+                async with asyncio.timeout(CONNECT_S):
+                    await agent.wait_connected()
+            life = group.create_task(agent.run(stop, up.set, lambda: _leave(hand_over)), name="service:agent")
+            begun = group.create_task(up.wait(), name="service:up")
+            await asyncio.wait([life, begun], return_when=asyncio.FIRST_COMPLETED)
+            begun.cancel()
+            # no task of the group: its refusal would cancel the agent, which is to finish the resource in hand
+            once = asyncio.create_task(agent.converge_once(), name="service:once")
+            await asyncio.wait([life, once], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            why = f"it was not over after {limit_s:g} s" if not life.done() else "it was stopped"
+            stop.set()
+            await life
+            if once.done():
+                return once.result()
+            once.cancel()
+            raise HostError(f"{why}: the rest was not applied; `ccm agent status` shows the last run")
+    raise AssertionError("unreachable: the block returns or raises")
+
+
+def _leave(hand_over: Callable[[], int]) -> None:
+    log.warning("a resource goes on after the agent", extra={"streams": hand_over()})
+    logging.shutdown()
+    # an orderly end would cancel the task that waits for its program, and end the program with it (ADR 23)
+    os._exit(0)
+
+
+@contextmanager
+def _one_reason() -> Iterator[None]:
+    try:
+        yield
     except ExceptionGroup as errors:
         # of an agent that could not start there is one error, and people want to read that
         reasons, others = errors.split(CcmError)

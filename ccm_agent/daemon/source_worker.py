@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
 from ccm_agent.daemon.source import Source
 from ccm_agent.daemon.turns import Job, Own, Turns
 from ccm_agent.engine.request import ManifestSource
@@ -25,7 +26,7 @@ from ccm_agent.model.errors import BusUnavailableError, CcmError, DownloadError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, ManifestRequest
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, ManifestRequest, NodeState
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class SourceWorker:
         self._bench = bench
         self._wanted: set[str] = set()
         self._wake = asyncio.Event()
+        self._orders = Orders(source.name)
         self._applied: str | None = None
         self._trouble = ""
         self._remediations: deque[float] = deque(maxlen=REMEDIATIONS_AN_HOUR)
@@ -90,40 +92,63 @@ class SourceWorker:
         self._wanted.add(why)
         self._wake.set()
 
+    def once(self) -> asyncio.Future[Ended]:
+        """Somebody at this host wants it applied now, and waits for how it ends."""
+        order = self._orders.place()
+        self.trigger(INTERVAL)
+        return order
+
+    @property
+    def status(self) -> dict[str, str]:
+        """What is known of it here and now."""
+        return {"name": self.source.name, "digest": self._applied or "", "trouble": self._trouble}
+
     async def run(self) -> None:
         """Do what there is reason to do, for ever."""
-        await self.source.open()
-        await self._drift.open()
-        while True:
-            await self._wake.wait()
-            try:
-                await self._turn()
-            except Exception:  # one turn must not end the worker
-                self._take()
-                log.exception("a source could not be worked on", extra={"source": self.source.name})
+        try:
+            await self.source.open()
+            await self._drift.open()
+            while True:
+                await self._wake.wait()
+                await self._guarded_turn()
+        finally:
+            self._orders.give_up()
 
-    async def _turn(self) -> None:
+    async def _guarded_turn(self) -> None:
+        ended = None
+        try:
+            ended = await self._turn()
+        except Exception as err:  # one turn must not end the worker
+            self._take()
+            log.exception("a source could not be worked on", extra={"source": self.source.name})
+            ended = not_begun(self.source.name, f"{type(err).__name__}: {err}", "ccm.fault")
+        finally:
+            self._orders.end(ended)
+
+    async def _turn(self) -> Ended | None:
         if self._wanted == {CHECK} or self._bench.is_disabled():
             if CHECK in self._take():
                 await self._check()
-            return
-        if CHANGE in self._wanted:
+            return None
+        if CHANGE in self._wanted and not self._orders:
             await self._pause()
         await self._bench.look_at_data()
         wanted = self._take()
         manifest = await self._fetched()
         if manifest is None:
-            return
+            return Ended(name=self.source.name, state=NodeState.FAILED, reason=self._trouble)
         is_new = self._applied is not None and manifest.digest != self._applied
         if is_new and wanted == {POLL}:
             log.info("a manifest has changed", extra={"source": self.source.name, "digest": manifest.digest})
             await self._pause()
         if is_new or wanted & {INTERVAL, CHANGE} or self._applied is None:
-            await self._apply(manifest, INTERVAL if INTERVAL in wanted else CHANGE)
+            return await self._apply(manifest, INTERVAL if INTERVAL in wanted else CHANGE)
         elif CHECK in wanted:
             await self._check()
+        return None
 
     def _take(self) -> set[str]:
+        self._orders.begin()
         wanted, self._wanted = self._wanted, set()
         self._wake.clear()
         return wanted
@@ -158,15 +183,17 @@ class SourceWorker:
             log.info("a manifest can be fetched again", extra={"source": self.source.name})
         return manifest
 
-    async def _apply(self, manifest: ManifestSource, cause: str) -> None:
+    async def _apply(self, manifest: ManifestSource, cause: str) -> Ended:
         self._applied = manifest.digest
         run = new_id()
         summary = await self._carried_out(manifest, run, "apply", cause)
         if summary is None:
-            return
+            return not_begun(self.source.name)
         await self._drift.keep()
         if self._drift.corrections:
             self._bench.on_drift(self.source.name, run, self._drift)
+        note = f"the last good manifest was applied: {self._trouble}" if self._trouble else ""
+        return ended_of(self.source.name, summary, note)
 
     async def _check(self) -> None:
         """Run the health checks of the manifest that is here, and apply it when one is critical."""

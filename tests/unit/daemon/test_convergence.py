@@ -325,11 +325,12 @@ async def test_a_critical_check_is_acted_upon_twice_an_hour(world: World) -> Non
     world.engine.critical = 1
     async with world.agent(SITE, interval_s=86_400, watch_interval_s=0, health_check_interval_s=600) as one:
         await world.applies(1)
-        for _ in range(7):
+        for checks, healed in enumerate((1, 2, 2, 2, 2, 2, 3), 1):
             await world.idle(one)
-            checks = world.engine.actions.count("check")
             await world.clock.advance(600)
-            await until(lambda before=checks: world.engine.actions.count("check") > before)  # type: ignore[misc]
+            # the time at which a check is acted upon is read after its end
+            await until(lambda: world.engine.actions.count("check") >= checks)  # noqa: B023 - awaited here
+            await until(lambda: world.engine.actions.count("health") >= healed)  # noqa: B023 - awaited here
         await world.idle(one)
 
     assert world.engine.actions[1:7] == ["check", "health", "check", "health", "check", "check"]
