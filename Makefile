@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test check lint types schemas docs generate bench
+.PHONY: help demo test check lint types schemas docs generate bench packages
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ generate: $(STAMP) ## write schemas/v1 and the generated parts of the documentat
 
 bench: $(STAMP) ## measure the budgets, each beside what it is compared with
 	@$(PY) -m bench
+
+packages: $(STAMP) ## a .deb and an .rpm in dist/, for the Python of .venv, with all that they need besides it
+	@$(PY) deploy/packages/build.py
 
 lint: $(STAMP)
 	@echo "lint: ruff"
