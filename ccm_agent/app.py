@@ -7,7 +7,7 @@ Everything is imported where it is built, so that a command pays for what it use
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,20 @@ from ccm_agent.version import VERSION
 __all__ = ["App", "ApplyOptions", "ManifestSource", "StopFlag", "make_expressions"]
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ccm_agent.bus.connection import Connection
     from ccm_agent.engine.expressions import Expressions
     from ccm_agent.engine.lint import Finding
     from ccm_agent.engine.run import LocalEngine, Plan
-    from ccm_agent.engine.world import World
+    from ccm_agent.engine.world import MakeExpressions, World
     from ccm_agent.hiera.sources import Sources
     from ccm_agent.model.outcome import SessionSummary
-    from ccm_agent.model.ports import KeyValue, Objects
+    from ccm_agent.model.ports import Clock, KeyValue, Objects
+    from ccm_agent.model.registration import RegistrationEntry
+    from ccm_agent.registration.lookup import Lookup
     from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.templates.asking import Asking
     from ccm_agent.templates.env import Environment
     from ccm_agent.templates.gjson import Result
 
@@ -38,13 +43,31 @@ class App:
         environ: The process environment: where custom facts and contexts are.
         directory: The working directory; "" asks the system.
         context: Context of the `nats` program, for what needs a broker.
+        connection: A connection that is there already, instead.
+        clock: Time; None is the host's.
+        stream: The stream of registrations; "" is the usual one.
+        settle_s: How long nodes have to register again after the broker was away; None is the usual time.
     """
 
-    def __init__(self, environ: Mapping[str, str], directory: str = "", context: str = "") -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        directory: str = "",
+        context: str = "",
+        *,
+        connection: Connection | None = None,
+        clock: Clock | None = None,
+        stream: str = "",
+        settle_s: float | None = None,
+    ) -> None:
         self.environ = environ
         self.directory = directory or os.getcwd()  # noqa: PTH109 - pathlib is slow to import
         self._context = context
-        self._connection: Connection | None = None
+        self._connection = connection
+        self._clock = clock
+        self._stream = stream
+        self._settle_s = settle_s
+        self._asking: Asking | None = None
         self._catalog: Catalog | None = None
         self._ports: dict[str, Any] = {}
 
@@ -92,22 +115,68 @@ class App:
     def world(self) -> World:
         """What the engine may use."""
         from ccm_agent.engine.world import World
-        from ccm_agent.system.clock import SystemClock
         from ccm_agent.system.files import SystemFiles
         from ccm_agent.system.runner import SystemRunner
 
         return World(
             runner=SystemRunner(),
             files=SystemFiles(),
-            clock=SystemClock(),
+            clock=self.clock,
             catalog=self.catalog,
-            make_expressions=make_expressions,
+            make_expressions=self.expression_maker(),
             gather_facts=self.facts,
             sources=self.sources,
             directory=self.directory,
             port=self.port,
             version=VERSION,
         )
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        if self._clock is None:
+            from ccm_agent.system.clock import SystemClock
+
+            self._clock = SystemClock()
+        return self._clock
+
+    def expression_maker(self) -> MakeExpressions:
+        """Makes expressions about one manifest. They ask the broker on the loop that this is called on."""
+        import asyncio
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+
+        def make(
+            facts: Mapping[str, Any], data: Mapping[str, Any], environ: Mapping[str, str], directory: str
+        ) -> Expressions:
+            return make_expressions(facts, data, environ, directory, lambda: self.asking(loop))
+
+        return make
+
+    def asking(self, loop: asyncio.AbstractEventLoop | None) -> Asking:
+        """What expressions ask the broker, which is on a loop."""
+        if self._asking is None:
+            from ccm_agent.templates.asking import Asking
+
+            self._asking = Asking(loop, self._broker)
+        return self._asking
+
+    def _broker(self) -> _Broker:
+        from ccm_agent.registration.lookup import Lookup
+
+        connection = self._connection
+        lookup = Lookup(
+            connection.settings.address if connection else f"context {self._context}",
+            self.connection,
+            self.port("records"),
+            self.clock,
+            stream=self._stream,
+            settle_s=self._settle_s,
+        )
+        return _Broker(lookup, self.bucket)
 
     def facts(self, *layers: Mapping[str, Any]) -> Mapping[str, Any]:
         """This host's facts with layers over them; each family is gathered when it is first read."""
@@ -180,7 +249,7 @@ class App:
 
         return lint(make_document(text.encode(), name, self.directory), self.catalog, strict_ccm=strict_ccm)
 
-    def evaluate(
+    async def evaluate(
         self,
         text: str,
         facts: Mapping[str, Any],
@@ -195,15 +264,22 @@ class App:
         Raises:
             ExpressionError: It fails; the message shows where in the text.
         """
+        import asyncio
+
         from ccm_agent.templates import resolve
         from ccm_agent.templates.values import go_print
 
-        environment = make_environment(facts, data, environ, self.directory)
-        if is_template:
-            value = resolve.render_value(text, environment)
-            return value, go_print(value)
-        found = resolve.evaluate_shown(text, environment)
-        return found.value, found.text
+        asking = self.asking(asyncio.get_running_loop())
+        environment = make_environment(facts, data, environ, self.directory, asking)
+
+        def evaluated() -> tuple[Any, str]:
+            if is_template:
+                value = resolve.render_value(text, environment)
+                return value, go_print(value)
+            found = resolve.evaluate_shown(text, environment)
+            return found.value, found.text
+
+        return await asyncio.to_thread(evaluated)
 
     async def close(self) -> None:
         """Let go of the broker."""
@@ -305,16 +381,24 @@ async def session_summary(directory: str) -> SessionSummary:
 
 
 def make_expressions(
-    facts: Mapping[str, Any], data: Mapping[str, Any], environ: Mapping[str, str], directory: str
+    facts: Mapping[str, Any],
+    data: Mapping[str, Any],
+    environ: Mapping[str, str],
+    directory: str,
+    asking: Callable[[], Asking | None] = lambda: None,
 ) -> Expressions:
-    """Expressions about one manifest; the language is imported when the first one is met."""
-    return _Expressions(facts, data, environ, directory)
+    """Expressions about one manifest; the language, and what asks the broker, are imported when the first one is met."""
+    return _Expressions(lambda: make_environment(facts, data, environ, directory, asking()))
 
 
 def make_environment(
-    facts: Mapping[str, Any], data: Mapping[str, Any], environ: Mapping[str, str], directory: str
+    facts: Mapping[str, Any],
+    data: Mapping[str, Any],
+    environ: Mapping[str, str],
+    directory: str,
+    asking: Asking | None = None,
 ) -> Environment:
-    """What expressions and templates about one manifest see."""
+    """What expressions and templates about one manifest see; without `asking` there is no broker."""
     from ccm_agent.templates.env import Environment
 
     return Environment(
@@ -322,20 +406,39 @@ def make_environment(
         data=data if isinstance(data, dict) else dict(data),
         environ=environ,
         working_dir=directory,
+        registrations=asking.registrations if asking is not None else None,
+        kv_get=asking.kv_get if asking is not None else None,
     )
 
 
+class _Broker:
+    """What expressions ask: the `Asked` of one process."""
+
+    def __init__(self, lookup: Lookup, open_bucket: Callable[[str], Awaitable[KeyValue]]) -> None:
+        self._lookup = lookup
+        self._open_bucket = open_bucket
+
+    async def registrations(
+        self, cluster: str, protocol: str, service: str, address: str
+    ) -> list[RegistrationEntry]:
+        from ccm_agent.registration.entries import Query
+
+        return await self._lookup.find(Query(cluster, protocol, service, address))
+
+    async def kv_get(self, bucket: str, key: str) -> bytes | None:
+        entry = await (await self._open_bucket(bucket)).get(key)
+        return None if entry is None else entry.value
+
+
 class _Expressions:
-    def __init__(
-        self, facts: Mapping[str, Any], data: Mapping[str, Any], environ: Mapping[str, str], directory: str
-    ) -> None:
-        self._given = (facts, data, environ, directory)
+    def __init__(self, make: Callable[[], Environment]) -> None:
+        self._make = make
         self._made: Environment | None = None
 
     @property
     def environment(self) -> Environment:
         if self._made is None:
-            self._made = make_environment(*self._given)
+            self._made = self._make()
         return self._made
 
     def text(self, template: str) -> str:

@@ -5,9 +5,10 @@ The composition root of the agent: what `app.py` is to a command, for a process 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -38,8 +39,10 @@ from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
 from ccm_agent.metrics.registry import Reading
 from ccm_agent.model.codec import decode_document
-from ccm_agent.model.errors import DocumentError, FileError, Place
+from ccm_agent.model.errors import BusError, DocumentError, FileError, Place
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.registration.publish import Publisher
 from ccm_agent.system import own_process
 from ccm_agent.system.clock import SystemClock
 from ccm_agent.system.files import SystemFiles
@@ -47,6 +50,8 @@ from ccm_agent.system.leftover import hand_over_output
 from ccm_agent.system.restart import is_restarting
 from ccm_agent.system.runner import SystemRunner
 from ccm_agent.version import VERSION
+
+log = logging.getLogger(__name__)
 
 
 def check_agent(config: str) -> None:
@@ -104,8 +109,16 @@ async def build_agent(settings: Settings, clock: Clock | None = None) -> AsyncIt
 
 def agent_ports(connection: Connection, settings: Settings, clock: Clock | None = None) -> Ports:
     """What an agent asks of the world, on a connection and on the host's clock, or another."""
-    app = App(os.environ, directory="/")
     clock = clock or SystemClock()
+    app = App(
+        os.environ,
+        directory="/",
+        connection=connection,
+        clock=clock,
+        stream=settings.registration_stream,
+        settle_s=settings.registration_settle_s,
+    )
+    expressions = app.expression_maker()  # here, where the loop is: the engine is made in a thread
 
     def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
         def sources(directory: str) -> Sources:
@@ -118,7 +131,13 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
                 demand_stamps=settings.stamped_data,
             )
 
-        return LocalEngine(replace(app.world(), sources=sources, clock=clock))
+        world = replace(
+            app.world(),
+            sources=sources,
+            make_expressions=expressions,
+            register=_register(connection, settings),
+        )
+        return LocalEngine(world)
 
     def gather_facts() -> dict[str, Any]:
         layers = [_facts_file(settings.facts_file)] if settings.facts_file else []
@@ -142,6 +161,24 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
         ),
         readings=_readings(connection),
     )
+
+
+def _register(
+    connection: Connection, settings: Settings
+) -> Callable[[RegistrationEntry], Awaitable[None]] | None:
+    """What registers services; None where the configuration does not say where."""
+    if not settings.registration:
+        return None
+    publisher = Publisher(connection, settings.registration, settings.registration_stream)
+
+    async def register(entry: RegistrationEntry) -> None:
+        try:
+            await publisher.publish(entry)
+        except BusError as err:
+            log.warning("a service is not registered", extra={"service": entry.service, "reason": str(err)})
+            raise
+
+    return register
 
 
 def _readings(connection: Connection) -> list[Reading]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @options.env_flag
 @options.context_flag
 @options.registration_flag
+@options.settle_flag
 @options.log_flags
 def command(**given: Any) -> int:
     """
@@ -49,7 +50,12 @@ def command(**given: Any) -> int:
 async def _apply(given: dict[str, Any]) -> int:
     from ccm_agent.app import App, ApplyOptions
 
-    app = App(os.environ, context=given["nats_context"])
+    app = App(
+        os.environ,
+        context=given["nats_context"],
+        stream=given["registration"],
+        settle_s=options.settle_s(given["registration_settle"]),
+    )
     terminal = Terminal(data_on_stdout=given["events"] == "-")
     sink = _open_sink(given["events"], terminal)
 

@@ -16,7 +16,7 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 
 DEFAULT_HIERA = ".hiera"
-SHARED = ("noop", "session", "hiera", "read_env", "nats_context", "registration")
+SHARED = ("noop", "session", "hiera", "read_env", "nats_context", "registration", "registration_settle")
 """Flags that may stand before the type's name or behind it."""
 
 
@@ -35,6 +35,7 @@ def shared_flags(function: Any) -> Any:
         ),
         click.option("--context", "nats_context", metavar="NAME", help="NATS context [NATS_CONTEXT]."),
         click.option("--registration", "-R", metavar="NAME", help="Stream that holds registrations."),
+        options.settle_flag,
         *options.LOG_FLAGS,
     )
     return options.decorated(function, decorators)
@@ -146,7 +147,12 @@ def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) 
     async def ensure() -> int:
         from ccm_agent.app import App
 
-        app = App(os.environ, context=shared["nats_context"] or "CCM")
+        app = App(
+            os.environ,
+            context=shared["nats_context"] or "CCM",
+            stream=shared["registration"] or "",
+            settle_s=options.settle_s(shared["registration_settle"]),
+        )
         try:
             event = await app.engine().ensure(type_name, properties, asked)
             terminal.event(event)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from ccm_agent.cli import ensure, lines
+from ccm_agent.cli import ensure, lines, options
 from ccm_agent.cli.terminal import Terminal
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, InputError, UsageError
@@ -75,7 +75,12 @@ async def _apply(data: bytes, shared: dict[str, Any], terminal: Terminal) -> tup
         on_note=lambda level, message, fields: terminal.note(level, message, dict(fields)),
         on_event=lambda event: terminal.event(event) if event.parent else None,
     )
-    app = App(os.environ, context=shared["nats_context"] or "CCM")
+    app = App(
+        os.environ,
+        context=shared["nats_context"] or "CCM",
+        stream=shared["registration"] or "",
+        settle_s=options.settle_s(shared["registration_settle"]),
+    )
     try:
         event = await app.engine().ensure(type_name, properties, asked)
         return event, await ensure.exit_of(event, shared["session"])

@@ -43,7 +43,9 @@ async def _evaluate(given: dict[str, Any]) -> str:
         facts = app.facts(given_values.more_facts(given["fact"], given["facts"]))
         data = await app.resolve_hiera(given["data"], facts, {}) if given["data"] else {}
         environ = given_values.environment(given["read_env"])
-        value, text = app.evaluate(given["expression"], facts, data, environ, is_template=given["template"])
+        value, text = await app.evaluate(
+            given["expression"], facts, data, environ, is_template=given["template"]
+        )
         return json_text(value) if given["as_json"] else text
     finally:
         await app.close()

@@ -53,6 +53,36 @@ def registration_flag(function: F) -> F:
     )(function)
 
 
+def settle_flag(function: F) -> F:
+    """`--registration-settle`: how long an answer in which somebody is missing is doubted."""
+    return click.option(
+        "--registration-settle",
+        metavar="DURATION",
+        help="After the broker was away believe that missing services are gone after so long; 0s: at once. [10m]",
+    )(function)
+
+
+def settle_s(written: str | None) -> float | None:
+    """
+    What `--registration-settle` says in seconds; None when it says nothing.
+
+    Raises:
+        UsageError: It is no duration.
+    """
+    from ccm_agent.model.durations import parse_duration
+    from ccm_agent.model.errors import DocumentError, UsageError
+
+    if not written:
+        return None
+    try:
+        seconds = parse_duration(written)
+    except DocumentError as err:
+        raise UsageError(f"--registration-settle: {err.message}") from err
+    if seconds < 0:
+        raise UsageError(f"--registration-settle {written}: write 0s or more")
+    return seconds
+
+
 def _set_level(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     def set_level(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
         if not value:

@@ -57,9 +57,6 @@ log = logging.getLogger(__name__)
 INBOX_LIMIT = 1000
 """So many requests may wait to be looked at; the controller sends what was dropped again."""
 
-NOT_YET = ("registration",)
-"""Keys of Choria CCM's configuration that are accepted, and that nothing here acts on."""
-
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
 
@@ -167,7 +164,6 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job, name=f"agent:{name}") for name, job in self._jobs().items()]
             ready()
-            self._say_what_is_idle()
             log.info("the agent is up", extra={"node": self.node, "version": self._version})
             await stop.wait()
             is_idle = await self._drain(restarts)
@@ -247,14 +243,6 @@ class Agent:
         self._spool.close()
         self._ledger.close()
         self._claim.release()
-
-    def _say_what_is_idle(self) -> None:
-        """Nobody should believe that a key of the configuration does what it does not do yet."""
-        idle = [key for key in NOT_YET if getattr(self.settings, key)]
-        if idle:
-            log.warning(
-                "part of the configuration has no effect in this version", extra={"keys": ", ".join(idle)}
-            )
 
     def _open(self) -> tuple[list[LedgerEntry], list[OpenRun]]:
         self._claim.take()

@@ -7,6 +7,7 @@ Tests make Settings directly, with windows as short as they like; what a person 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,8 +28,13 @@ MINIMUM_INTERVAL_S = 30.0
 MINIMUM_HEARTBEAT_S = 5.0
 """Presence costs the broker a write; more often than this tells nobody more."""
 
+SETTLED_INTERVALS = 2
+"""After so many intervals each node has registered again: it has begun to converge, and had the time to finish."""
+
 MISSED_HEARTBEATS = 3
 """A presence expires after so many heartbeats."""
+
+_STREAM = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -79,6 +85,16 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     ] = ""
 
     # ours
+    registration_stream: Annotated[str, Meta(description="The stream that holds registrations.")] = (
+        "REGISTRATION"
+    )
+    registration_settle: Annotated[
+        str,
+        Meta(
+            description="After the broker was away services that are missing are believed to be gone after so long; "
+            "twice `interval` unless set, 0s at once."
+        ),
+    ] = ""
     identity: Annotated[str, Meta(description="This node's name on the bus; its FQDN unless set.")] = ""
     nats: Annotated[NatsConfig, Meta(description="The broker.")] = NatsConfig()
     state_dir: Annotated[str, Meta(description="What must outlive the process: identity, ledger, spool.")] = (
@@ -159,6 +175,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     monitor_port: int = 0
     monitor_address: str = "127.0.0.1"
     registration: str = ""
+    registration_stream: str = "REGISTRATION"
+    registration_settle_s: float = 600
     routed_facts: tuple[str, ...] = ()
     facts_file: str = ""
     heartbeat_s: float = 60
@@ -226,13 +244,21 @@ def parse_config(text: str, source: str = "") -> Settings:
             raise DocumentError(message, place=locate(text, (key,), source))
         return written
 
+    def stream(key: str) -> str:
+        written: str = getattr(config, key)
+        if not _STREAM.fullmatch(written):
+            message = f"`{key}` is `{written}`: no name of a stream, which is letters, digits, - and _"
+            raise DocumentError(message, place=locate(text, (key,), source))
+        return written
+
     heartbeat_s = seconds("heartbeat", MINIMUM_HEARTBEAT_S)
+    interval_s = seconds("interval", MINIMUM_INTERVAL_S)
     state_dir = absolute("state_dir")
     return Settings(
         state_dir=state_dir,
         identity=config.identity,
         broker=_broker(config, text, source),
-        interval_s=seconds("interval", MINIMUM_INTERVAL_S),
+        interval_s=interval_s,
         health_check_interval_s=seconds("health_check_interval", 1) if config.health_check_interval else 0,
         manifests=tuple(config.manifests),
         external_data_url=config.external_data_url,
@@ -240,6 +266,10 @@ def parse_config(text: str, source: str = "") -> Settings:
         monitor_port=config.monitor_port,
         monitor_address=config.monitor_address,
         registration=config.registration,
+        registration_stream=stream("registration_stream"),
+        registration_settle_s=seconds("registration_settle", 0)
+        if config.registration_settle
+        else interval_s * SETTLED_INTERVALS,
         routed_facts=tuple(config.routed_facts),
         facts_file=absolute("facts_file"),
         heartbeat_s=heartbeat_s,

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ccm_agent.engine.ahead import Ahead, HostChanges
-from ccm_agent.engine.expressions import holds_markers, holds_templates, reads_host, render, render_rules
+from ccm_agent.engine.expressions import (
+    bus_error_behind,
+    holds_markers,
+    holds_templates,
+    reads_host,
+    render,
+    render_rules,
+)
 from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manifest, make_document, place_error
 from ccm_agent.engine.mask import learn_rules
 from ccm_agent.engine.request import ApplyOptions
@@ -243,10 +250,16 @@ class ManifestContext:
 
     async def settle(self, declared: Declared) -> None:
         texts = str([getattr(declared.wanted, field) for field in declared.pending])
-        if self.state.takes_time(texts):
-            await asyncio.to_thread(self._render, declared)
-        else:
-            self._render(declared)
+        try:
+            if self.state.takes_time(texts):
+                await asyncio.to_thread(self._render, declared)
+            else:
+                self._render(declared)
+        except InputError as err:
+            cause = bus_error_behind(err)
+            if cause is None:
+                raise
+            raise type(cause)(str(err)) from err
 
     def is_unmet(self, reference: str, declared: Declared) -> bool:
         event = self._last(reference, declared, "requires")

@@ -19,6 +19,7 @@ from ccm_agent.engine.expressions import (
     holds_markers,
     render,
     render_checks,
+    render_entries,
     render_keys,
 )
 from ccm_agent.engine.properties import Path, make_properties
@@ -32,7 +33,7 @@ from ccm_agent.resources.converge import Declared
 DEFAULTS = "defaults"
 NEVER_TEMPLATED = frozenset({"require", "control"})
 
-_RENDER = {"health_checks": render_checks}
+_RENDER = {"health_checks": render_checks, "register_when_stable": render_entries}
 
 _STEP = re.compile(r'\.([A-Za-z_]\w*)|\[(\d+)\]|\["(.*?)"\]')
 

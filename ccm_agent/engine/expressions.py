@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ccm_agent.model.errors import BusError
+
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
 
@@ -44,6 +46,14 @@ def has_markers(text: str) -> bool:
 def reads_host(text: str) -> bool:
     """Whether rendering it may read files or ask the broker, so that it belongs into a thread."""
     return _READS.search(text) is not None
+
+
+def bus_error_behind(err: BaseException) -> BusError | None:
+    """The error of the broker that made a template fail; None when it failed by itself."""
+    behind: BaseException | None = err
+    while behind is not None and not isinstance(behind, BusError):
+        behind = behind.__cause__
+    return behind
 
 
 def holds_markers(value: Any) -> bool:
@@ -112,6 +122,25 @@ def render_checks(value: Any, expressions: Expressions) -> Any:
         if isinstance(check, dict)
         else render(check, expressions)
         for check in value
+    ]
+
+
+def render_entries(value: Any, expressions: Expressions) -> Any:
+    """Registrations: a port that is one expression keeps its type, all else is text."""
+    if not isinstance(value, list):
+        return render(value, expressions)
+    return [
+        {
+            key: _render_typed(one, expressions)
+            if key == "port"
+            else {name: render(word, expressions) for name, word in one.items()}
+            if isinstance(one, dict)
+            else render(one, expressions)
+            for key, one in entry.items()
+        }
+        if isinstance(entry, dict)
+        else render(entry, expressions)
+        for entry in value
     ]
 
 

@@ -8,6 +8,7 @@ from typing import NoReturn
 from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.health import HealthCheck
+from ccm_agent.model.registration import RegistrationEntry, check_entry
 from ccm_agent.model.resource import CommonProperties, parse_reference
 from ccm_agent.resources.contract import AnyType
 
@@ -37,6 +38,8 @@ def check_properties(kind: AnyType, wanted: CommonProperties) -> None:
         wanted.health_checks = [
             _check_one(number, check) for number, check in enumerate(wanted.health_checks)
         ]
+    for number, entry in enumerate(wanted.register_when_stable):
+        _check_entry(number, entry)
     if kind.check is not None:
         kind.check(wanted)
 
@@ -48,6 +51,14 @@ def _check_one(number: int, check: HealthCheck) -> HealthCheck:
         return normalise(check)
     except PropertyError as err:
         raise PropertyError(err.message, place=Place(path=f"$.health_checks[{number}]")) from err
+
+
+def _check_entry(number: int, entry: RegistrationEntry) -> None:
+    try:
+        check_entry(entry)
+    except PropertyError as err:
+        path = err.place.path.removeprefix("$") if err.place is not None else ""
+        raise PropertyError(err.message, place=Place(path=f"$.register_when_stable[{number}]{path}")) from err
 
 
 def _check_references(references: Sequence[str], field: str) -> None:

@@ -59,8 +59,8 @@ class Lookup:
         connect: The connection to it, made when it is first asked for.
         records: Where sightings are kept from one process to the next.
         clock: Time.
-        settle_s: How long nodes have to register again; 0 believes whatever the broker says.
-        stream: The stream of registrations.
+        settle_s: How long nodes have to register again; 0 believes whatever the broker says, None takes SETTLE_S.
+        stream: The stream of registrations; "" is the usual one.
     """
 
     def __init__(
@@ -70,14 +70,15 @@ class Lookup:
         records: Records,
         clock: Clock,
         *,
-        settle_s: Callable[[], float] = lambda: SETTLE_S,
-        stream: str = REGISTRATION,
+        settle_s: float | None = None,
+        stream: str = "",
     ) -> None:
+        stream = stream or REGISTRATION
         self._key = f"{broker} {stream}"
         self._connect = connect
         self._records = records
         self._clock = clock
-        self._settle_s = settle_s
+        self._settle_s = SETTLE_S if settle_s is None else settle_s
         self._stream = stream
         self._lock = asyncio.Lock()
         self._kept: bytes | None = None
@@ -105,7 +106,7 @@ class Lookup:
             there = {one.subject for one in found if one.entry is not None}
             removed = {one.subject for one in found if one.reason in REMOVED}
             missing = sightings.missing(pattern, there, removed)
-            doubt_s = self._settle_s() - (self._now() - sightings.steady_since)
+            doubt_s = self._settle_s - (self._now() - sightings.steady_since)
             is_believed = not missing or doubt_s <= 0
             if is_believed:
                 sightings.believe(pattern, there)

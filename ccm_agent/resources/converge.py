@@ -4,7 +4,8 @@ The one flow that every resource goes through.
     provider → control → deferred templates → require → look, decide, act, verify → health checks
 
 What makes no sense at all (no such provider, a control that is not boolean, a template that fails, a requirement that nobody
-knows) is raised and breaks the run off. Everything else becomes a failed outcome, and the run goes on.
+knows) is raised and breaks the run off. Everything else becomes a failed outcome, and the run goes on: a template, too, that asks
+the broker what it does not know.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.model.errors import CcmError, DesiredStateError, HostError
+from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
@@ -74,7 +75,7 @@ class Surroundings(Protocol):
         ...
 
     async def settle(self, declared: Declared) -> None:
-        """Render the pending fields; InputError when that fails."""
+        """Render the pending fields; InputError when that fails, BusError when the broker could not be asked."""
         ...
 
     def is_unmet(self, reference: str, declared: Declared) -> bool:
@@ -115,9 +116,7 @@ async def converge(declared: Declared, run: Surroundings) -> TransactionEvent:
     event = _new_event(declared, name, run)
     if wanted.control is not None and not await _is_managed(declared, run):
         event.skipped = True
-    else:
-        if declared.pending:
-            await run.settle(declared)
+    elif await _settle(declared, run, event):
         event.unmet_requirements = [one for one in wanted.require if run.is_unmet(one, declared)]
         if event.unmet_requirements:
             event.skipped = True
@@ -162,6 +161,16 @@ def _new_event(declared: Declared, provider: str, run: Surroundings) -> Transact
         unmet_requirements=[],
         health_check_only=run.health_check_only,
     )
+
+
+async def _settle(declared: Declared, run: Surroundings, event: TransactionEvent) -> bool:
+    """Render what waited for the resource's turn; False, and a failed outcome, where the broker could not be asked for it."""
+    try:
+        if declared.pending:
+            await run.settle(declared)
+    except BusError as err:
+        _fail(event, str(err), err.code)
+    return not event.failed
 
 
 async def _is_managed(declared: Declared, run: Surroundings) -> bool:

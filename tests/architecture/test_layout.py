@@ -29,7 +29,9 @@ AGENT_ROOMS: dict[str, set[str]] = {
         "system", "bus", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration", "resources",
         "engine", "daemon",
     },
-    "app_agent": {"app", "system", "bus", "templates", "facts", "metrics", "hiera", "engine", "daemon"},
+    "app_agent": {
+        "app", "system", "bus", "templates", "facts", "metrics", "hiera", "registration", "engine", "daemon",
+    },
     "cli": {"app", "app_agent", "resources"},
     "testing": {"resources", "bus"},
     "__main__": {"cli"},

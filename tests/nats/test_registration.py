@@ -280,7 +280,7 @@ class Host:
                     await connection.connect_now()
                 return connection
 
-            yield Lookup("broker", connect, self.records, self.clock, settle_s=lambda: self.settle_s)
+            yield Lookup("broker", connect, self.records, self.clock, settle_s=self.settle_s)
 
     async def ask(self, *query: str) -> list[str]:
         """What a process of its own is told, as with `ccm apply`."""

@@ -511,7 +511,7 @@ class TestStatus:
 
 
 class TestRegistration:
-    ENTRY = "{cluster: c, service: s, protocol: http, address: 10.0.0.1}"
+    ENTRY = "{cluster: c, service: s, protocol: http, address: 10.0.0.1, priority: 1}"
 
     async def publish(self, **options: Any) -> tuple[Bench, list[str]]:
         published: list[str] = []
