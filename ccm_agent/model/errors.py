@@ -31,6 +31,7 @@ Every error that this project raises on purpose, in one tree.
     └── FleetError                the controller cannot do what was asked of the fleet
         ├── NoTargetError         a target matches no node
         ├── NoReplyError          a node was asked and did not answer in time
+        ├── ConflictError         two assignments want the same resource
         └── RunError              a run does not exist or cannot be changed as asked
 
 Each has a stable `code`, which travels in events and in `--json`. The sentence says what is wrong, why, and what to do.
@@ -287,6 +288,12 @@ class NoReplyError(FleetError):
         self.node = node
         self.waited_s = waited_s
         super().__init__(f"{node}: no reply in {waited_s:g} s; is the agent running there?")
+
+
+class ConflictError(FleetError):
+    """Two assignments want the same resource of one node."""
+
+    code = "fleet.conflict"
 
 
 class RunError(FleetError):

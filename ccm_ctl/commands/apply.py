@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, UsageError
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest
+from ccm_ctl.commands.overlapping import assignment_name, warn_of_assignments
 from ccm_ctl.commands.targets import NOT_AGREED, agreed, run_options, wish_of
 from ccm_ctl.commands.tree import verb
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.exits import Exit
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.discovery import Resolved
     from ccm_ctl.fleet.ports import Fleet
 
 _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
@@ -59,24 +62,24 @@ def apply(application: Application, path: str, **options: Any) -> Exit:
     content = read_content(Path(path), options["manifest"], options["name"])
 
     async def work(fleet: Fleet) -> Exit:
-        return await apply_content(application, fleet, content, action, options)
+        return await _apply(application, fleet, path, content, action, options)
 
     return application.run(work)
 
 
-async def apply_content(
-    application: Application, fleet: Fleet, content: Content, action: str, options: dict[str, Any]
+async def _apply(
+    application: Application, fleet: Fleet, path: str, content: Content, action: str, options: dict[str, Any]
 ) -> Exit:
     """Send a manifest to the nodes that the options mean, and watch the run."""
     from ccm_ctl.commands.watching import start_and_watch
     from ccm_ctl.fleet.discovery import resolve
     from ccm_ctl.fleet.launch import prepare
 
-    _, resolved = await resolve(fleet, wish_of(options))
-    if action == "apply" and not await agreed(
-        application, f"apply {content.name} to", resolved, yes=options["yes"]
-    ):
-        return NOT_AGREED
+    inventory, resolved = await resolve(fleet, wish_of(options))
+    if action == "apply":
+        await warn_of_assignments(application, fleet, inventory, resolved.nodes, content)
+        if not await agreed(application, f"apply {content.name} to", resolved, yes=options["yes"]):
+            return NOT_AGREED
     if content.bundle is not None:
         await fleet.manifests.put(content.digest, content.packed)
     request = ManifestRequest(
@@ -90,7 +93,27 @@ async def apply_content(
         deadline=deadline_of(options["deadline"], fleet.clock.now()),
     )
     launch = prepare(fleet, request, resolved, action, content.name)
-    return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")
+    return await start_and_watch(
+        application,
+        fleet,
+        launch,
+        offline_ok=options["offline"] == "ok",
+        offer=_offer(path, content, resolved, options) if action == "apply" else "",
+    )
+
+
+def _offer(path: str, content: Content, resolved: Resolved, options: dict[str, Any]) -> str:
+    """The command that assigns what was applied, to the same nodes."""
+    words = ["ccmctl", "assign", assignment_name(content.name), path]
+    for option, values in (
+        ("--targets", resolved.targets),
+        ("--where", [resolved.where] if resolved.where else []),
+        ("--manifest", [options["manifest"]] if options["manifest"] else []),
+        ("--data", options["data"]),
+    ):
+        for value in values:
+            words += [option, value]
+    return shlex.join([*words, "--all"] if not resolved.targets and not resolved.where else words)
 
 
 def deadline_of(text: str, now: datetime) -> datetime:

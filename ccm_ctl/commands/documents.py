@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.model.codec import as_text, decode_document
-from ccm_agent.model.errors import DocumentError, InputError, Place
+from ccm_agent.model.errors import BusError, DocumentError, InputError, Place
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -74,6 +74,25 @@ async def store_data(
         names = f"{key} {old.revision}", f"{key} {new.revision}"
         terminal.show(diff(text_of(old), text, *names, terminal.style))
     terminal.show(f"{key}: revision {new.revision}\n")
+    await _tell_pinned(application, fleet, key)
+
+
+async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None:
+    """Say which assignments read a document and stay with what it was."""
+    from ccm_ctl.fleet.assignments import read_assignments
+    from ccm_ctl.fleet.pinned import reads
+
+    try:
+        standing = (await read_assignments(fleet)).standing
+    except BusError:
+        return  # it is stored all the same
+    for one in standing:
+        pinned = one.assignment.data_revision
+        if pinned and reads(one.assignment, key):
+            application.terminal.note(
+                f"the assignment {one.name} reads it as of revision {pinned} until it is brought forward: "
+                f"ccmctl assign {one.name} --refresh"
+            )
 
 
 def text_of(document: Document) -> str:

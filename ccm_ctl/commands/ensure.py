@@ -12,6 +12,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
 from ccm_ctl.commands import properties
 from ccm_ctl.commands.apply import deadline_of
+from ccm_ctl.commands.overlapping import warn_of_resources
 from ccm_ctl.commands.targets import NOT_AGREED, agreed, run_options, wish_of
 from ccm_ctl.commands.tree import PROGRAM, Verb, verb
 
@@ -96,8 +97,9 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
         from ccm_ctl.fleet.discovery import resolve
         from ccm_ctl.fleet.launch import prepare
 
-        _, resolved = await resolve(fleet, wish_of(options))
+        inventory, resolved = await resolve(fleet, wish_of(options))
         title = f"{type_name}#{name}"
+        await warn_of_resources(application, fleet, inventory, resolved.nodes, [title])
         if not await agreed(application, f"ensure {title} on", resolved, yes=options["yes"]):
             return NOT_AGREED
         deadline = deadline_of(options["deadline"], fleet.clock.now())

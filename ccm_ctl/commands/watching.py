@@ -24,7 +24,7 @@ from ccm_ctl.render.outcome import (
     live_line,
     run_report,
 )
-from ccm_ctl.render.text import plural
+from ccm_ctl.render.text import fold_names, plural
 
 if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
@@ -50,10 +50,18 @@ class Watch:
         record: What was asked.
         run: Its state.
         offline_ok: Nodes that are offline are forgiven.
+        offer: The command with which nodes that are offline would get the same when they come back; "": there is none.
     """
 
     def __init__(
-        self, application: Application, fleet: Fleet, record: RunRecord, run: Run, *, offline_ok: bool
+        self,
+        application: Application,
+        fleet: Fleet,
+        record: RunRecord,
+        run: Run,
+        *,
+        offline_ok: bool,
+        offer: str = "",
     ) -> None:
         self.record = record
         self._terminal = application.terminal
@@ -62,6 +70,7 @@ class Watch:
         self._run = run
         self._history = History(fleet.runs)
         self._offline_ok = offline_ok
+        self._offer = offer
         self._told: dict[str, NodeState] = {}
         self._untold: dict[str, None] = dict.fromkeys(run.nodes)
         self._is_kept = True
@@ -121,6 +130,7 @@ class Watch:
             counts={str(state): count for state, count in self._run.counts().items()},
             exit=int(code),
         )
+        self._tell_offline()
         return code
 
     def show(self) -> None:
@@ -133,6 +143,19 @@ class Watch:
         last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
         report = run_report(results, style, plan=self.is_plan)
         self._terminal.show(f"{report}\n{last}" if report else last)
+
+    def _tell_offline(self) -> None:
+        """Say who was left behind, and how they get it without anybody's trying again."""
+        offline = [name for name, node in self._run.nodes.items() if node.state is NodeState.OFFLINE]
+        if offline and self._offer:
+            who = (
+                "it gets this when it comes back"
+                if len(offline) == 1
+                else "they get this when they come back"
+            )
+            self._terminal.note(
+                f"offline: {fold_names(offline)}; {who}, once it is assigned:\n  {self._offer}"
+            )
 
     def _tell_ends(self, *, everything: bool = False) -> None:
         """Tell programs of nodes that ended, each after all of its events; a lost node that comes back is told again."""
@@ -188,12 +211,12 @@ class Watch:
 
 
 async def start_and_watch(
-    application: Application, fleet: Fleet, launch: Launch, *, offline_ok: bool
+    application: Application, fleet: Fleet, launch: Launch, *, offline_ok: bool, offer: str = ""
 ) -> Exit:
-    """Send a request and follow its run to the end."""
+    """Send a request and follow its run to the end; see Watch for the last two."""
     now = asyncio.get_running_loop().time()
     run = Run(launch.record.run, launch.resolved.nodes, launch.resolved.offline, now, asked=True)
-    watch = Watch(application, fleet, launch.record, run, offline_ok=offline_ok)
+    watch = Watch(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer)
 
     async def begin() -> None:
         await put_on_record(fleet, launch)

@@ -65,7 +65,7 @@ async def wait_taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> l
         fleet: The bus.
         wanted: By node the facts that were assigned, all of them.
     """
-    open_nodes = {node: dict(_flat(facts, "")) for node, facts in wanted.items()}
+    open_nodes = {node: dict(flat_facts(facts)) for node, facts in wanted.items()}
     woken = asyncio.Event()
     stop = await fleet.nodes.pokes("node.>", lambda _key, _revision: woken.set())
     try:
@@ -103,12 +103,12 @@ async def _has_taken(fleet: Fleet, node: str, wanted: Mapping[str, Any]) -> bool
     return all(has.get(path) == value for path, value in wanted.items())
 
 
-def _flat(facts: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+def flat_facts(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """What of assigned facts is routed, by path: text, integers and booleans."""
     found: list[tuple[str, Any]] = []
     for key, value in facts.items():
         if isinstance(value, dict):
-            found += _flat(value, f"{prefix}{key}.")
+            found += flat_facts(value, f"{prefix}{key}.")
         elif fact_text(value) is not None:
             found.append((f"{prefix}{key}", value))
     return found

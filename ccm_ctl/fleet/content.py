@@ -86,6 +86,14 @@ def read_content(path: Path, manifest: str = "", name: str = "") -> Content:
         raise InputError(f"{err.filename or path}: cannot be read: {err.strerror}") from err
 
 
+def as_bundle(content: Content) -> Content:
+    """The same as a bundle, for what is kept: a manifest that would travel inline is packed as the only file of one."""
+    if content.bundle is not None:
+        return content
+    packed = _pack([(MANIFEST_FILE, stat.S_IFREG | 0o644, content.text.encode())])
+    return _bundled(content.name, MANIFEST_FILE, packed, (MANIFEST_FILE,))
+
+
 def _from_file(path: Path, name: str) -> Content:
     data = path.read_bytes()
     decode_as(data, Manifest, str(path))

@@ -178,7 +178,7 @@ async def resolve(fleet: Fleet, wish: Wish) -> tuple[Inventory, Resolved]:
         raise UsageError("no nodes named: say which with --targets or --where, or --all for all of them")
     selectors = [parse_selector(text) for text in wish.targets]
     inventory = await read_inventory(fleet)
-    await read_facts(fleet, inventory, _unclear(inventory, selectors, wish.where))
+    await read_facts(fleet, inventory, lacking_facts(inventory, selectors, wish.where))
     if not inventory.nodes:
         raise NoTargetError(
             "no node has ever come to this broker: is an agent running, and does it use this broker?"
@@ -232,10 +232,32 @@ def _scopes(selectors: Sequence[Selector], nodes: Sequence[Node]) -> list[str]:
 def _scopes_of(selector: Selector, nodes: Sequence[Node]) -> list[str]:
     if selector.nodes:
         return [node_scope(name) for name in selector.nodes]
+    return [_fact_scope_of(selector, nodes) or ALL]
+
+
+def _fact_scope_of(selector: Selector, nodes: Sequence[Node]) -> str:
+    """That of the first equality on a fact that all these nodes route; "" when there is none."""
     for key, value in selector.equalities:
         if all(fact_text(_assigned_or_routed(node, key)) == value for node in nodes):
-            return [fact_scope(key, value)]
-    return [ALL]
+            return fact_scope(key, value)
+    return ""
+
+
+def lasting_scope(inventory: Inventory, resolved: Resolved) -> str:
+    """
+    The one scope of what is to last for these nodes and for those that come to be like them.
+
+    A node's own where one is named, else that of the first equality on a fact that all of them route, else everybody's.
+    """
+    from ccm_agent.templates.selector import parse_selector
+
+    selectors = [parse_selector(text) for text in resolved.targets]
+    if len(selectors) != 1:
+        return ALL
+    [selector] = selectors
+    if len(selector.nodes) == 1:
+        return node_scope(selector.nodes[0])
+    return _fact_scope_of(selector, [inventory.nodes[name] for name in resolved.nodes]) or ALL
 
 
 def _assigned_or_routed(node: Node, key: str) -> object:
@@ -254,7 +276,7 @@ def _where(text: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
     return found
 
 
-def _unclear(inventory: Inventory, selectors: Sequence[Selector], where: str) -> list[str]:
+def lacking_facts(inventory: Inventory, selectors: Sequence[Selector], where: str) -> list[str]:
     """Nodes of which some fact that is asked about does not stand in what they say of themselves in short."""
     keys = {key for selector in selectors for key in selector.keys}
     return [

@@ -36,6 +36,7 @@ class Document(Struct, frozen=True, kw_only=True):
         revision: The bucket's revision; 0 when there is none.
         written_by, time: Who and when, as the document says, else the broker's time.
         is_plain: It was put there without a stamp.
+        is_foreign: Its stamp is that of another key; agents refuse it.
     """
 
     key: str
@@ -45,6 +46,7 @@ class Document(Struct, frozen=True, kw_only=True):
     written_by: str = ""
     time: datetime | None = None
     is_plain: bool = False
+    is_foreign: bool = False
 
 
 class Documents:
@@ -65,7 +67,7 @@ class Documents:
         return [decode_document(entry) for entry in await self._bucket.entries(prefix)]
 
     async def change(
-        self, key: str, change: Callable[[Any], Any], *, revision: int | None = None
+        self, key: str, change: Callable[[Any], Any], *, revision: int | None = None, floor: int = 0
     ) -> tuple[Document, Document]:
         """
         Write a document that follows from the one that is there; nothing is written when they are the same.
@@ -74,6 +76,7 @@ class Documents:
             key: Which.
             change: From the old body (None when there is none) to the new one; may be called again.
             revision: Write only if this revision is the newest; None: whatever is there, but never over what was not seen.
+            floor: The number is to be higher than this one, too.
 
         Returns:
             The old document and the new one; the same twice when nothing changed.
@@ -91,17 +94,17 @@ class Documents:
             if body == old.body:
                 return old, old
             try:
-                return old, await self._write(old, body)
+                return old, await self._write(old, body, floor)
             except RevisionError:
                 continue
         raise RevisionError(f"{key}: somebody else writes it all the time; try again")
 
-    async def _write(self, old: Document, body: Any) -> Document:
+    async def _write(self, old: Document, body: Any, floor: int) -> Document:
         """Put another body in the place of an old one; RevisionError when that is no longer the newest."""
         stamped = Stamped(
             bucket=self._name,
             key=old.key,
-            number=(old.number or await self._last_number(old.key)) + 1,
+            number=max(old.number or await self._last_number(old.key), floor) + 1,
             body=body,
             written_by=self._fleet.operator,
             time=self._fleet.clock.now(),
@@ -145,6 +148,7 @@ def decode_document(entry: Entry) -> Document:
         revision=entry.revision,
         written_by=stamped.written_by,
         time=stamped.time or entry.created,
+        is_foreign=stamped.key != entry.key,
     )
 
 

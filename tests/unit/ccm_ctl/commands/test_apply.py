@@ -41,6 +41,8 @@ def test_each_node_gets_the_request_and_its_outcome_is_shown(motd: str) -> None:
     assert (said.code, said.screen) == (
         3,
         "run RUN: apply motd on 4 nodes (1 offline)\n"
+        "offline: db2; it gets this when it comes back, once it is assigned:\n"
+        f"  ccmctl assign motd {motd} --all\n"
         "NODES     STATE    WHAT             TIME\n"
         "db1       stable   3 resources     12 ms\n"
         "web[1-2]  changed  file#/etc/motd  12 ms\n"
@@ -311,3 +313,58 @@ def test_a_broker_that_goes_away_while_it_is_asked_is_asked_again(
 
     assert said.code == 0
     assert [request.get("named") for request in desk.nodes[0].heard] == [["web1"]]
+
+
+def test_who_was_offline_is_told_how_they_get_it_in_words_for_a_shell(tmp_path: Path) -> None:
+    site = tmp_path / "my site"
+    site.mkdir()
+    (site / "web.yaml").write_text(MANIFEST)
+    desk = Desk(
+        FakeNode("web1", {"role": "web"}, []),
+        FakeNode("web2", {"role": "web"}, is_present=False),
+        FakeNode("web3", {"role": "web"}, is_present=False),
+    )
+    options = ("--manifest", "web.yaml", "--data", "kv://CCM_DATA/common", "--yes")
+
+    applied = desk.ccmctl("apply", str(site), "-t", "role=web", *options)
+    planned = desk.ccmctl("apply", str(site), "-t", "role=web", *options, "--noop")
+
+    assert applied.err.splitlines()[1:] == [
+        "offline: web[2-3]; they get this when they come back, once it is assigned:",
+        f"  ccmctl assign my-site '{site}' --targets role=web --manifest web.yaml --data kv://CCM_DATA/common",
+    ]
+    assert len(planned.err.splitlines()) == 1
+
+
+def test_a_run_over_an_assignment_says_that_nodes_go_back_to_it(tmp_path: Path) -> None:
+    assigned, path = tmp_path / "base.yaml", tmp_path / "fix.yaml"
+    assigned.write_text("ccm: {resources: [{file: [{/etc/motd: {}}, {/etc/issue: {}}, {/etc/hosts: {}}]}]}")
+    path.write_text("ccm: {resources: [{file: [{/etc/motd: {}}, {/etc/issue: {}}, {/srv/x: {}}]}]}")
+    desk = Desk(*three())
+    said = desk.ccmctl("assign", "base", str(assigned), "-t", "role=web", "--yes")
+    assert said.code == 0, said.err
+
+    warned = [
+        desk.ccmctl(*words, "--all", "--yes", "--json").err.splitlines()[0]
+        for words in (["apply", str(path)], ["ensure", "file", "/etc/hosts", "absent"])
+    ]
+    quiet = [
+        desk.ccmctl(*words, "--yes", "--json").err.count("assigned by")
+        for words in (["apply", str(path), "--all", "--noop"], ["apply", str(path), "-t", "role=db"])
+    ]
+
+    tail = (
+        "which converge on that again at the next interval; to change it for good, `ccmctl assign base ...`"
+    )
+    assert warned == [
+        f"file#/etc/motd and 1 more resource: assigned by base on web[1-2], {tail}",
+        f"file#/etc/hosts: assigned by base on web[1-2], {tail}",
+    ]
+    assert quiet == [0, 0]
+
+
+def test_a_run_does_not_fail_because_assignments_cannot_be_read(motd: str) -> None:
+    desk = Desk(*three())
+    desk.broker.deny("op", "$KV.CCM_ASSIGNMENTS.>")
+
+    assert desk.ccmctl("apply", motd, "--all", "--yes").code == 0

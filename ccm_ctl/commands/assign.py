@@ -1,0 +1,293 @@
+"""`ccmctl assign`: what nodes are to be from now on, those that are off and those to come among them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ccm_agent.model.errors import BusError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import Assignment
+from ccm_ctl.commands.apply import deadline_of
+from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.overlapping import check_name, refuse_overlaps
+from ccm_ctl.commands.standing import (
+    assignment_fields,
+    counts_for,
+    difference,
+    not_both,
+    read_fleet,
+    resolved_of,
+    scope_of,
+    scope_option,
+    told,
+    yes_option,
+)
+from ccm_ctl.commands.targets import NOT_AGREED, agreed, target_options, wish_of
+from ccm_ctl.commands.tree import verb
+from ccm_ctl.render import records
+from ccm_ctl.render.text import fold_names, plural
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments import Assignments, Standing
+    from ccm_ctl.fleet.bundles import Inside
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "assign",
+    examples=[
+        "ccmctl assign web site/ --targets role=web              # asks, and shows what it replaces",
+        "ccmctl assign web site/ --targets role=web --interval 30m --data kv://CCM_DATA/common --yes",
+        "ccmctl assign web site/ --targets node=web1 --mode plan # for one node, in the place of the role's",
+        "ccmctl assign web --refresh                             # the same, with the data as they are now",
+        "ccmctl assign web site/ --targets role=www --move       # and no longer for role=web",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Argument(["path"], metavar="[FILE|DIR]", type=click.Path(), default=""),
+        *target_options(),
+        click.Option(["--mode"], type=click.Choice(["apply", "plan"]), default="apply", help="`plan`: say what would change."),
+        click.Option(["--interval"], type=Duration(), help="How often nodes converge. [their own interval]"),
+        click.Option(["--deadline"], default="", metavar="TIME", help="Who has not begun by then does not begin. [none]"),
+        click.Option(["--manifest"], default="", metavar="PATH", help="The manifest within the directory. [manifest.yaml]"),
+        click.Option(["--data", "-d"], multiple=True, metavar="URL", help="Hiera data over the manifest's own: kv://CCM_DATA/common."),
+        click.Option(["--follow-data"], is_flag=True, help="Data as they are when nodes converge, not as they are now."),
+        click.Option(["--refresh"], is_flag=True, help="What stands, with the data as they are now; takes no FILE."),
+        scope_option(),
+        click.Option(["--move"], is_flag=True, help="Take away what stands under this name for others."),
+        click.Option(["--beside"], is_flag=True, help="Leave it there; for nodes of both the newer counts."),
+        yes_option(),
+    ],
+)  # fmt: skip
+def assign(application: Application, name: str, path: str, **options: Any) -> Exit:
+    """
+    Assign a manifest to nodes: what they are to be until it is unassigned.
+
+    Nodes converge on it when they hear of it, when they come back, and on each interval; nodes that come to be like --targets
+    later do too. The bundle and the data are pinned as they are now, so a rollback restores both. Of one NAME a node's own
+    assignment counts over a fact's, that over everybody's, then the newest.
+    """
+    from ccm_ctl.fleet.content import as_bundle, read_content
+
+    check_name(name)
+    not_both(options, "move", "beside")
+    if options["refresh"]:
+        return _refresh(application, name, path, options)
+    if not path:
+        raise UsageError("assign what? name a manifest or a directory, or say --refresh")
+    if options["scope"]:
+        raise UsageError("--scope belongs to --refresh; --targets says which nodes are meant")
+    content = as_bundle(read_content(Path(path), options["manifest"], ""))
+
+    async def work(fleet: Fleet) -> Exit:
+        return await _assign(application, fleet, name, content, options)
+
+    return application.run(work)
+
+
+async def _assign(
+    application: Application, fleet: Fleet, name: str, content: Content, options: dict[str, Any]
+) -> Exit:
+    from ccm_ctl.fleet.assignments import read_assignments
+    from ccm_ctl.fleet.bundles import look_into
+    from ccm_ctl.fleet.discovery import lasting_scope, resolve
+
+    inventory, resolved = await resolve(fleet, wish_of(options))
+    known = await read_assignments(fleet)
+    await known.fill_in(fleet, inventory)
+    assert content.bundle is not None
+    assignment = Assignment(
+        name=name,
+        scope=lasting_scope(inventory, resolved),
+        bundle=content.bundle,
+        targets=resolved.targets,
+        where=resolved.where,
+        manifest=content.name,
+        data=list(options["data"]),
+        data_revision=0 if options["follow_data"] else await fleet.data.revision(),
+        mode=options["mode"],
+        interval_s=float(options["interval"] or 0),
+        deadline=deadline_of(options["deadline"], fleet.clock.now()) if options["deadline"] else None,
+    )
+    gone = _moved(known, assignment, options)
+    await _check_data(fleet, assignment)
+    inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
+    change = _Change(application, fleet, inventory, known, assignment, inside, gone, content.packed)
+    return await change.make(yes=options["yes"])
+
+
+def _refresh(application: Application, name: str, path: str, options: dict[str, Any]) -> Exit:
+    """Pin the data of what stands anew."""
+    said = [
+        word
+        for word in ("targets", "where", "all", "data", "follow_data", "manifest", "interval", "move")
+        if options[word]
+    ]
+    if path or said:
+        raise UsageError("--refresh takes what stands as it is; name a FILE or DIR to assign something else")
+    scope = scope_of(options["scope"])
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.bundles import read_inside
+
+        inventory, known = await read_fleet(fleet)
+        old = known.one(name, scope).assignment
+        if not old.data_revision:
+            raise UsageError(f"{name}: it follows its data as they change; there is nothing to bring forward")
+        now = fleet.clock.now()
+        deadline = deadline_of(options["deadline"], now) if options["deadline"] else None
+        assignment = msgspec.structs.replace(
+            old, data_revision=await fleet.data.revision(), deadline=deadline, rolled_back_from=0
+        )
+        inside = await read_inside(fleet, old.bundle)
+        change = _Change(application, fleet, inventory, known, assignment, inside, [], b"")
+        return await change.make(yes=options["yes"])
+
+    return application.run(work)
+
+
+def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) -> list[Standing]:
+    """
+    What goes with `--move`.
+
+    Raises:
+        UsageError: The name stands for others of the same layer, and nobody said what is to become of that.
+    """
+    from ccm_ctl.fleet.assignments import layer_of, scope_words
+
+    layer = layer_of(assignment.scope)
+    others = [one for one in known.named(assignment.name) if one.assignment.scope != assignment.scope]
+    if options["move"]:
+        return others
+    beside = [one for one in others if one.layer == layer != "node"]
+    if beside and not options["beside"]:
+        where = " and ".join(scope_words(one.assignment.scope) for one in beside)
+        raise UsageError(
+            f"{assignment.name}: it stands for {where}, and this is for {scope_words(assignment.scope)}; "
+            "say --move to take it away there, or --beside to leave it there too"
+        )
+    return []
+
+
+async def _check_data(fleet: Fleet, assignment: Assignment) -> None:
+    """
+    Refuse documents that are not there as they are pinned: they never will be.
+
+    Raises:
+        UsageError: Which, and what to do.
+    """
+    from ccm_ctl.fleet.pinned import absent_data
+
+    for key in await absent_data(fleet.data, assignment):
+        raise UsageError(
+            f"kv://CCM_DATA/{key}: there is no such document; `ccmctl data put {key} FILE` stores one, "
+            "and with --follow-data it may come later"
+        )
+
+
+class _Change:
+    """
+    One assignment that is to stand, and what goes for it.
+
+    Args:
+        application: Where it is shown and asked about.
+        fleet, inventory, known: The bus, and what is there now.
+        assignment: What is to stand.
+        inside: What its bundle holds.
+        gone: What is taken away.
+        packed: The bundle's bytes; b"" when it is stored already.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        fleet: Fleet,
+        inventory: Inventory,
+        known: Assignments,
+        assignment: Assignment,
+        inside: Inside,
+        gone: list[Standing],
+        packed: bytes,
+    ) -> None:
+        from ccm_agent.bus.subjects import assignment_key
+        from ccm_ctl.fleet.assignments import LATEST, Standing
+
+        self._application, self._fleet, self._inventory, self._known = application, fleet, inventory, known
+        stamped = msgspec.structs.replace(assignment, requester=fleet.operator, time=fleet.clock.now())
+        key = assignment_key(assignment.scope, assignment.name)
+        self._before = next((one for one in known.standing if one.key == key), None)
+        self._standing = Standing(key=key, revision=0, written=LATEST, assignment=stamped)
+        self._inside, self._gone, self._packed = inside, gone, packed
+        self._after = known.with_one(self._standing).without(one.key for one in gone)
+
+    async def make(self, *, yes: bool) -> Exit:
+        """Refuse, ask, and let it stand."""
+        from ccm_ctl.fleet.assignments import remove_assignment, scope_words, store_assignment
+
+        application, fleet, name = self._application, self._fleet, self._standing.name
+        nodes = counts_for(self._inventory, self._after, self._standing)
+        await refuse_overlaps(fleet, self._inventory, self._after, self._standing, self._inside)
+        if self._before and not self._gone and self._is_same(self._before.assignment):
+            application.terminal.record(
+                records.ASSIGNMENT, **assignment_fields(self._before), nodes=len(nodes), changed=False
+            )
+            application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
+            return Exit.OK
+        await self._tell(nodes)
+        if not await agreed(application, f"assign {name} to", resolved_of(self._inventory, nodes), yes=yes):
+            return NOT_AGREED
+        if self._packed:
+            await fleet.manifests.put(self._standing.assignment.bundle.digest, self._packed)
+        standing = await store_assignment(fleet, self._standing.assignment, self._known)
+        for one in self._gone:
+            try:
+                await remove_assignment(fleet, one)
+            except BusError as err:
+                where = scope_words(one.assignment.scope)
+                raise type(err)(f"{err}; {name} stands as it was asked, and for {where} as well") from err
+        told(application, standing, nodes, was="assigned")
+        return Exit.OK
+
+    async def _tell(self, nodes: list[str]) -> None:
+        """Before the question: what is replaced, what goes, and who keeps something else."""
+        from ccm_ctl.fleet.assignments import scope_words
+
+        terminal = self._application.terminal
+        name = self._standing.name
+        if self._before is not None:
+            told = await difference(
+                self._application, self._fleet, self._before, self._standing.assignment, self._inside
+            )
+            terminal.show(told)
+        for one in self._gone:
+            terminal.note(f"{name} {one.revision} goes: it stands for {scope_words(one.assignment.scope)}")
+        for one in self._after.named(name):
+            if one.key != self._standing.key and (theirs := counts_for(self._inventory, self._after, one)):
+                where = scope_words(one.assignment.scope)
+                terminal.note(
+                    f"{name} {one.revision} stands for {where} and counts there: {fold_names(theirs)}"
+                )
+        taken = [node for node in nodes if self._was_another(node)]
+        if taken:
+            terminal.note(
+                f"it takes the place of another {name} on {plural(len(taken), 'node')}: {fold_names(taken)}"
+            )
+
+    def _is_same(self, before: Assignment) -> bool:
+        from ccm_ctl.fleet.past import is_same
+
+        new = self._standing.assignment
+        return is_same(before, new) and before.deadline == new.deadline
+
+    def _was_another(self, node: str) -> bool:
+        """Something of this name counted there that stood for others too."""
+        before = self._known.of_node(self._inventory.nodes[node]).get(self._standing.name)
+        return before is not None and before.key != self._standing.key

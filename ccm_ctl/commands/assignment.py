@@ -1,0 +1,194 @@
+"""`ccmctl assignment`: one assignment, who has converged on it, and what it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.standing import (
+    assignment_fields,
+    data_words,
+    read_fleet,
+    scope_of,
+    scope_option,
+    short,
+    states_of,
+    targets_words,
+    title_of,
+)
+from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.convergence import NodeStanding
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.render.table import Cell
+
+
+@group(
+    "assignment",
+    no_args_is_help=True,
+    examples=["ccmctl assignment status web", "ccmctl assignment history web"],
+)
+def assignment(application: Application) -> None:
+    """Show who has converged on an assignment and why others have not; list its revisions."""
+
+
+@verb(
+    "status",
+    examples=[
+        "ccmctl assignment status web",
+        "ccmctl assignment status web --lagging",
+        "ccmctl assignment status web --wait 5m   # until all have tried that can",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(["--lagging"], is_flag=True, help="Only nodes that have not converged."),
+        click.Option(
+            ["--wait"], type=Duration(), help="Wait so long for nodes that have nothing in their way."
+        ),
+    ],
+)
+def _status(application: Application, name: str, lagging: bool, wait: int | None) -> Exit:
+    """
+    Show every node that an assignment means, those that are off too: what it has applied, and why it lags.
+
+    Exit code: 0 all have converged, 2 a node failed or refused, 3 a node is offline, disabled, expired or on its way.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.convergence import read_standings, wait_standings
+
+        inventory, known = await read_fleet(fleet)
+        known.need(name)
+        if wait:
+            known, found = await wait_standings(fleet, name, float(wait), read_fleet)
+        else:
+            found = await read_standings(fleet, inventory, known, name)
+        shown = [one for one in found if not (lagging and one.is_converged)]
+        _show(application, known.need(name), found, shown, fleet.clock.now())
+        return _exit_of(found)
+
+    return application.run(work)
+
+
+@verb(
+    "history",
+    examples=["ccmctl assignment history web"],
+    options=[click.Argument(["name"], metavar="NAME"), scope_option()],
+)
+def _history(application: Application, name: str, scope: str) -> Exit:
+    """List the revisions that are kept, the newest first; `ccmctl rollback NAME --to REVISION` goes back to one."""
+    place = scope_of(scope)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignments import read_assignments
+        from ccm_ctl.fleet.past import find_past
+        from ccm_ctl.render.table import Column
+        from ccm_ctl.render.text import clock
+
+        terminal = application.terminal
+        past = await find_past(fleet, await read_assignments(fleet), name, place)
+        rows: list[list[str | Cell]] = []
+        for one in reversed(past.revisions):
+            standing = one.standing
+            if standing is None:
+                terminal.record(records.ASSIGNMENT, name=name, removed=True, time=one.time)
+                rows.append(["", "unassigned", "", "", "", clock(one.time), ""])
+                continue
+            terminal.record(records.ASSIGNMENT, **assignment_fields(standing))
+            said = standing.assignment
+            rows.append(
+                [
+                    str(standing.revision),
+                    short(said.bundle.digest),
+                    data_words(said),
+                    "plan" if said.mode == "plan" else "",
+                    standing.written_by,
+                    clock(standing.time),
+                    targets_words(said),
+                    f"in the place of {said.rolled_back_from}" if said.rolled_back_from else "",
+                ]
+            )
+        columns = [Column("REV", right=True), Column("DIGEST"), Column("DATA", right=True), Column("MODE")]
+        columns += [Column("BY"), Column("WHEN"), Column("TARGETS", fold=True), Column("NOTE", fold=True)]
+        terminal.table(columns, [[*row, *[""] * (len(columns) - len(row))] for row in rows])
+        return Exit.OK
+
+    return application.run(work)
+
+
+for _command in (_status, _history):
+    assignment.add_command(_command)
+
+
+def _show(
+    application: Application,
+    standing: Sequence[Standing],
+    found: Sequence[NodeStanding],
+    shown: Sequence[NodeStanding],
+    now: datetime,
+) -> None:
+    from ccm_ctl.render.table import Column
+    from ccm_ctl.render.text import plural
+
+    terminal = application.terminal
+    for one in standing:
+        terminal.record(records.ASSIGNMENT, **assignment_fields(one))
+        terminal.show(f"{title_of(one)}\n")
+    ordered = sorted(shown, key=lambda one: (one.has_failed, not one.is_converged))
+    for node in ordered:
+        terminal.record(records.STANDING, **standing_fields(node))
+    columns = [Column("NODE"), Column("STATE"), Column("DIGEST"), Column("DATA", right=True)]
+    columns += [Column("SINCE"), Column("WHY", fold=True)]
+    terminal.table(columns, [_row(node, now) for node in ordered])
+    states = ", ".join(f"{count} {state}" for state, count in states_of(found).items())
+    terminal.show(f"{plural(len(found), 'node')}{f': {states}' if states else ''}\n")
+
+
+def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
+    from ccm_ctl.render.table import Cell
+    from ccm_ctl.render.text import ago, one_line, span
+
+    meaning = "good" if one.is_converged else "bad" if one.has_failed else "quiet" if one.away else "change"
+    again = ""
+    if one.next_time is not None:
+        seconds = (one.next_time - now).total_seconds()
+        again = f"; again in {span(seconds)}" if seconds >= 1 else ""
+    return [
+        one.node,
+        Cell(one.state, meaning),
+        short(one.digest),
+        (str(one.data_revision) if one.data_revision else "newest") if one.digest else "",
+        ago(one.since, now),
+        one_line(f"{one.reason}{again}".removeprefix("; ")),
+    ]
+
+
+def standing_fields(one: NodeStanding) -> dict[str, Any]:
+    """How a node stands to an assignment, for programs."""
+    fields = msgspec.structs.asdict(one)
+    away, wanted = fields.pop("away"), fields.pop("wanted")
+    return {
+        "name": wanted.name,
+        "scope": wanted.assignment.scope,
+        "wanted": wanted.revision,
+        **{key: value or None for key, value in fields.items()},
+        "offline": away is not None or None,
+        "offline_since": away.since if away else None,
+    }
+
+
+def _exit_of(found: Sequence[NodeStanding]) -> Exit:
+    if any(one.has_failed for one in found):
+        return Exit.FAILED
+    return Exit.OK if all(one.is_converged for one in found) else Exit.MISSING

@@ -1,0 +1,86 @@
+"""`ccmctl assignments`: what stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.standing import (
+    assignment_fields,
+    data_words,
+    read_fleet,
+    short,
+    states_of,
+    targets_words,
+)
+from ccm_ctl.commands.tree import verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.convergence import NodeStanding
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.render.table import Cell
+
+
+@verb("assignments", examples=["ccmctl assignments", "ccmctl assignments --json"])
+def assignments(application: Application) -> Exit:
+    """List assignments: whom they mean, what is pinned, and how many of their nodes have converged."""
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.convergence import judge_all
+        from ccm_ctl.render.table import Column
+
+        terminal = application.terminal
+        inventory, known = await read_fleet(fleet)
+        now = fleet.clock.now()
+        rows = []
+        for standing in known.standing:
+            found = judge_all(inventory, known, standing, now)
+            terminal.record(
+                records.ASSIGNMENT,
+                **assignment_fields(standing),
+                nodes=len(found),
+                converged=sum(one.is_converged for one in found),
+                states=states_of(found),
+            )
+            rows.append(_row(standing, found, now))
+        columns = [Column("NAME"), Column("REV", right=True), Column("TARGETS", fold=True), Column("SCOPE")]
+        columns += [Column("MODE"), Column("DIGEST"), Column("DATA", right=True), Column("EVERY", right=True)]
+        columns += [Column("CONVERGED"), Column("BY"), Column("SINCE")]
+        terminal.table(columns, rows, "nothing is assigned yet; `ccmctl assign --help` shows how\n")
+        for key in known.unreadable:
+            terminal.note(f"{key}: holds no assignment that was made for it; agents refuse it")
+        return Exit.OK
+
+    return application.run(work)
+
+
+def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[str | Cell]:
+    from ccm_agent.model.durations import format_duration
+    from ccm_ctl.fleet.assignments import scope_words
+    from ccm_ctl.render.table import Cell
+    from ccm_ctl.render.text import ago
+
+    assignment = standing.assignment
+    targets, scope = targets_words(assignment), scope_words(assignment.scope)
+    converged = sum(one.is_converged for one in found)
+    meaning = (
+        "bad" if any(one.has_failed for one in found) else "good" if converged == len(found) else "change"
+    )
+    return [
+        standing.name,
+        str(standing.revision),
+        targets,
+        "" if scope == targets else scope,
+        "plan" if assignment.mode == "plan" else "",
+        short(assignment.bundle.digest),
+        data_words(assignment),
+        format_duration(assignment.interval_s) if assignment.interval_s else "",
+        Cell(f"{converged} of {len(found)}", meaning if found else "quiet"),
+        standing.written_by,
+        ago(standing.time, now),
+    ]

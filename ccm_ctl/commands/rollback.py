@@ -1,0 +1,71 @@
+"""`ccmctl rollback`: an assignment as it was, manifest and data both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.overlapping import refuse_overlaps
+from ccm_ctl.commands.standing import (
+    counts_for,
+    difference,
+    read_fleet,
+    resolved_of,
+    scope_of,
+    scope_option,
+    told,
+    yes_option,
+)
+from ccm_ctl.commands.targets import NOT_AGREED, agreed
+from ccm_ctl.commands.tree import verb
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "rollback",
+    examples=["ccmctl rollback web", "ccmctl rollback web --to 3 --yes", "ccmctl assignment history web"],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(["--to", "revision"], type=click.IntRange(1), metavar="REVISION", help="This one. [the one before]"),
+        scope_option(),
+        yes_option(),
+    ],
+)  # fmt: skip
+def rollback(application: Application, name: str, revision: int | None, scope: str, yes: bool) -> Exit:
+    """
+    Assign again what was assigned before: manifest, data, targets, mode and interval, as a new revision.
+
+    Without --to each further rollback goes one step further back. What was unassigned comes back with it.
+    """
+    place = scope_of(scope)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignments import store_assignment
+        from ccm_ctl.fleet.bundles import read_inside
+        from ccm_ctl.fleet.past import check_there, find_past, revived
+
+        inventory, known = await read_fleet(fleet)
+        past = await find_past(fleet, known, name, place)
+        old = past.pick(revision)
+        await check_there(fleet, old)
+        standing = revived(fleet, old, past.newest)
+        after = known.with_one(standing)
+        inside = await read_inside(fleet, standing.assignment.bundle)
+        await refuse_overlaps(fleet, inventory, after, standing, inside)
+        if past.current is not None:
+            changes = await difference(application, fleet, past.current, standing.assignment, inside)
+            application.terminal.show(changes)
+        nodes = counts_for(inventory, after, standing)
+        question = f"roll {name} back to revision {old.revision} on"
+        if not await agreed(application, question, resolved_of(inventory, nodes), yes=yes):
+            return NOT_AGREED
+        stored = await store_assignment(fleet, standing.assignment, known)
+        told(application, stored, nodes, was=f"rolled back to revision {old.revision}")
+        return Exit.OK
+
+    return application.run(work)

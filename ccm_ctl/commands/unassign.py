@@ -1,0 +1,70 @@
+"""`ccmctl unassign`: an assignment stands no longer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.standing import (
+    assignment_fields,
+    counts_for,
+    read_fleet,
+    resolved_of,
+    scope_of,
+    scope_option,
+    yes_option,
+)
+from ccm_ctl.commands.targets import NOT_AGREED, agreed
+from ccm_ctl.commands.tree import verb
+from ccm_ctl.render import records
+from ccm_ctl.render.text import plural
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "unassign",
+    examples=["ccmctl unassign web", "ccmctl unassign web --scope node=web1"],
+    options=[click.Argument(["name"], metavar="NAME"), scope_option(), yes_option()],
+)
+def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit:
+    """
+    Let an assignment stand no longer: nodes stay as they are and converge on it no more. Nothing is undone.
+
+    Where another assignment of the same name then counts, its nodes change, so that is asked about. `ccmctl rollback NAME`
+    brings back what was unassigned.
+    """
+    place = scope_of(scope)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignments import remove_assignment, scope_words
+
+        inventory, known = await read_fleet(fleet)
+        standing = known.one(name, place)
+        nodes = counts_for(inventory, known, standing)
+        after = known.without([standing.key])
+        taken = [node for node in nodes if name in after.of_node(inventory.nodes[node])]
+        if taken:
+            application.terminal.note(f"another {name} then counts on them, and they converge on that")
+            question = f"unassign {name} for {scope_words(standing.assignment.scope)} and so change"
+            if not await agreed(application, question, resolved_of(inventory, taken), yes=yes):
+                return NOT_AGREED
+        await remove_assignment(fleet, standing)
+        application.terminal.record(
+            records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), removed=True
+        )
+        words = scope_words(standing.assignment.scope)
+        left = len(nodes) - len(taken)
+        application.terminal.show(
+            f"{name}: unassigned for {words}; "
+            f"{plural(left, 'node')} {'stays as it is' if left == 1 else 'stay as they are'} and "
+            f"{'converges' if left == 1 else 'converge'} on it no more, nothing is undone\n"
+            f"  bring it back:  ccmctl rollback {name} --scope {words}\n"
+        )
+        return Exit.OK
+
+    return application.run(work)

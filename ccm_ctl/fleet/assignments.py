@@ -1,0 +1,308 @@
+"""
+Assignments: what nodes are to be for as long as it stands, in CCM_ASSIGNMENTS.
+
+Of one name a node's own counts over a fact's, that over everybody's, then the newest. One name's revisions grow over all its
+scopes, so that a number names one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.layout import ASSIGNMENTS
+from ccm_agent.bus.subjects import (
+    ALL,
+    assignment_key,
+    decode_token,
+    fact_scope,
+    node_scope,
+    parse_assignment_key,
+    scopes_of,
+)
+from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, UsageError
+from ccm_agent.model.wire import Assignment
+from ccm_ctl.fleet.assigning import flat_facts
+from ccm_ctl.fleet.discovery import lacking_facts, read_facts
+from ccm_ctl.fleet.documents import Document, Documents, decode_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from ccm_agent.templates.selector import Selector, Where
+    from ccm_ctl.fleet.discovery import Inventory, Node
+    from ccm_ctl.fleet.ports import Fleet
+
+LISTING = "ccmctl assignments"
+
+LATEST = 1 << 62
+"""Instead of a bucket's revision: later than whatever stands."""
+
+_RANKS = {"node": 2, "fact": 1, ALL: 0}
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """
+    An assignment as it stands.
+
+    Attributes:
+        key: Its key.
+        revision: Its stamp's number.
+        written: The bucket's revision: which of two keys was written later.
+        assignment: What it says.
+        written_by, time: Who and when.
+    """
+
+    key: str
+    revision: int
+    written: int
+    assignment: Assignment
+    written_by: str = ""
+    time: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.assignment.name
+
+    @property
+    def layer(self) -> str:
+        """`node`, `fact` or `all`."""
+        return layer_of(self.assignment.scope)
+
+
+class Assignments:
+    """
+    All assignments that stand, and which of them count for a node.
+
+    Attributes:
+        standing: All of them, by name, the one that counts most first.
+        unreadable: Keys that hold no assignment of ours; agents refuse them.
+    """
+
+    def __init__(self, standing: Iterable[Standing], unreadable: Sequence[str] = ()) -> None:
+        self.standing = sorted(standing, key=lambda one: (one.name, *(-part for part in _weight(one))))
+        self.unreadable = list(unreadable)
+        self._of_node: dict[str, dict[str, Standing]] = {}
+        self._meant = {one.key: _Meant(one.assignment) for one in self.standing}
+
+    def named(self, name: str) -> list[Standing]:
+        """Those of a name, the one that counts most first."""
+        return [one for one in self.standing if one.name == name]
+
+    def need(self, name: str) -> list[Standing]:
+        """
+        Those of a name, the one that counts most first.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        found = self.named(name)
+        if not found:
+            raise NotFoundError(f"{name}: there is no such assignment; `{LISTING}` shows which there are")
+        return found
+
+    def one(self, name: str, scope: str = "") -> Standing:
+        """
+        The assignment of a name, and of a scope where the name stands for several.
+
+        Raises:
+            NotFoundError: There is none.
+            UsageError: There are several, and no scope was said.
+        """
+        found = [one for one in self.need(name) if scope in ("", one.assignment.scope)]
+        if not found:
+            raise NotFoundError(
+                f"{name}: does not stand for {scope_words(scope)}; `{LISTING}` shows for whom it does"
+            )
+        if len(found) > 1:
+            scopes = " or ".join(f"--scope {scope_words(one.assignment.scope)}" for one in found)
+            raise UsageError(f"{name}: it stands for {len(found)} scopes; say which: {scopes}")
+        return found[0]
+
+    def of_node(self, node: Node) -> dict[str, Standing]:
+        """By name the assignments that count for a node, as far as its facts are known."""
+        found = self._of_node.get(node.name)
+        if found is None:
+            found = self._of_node[node.name] = self._look_up(node)
+        return found
+
+    def _look_up(self, node: Node) -> dict[str, Standing]:
+        scopes, facts = _scopes_of(node), node.facts
+        found: dict[str, Standing] = {}
+        for one in self.standing:
+            is_reached = one.name not in found and one.assignment.scope in scopes
+            if is_reached and self._meant[one.key].means(node.name, facts):
+                found[one.name] = one
+        return found
+
+    def with_one(self, standing: Standing) -> Assignments:
+        """What there would be if one more stood, in the place of that with its key."""
+        rest = [one for one in self.standing if one.key != standing.key]
+        return Assignments([*rest, standing], self.unreadable)
+
+    def without(self, keys: Iterable[str]) -> Assignments:
+        """What there would be without some of them."""
+        gone = set(keys)
+        return Assignments([one for one in self.standing if one.key not in gone], self.unreadable)
+
+    async def fill_in(self, fleet: Fleet, inventory: Inventory) -> None:
+        """Read of the nodes what is asked about and does not stand in what they say of themselves in short."""
+        selectors = [selector for meant in self._meant.values() for selector in meant.selectors]
+        where = "".join(one.assignment.where for one in self.standing)
+        self._of_node.clear()
+        await read_facts(fleet, inventory, lacking_facts(inventory, selectors, where))
+
+
+class _Meant:
+    """Whom an assignment means besides its scope; what does not parse means nobody, as agents refuse it."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        from ccm_agent.templates.selector import parse_selector, parse_where
+
+        self.selectors: list[Selector] = []
+        self._where: Where | None = None
+        self._is_broken = False
+        try:
+            self.selectors = [parse_selector(text) for text in assignment.targets]
+            self._where = parse_where(assignment.where) if assignment.where else None
+        except CcmError:
+            self._is_broken = True
+
+    def means(self, name: str, facts: Mapping[str, Any]) -> bool:
+        if self._is_broken:
+            return False
+        if self.selectors and not any(selector.matches(name, facts) for selector in self.selectors):
+            return False
+        return self._where is None or self._where.matches(name, facts)
+
+
+async def read_assignments(fleet: Fleet) -> Assignments:
+    """All assignments that stand."""
+    found: list[Standing] = []
+    unreadable = []
+    for entry in await fleet.assignments.matching([">"]):
+        standing = standing_of(decode_document(entry))
+        if standing is None:
+            unreadable.append(entry.key)
+        else:
+            found.append(standing)
+    return Assignments(found, unreadable)
+
+
+def standing_of(document: Document) -> Standing | None:
+    """The assignment in a document; None when it holds none, or one that belongs elsewhere."""
+    if document.is_plain or document.is_foreign or document.body is None:
+        return None
+    try:
+        assignment = msgspec.convert(document.body, Assignment)
+        scope, _ = parse_assignment_key(document.key)
+    except (msgspec.MsgspecError, CcmError):
+        return None
+    if assignment.scope != scope or assignment_key(scope, assignment.name) != document.key:
+        return None
+    return Standing(
+        key=document.key,
+        revision=document.number,
+        written=document.revision,
+        assignment=assignment,
+        written_by=document.written_by,
+        time=document.time,
+    )
+
+
+async def store_assignment(fleet: Fleet, assignment: Assignment, known: Assignments) -> Standing:
+    """
+    Let an assignment stand, in the place of the one with its name and scope.
+
+    Args:
+        fleet: The bus.
+        assignment: What is to stand.
+        known: What stood when somebody agreed to it.
+
+    Raises:
+        RevisionError: Somebody else wrote it since.
+        BusDeniedError: This operator may not assign there.
+    """
+    key = assignment_key(assignment.scope, assignment.name)
+    before = next((one for one in known.standing if one.key == key), None)
+    floor = max((one.revision for one in known.named(assignment.name)), default=0)
+    body = msgspec.to_builtins(assignment)
+    documents = Documents(fleet, fleet.assignments, ASSIGNMENTS)
+    try:
+        _, new = await documents.change(
+            key, lambda _: body, revision=before.written if before else 0, floor=floor
+        )
+    except BusDeniedError as err:
+        raise _denied(fleet, assignment.name, assignment.scope) from err
+    return Standing(
+        key=key,
+        revision=new.number,
+        written=new.revision,
+        assignment=assignment,
+        written_by=new.written_by,
+        time=new.time,
+    )
+
+
+async def remove_assignment(fleet: Fleet, standing: Standing) -> None:
+    """
+    Let an assignment stand no longer.
+
+    Raises:
+        BusDeniedError: This operator may not assign there.
+    """
+    try:
+        await Documents(fleet, fleet.assignments, ASSIGNMENTS).remove(standing.key)
+    except BusDeniedError as err:
+        raise _denied(fleet, standing.name, standing.assignment.scope) from err
+
+
+def _denied(fleet: Fleet, name: str, scope: str) -> BusDeniedError:
+    return BusDeniedError(
+        f"{name}: the broker does not let {fleet.operator} change assignments for {scope_words(scope)}; "
+        "`ccmctl operator add --apply` says where an operator may, and the first `fact=value` of --targets decides"
+    )
+
+
+def scope_words(scope: str) -> str:
+    """A scope as people write it: `all`, `node=web1`, `role=web`."""
+    kind, _, rest = scope.partition(".")
+    if kind == ALL:
+        return ALL
+    if kind == "node":
+        return f"node={rest}"
+    key, _, value = rest.partition(".")
+    return "=".join(text if (text := decode_token(token)) is not None else token for token in (key, value))
+
+
+def parse_scope_words(words: str) -> str:
+    """
+    The scope that people mean by `all`, `node=web1` or `role=web`.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    key, equal, value = words.partition("=")
+    if words == ALL:
+        return ALL
+    if not key or not equal or not value:
+        raise UsageError(f"{words}: no scope; write all, node=NAME or a fact such as role=web")
+    return node_scope(value) if key == "node" else fact_scope(key, value)
+
+
+def layer_of(scope: str) -> str:
+    """`node`, `fact` or `all`."""
+    return scope.partition(".")[0]
+
+
+def _weight(one: Standing) -> tuple[int, int]:
+    return _RANKS[one.layer], one.written
+
+
+def _scopes_of(node: Node) -> set[str]:
+    """What a node listens to, facts counted in that were assigned to it and that it has not taken yet."""
+    return set(scopes_of(node.name, node.routed | dict(flat_facts(node.assigned))))

@@ -1,0 +1,156 @@
+"""
+What a stored bundle holds, as far as that can be said without a node: its files, and the resources that its manifest names.
+
+A name that is a template is known by the node alone; a manifest whose list a template prints names nothing here. Nothing is
+unpacked to disk, and what cannot be read holds nothing: agents refuse it, and say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import io
+import tarfile
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ccm_agent.model.codec import decode_document
+from ccm_agent.model.errors import BusError, InputError
+from ccm_ctl.fleet.content import FILES_LIMIT, SIZE_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from ccm_agent.model.wire import Bundle
+    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.ports import Fleet
+
+_UNPACKED_LIMIT_BYTES = SIZE_LIMIT_BYTES + FILES_LIMIT * 2048
+"""The files, with a header and padding for each."""
+
+_DEFAULTS = "defaults"
+_MARKERS = ("{{", "${")
+
+
+class Inside(Struct, frozen=True, kw_only=True):
+    """
+    What a bundle holds.
+
+    Attributes:
+        files: SHA-256 (hex) of each file by its path.
+        resources: `type#name` of each resource, names with templates as they are written.
+    """
+
+    files: dict[str, str] = {}
+    resources: tuple[str, ...] = ()
+
+    @property
+    def certain(self) -> frozenset[str]:
+        """The resources whose names are the same on every node."""
+        return frozenset(one for one in self.resources if not is_templated(one))
+
+
+class Overlap(Struct, frozen=True, kw_only=True):
+    """A resource that an assignment manages too, and on which of the nodes in question."""
+
+    resource: str
+    name: str
+    nodes: list[str]
+
+
+def is_templated(resource: str) -> bool:
+    """Only a node knows what this name is."""
+    return any(marker in resource for marker in _MARKERS)
+
+
+def look_into(packed: bytes, manifest: str) -> Inside:
+    """What packed bytes hold. Blocking: belongs into a thread."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+            raw = stream.read(_UNPACKED_LIMIT_BYTES + 1)
+        if len(raw) > _UNPACKED_LIMIT_BYTES:
+            return Inside()
+        contents = _contents(raw)
+    except (OSError, EOFError, zlib.error, tarfile.TarError):
+        return Inside()
+    return Inside(
+        files={path: hashlib.sha256(content).hexdigest() for path, content in contents.items()},
+        resources=resources_in(contents.get(manifest, b"")),
+    )
+
+
+async def read_inside(fleet: Fleet, bundle: Bundle) -> Inside:
+    """What a stored bundle holds; nothing when it is gone or broken."""
+    try:
+        packed = await fleet.manifests.get(bundle.digest, SIZE_LIMIT_BYTES)
+    except BusError:
+        return Inside()
+    return await asyncio.to_thread(look_into, packed, bundle.manifest)
+
+
+def resources_in(manifest: bytes | str) -> tuple[str, ...]:
+    """`type#name` of the resources that a manifest names, in order; none when it does not parse."""
+    try:
+        document = decode_document(manifest)
+    except InputError:
+        return ()
+    section = document.get("ccm") if isinstance(document, dict) else None
+    listed = section.get("resources") if isinstance(section, dict) else None
+    return tuple(_named(listed)) if isinstance(listed, list) else ()
+
+
+async def overlaps(
+    fleet: Fleet, counting: Mapping[str, Iterable[Standing]], resources: Collection[str]
+) -> list[Overlap]:
+    """
+    Which of some resources assignments manage too.
+
+    Args:
+        fleet: The bus.
+        counting: By node the assignments that count for it.
+        resources: `type#name` of each.
+    """
+    nodes: dict[str, list[str]] = {}
+    standing: dict[str, Standing] = {}
+    for node, all_of_it in counting.items():
+        for one in all_of_it:
+            standing[one.key] = one
+            nodes.setdefault(one.key, []).append(node)
+    found = []
+    for key, one in standing.items():
+        inside = await read_inside(fleet, one.assignment.bundle)
+        found += [
+            Overlap(resource=resource, name=one.name, nodes=nodes[key])
+            for resource in dict.fromkeys(inside.resources)
+            if resource in resources
+        ]
+    return found
+
+
+def _contents(raw: bytes) -> dict[str, bytes]:
+    """Files by path; of a symlink its target."""
+    found: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
+        for entry in tar:
+            if len(found) >= FILES_LIMIT:
+                break
+            if entry.issym():
+                found[entry.name] = entry.linkname.encode("utf-8", "surrogateescape")
+            elif entry.isreg() and (file := tar.extractfile(entry)) is not None:
+                found[entry.name] = file.read()
+    return found
+
+
+def _named(listed: list[Any]) -> Iterator[str]:
+    for entry in listed:
+        if not isinstance(entry, dict):
+            continue
+        for kind, body in entry.items():
+            if isinstance(body, dict) and isinstance(body.get("name"), str):
+                yield f"{kind}#{body['name']}"
+            elif isinstance(body, list):
+                items = (item for item in body if isinstance(item, dict))
+                yield from (f"{kind}#{name}" for item in items for name in item if name != _DEFAULTS)

@@ -1,0 +1,300 @@
+"""How nodes stand to the assignment that counts for them: what each says of itself, held against what it should be."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import event_subject, parse_event
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.wire import AGENT_SHUTDOWN, AgentEvent, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from ccm_agent.model.wire import AssignmentState, NodeRecord
+    from ccm_ctl.fleet.assignments import Assignments, Standing
+    from ccm_ctl.fleet.discovery import Inventory, Node
+    from ccm_ctl.fleet.ports import Fleet
+
+    Read = Callable[[Fleet], Awaitable[tuple[Inventory, Assignments]]]
+
+CONVERGED = "converged"
+WAITING = "waiting"
+DISABLED = "disabled"
+OFFLINE = "offline"
+EXPIRED = "expired"
+REFUSED = "refused"
+
+_DONE = (NodeState.STABLE, NodeState.CHANGED)
+_FAILED = (NodeState.FAILED, REFUSED)
+
+LOOK_AGAIN_S = 1.0
+"""A poke may be missed, and who is a whole fleet pokes often: so it is looked this often, without a poke and with many."""
+
+SAID_GOODBYE_MOST = 200
+"""Of so many offline nodes the stream is asked; with more it is the fleet that is away, and nobody looks at each."""
+
+
+class Away(Struct, frozen=True):
+    """
+    Since when a node is away, in words.
+
+    Attributes:
+        since: The time; None: not known.
+        is_exact: It said goodbye then; otherwise it was heard of last then.
+    """
+
+    since: datetime | None = None
+    is_exact: bool = False
+
+
+class NodeStanding(Struct, frozen=True, kw_only=True):
+    """
+    How a node stands to an assignment.
+
+    Attributes:
+        node: The node.
+        wanted: The assignment that counts for it.
+        state: "converged", "waiting", "disabled", "offline", or how its last run with this revision ended: "failed", "refused",
+            "expired" …
+        reason: Why it is not converged; for a converged node, what else should be known.
+        code: The error's code, where an error is the reason.
+        revision: The revision that it knows of; 0: it has not said that it knows of any.
+        digest, data_revision: What it applied last; "" when it has applied nothing of this name.
+        since: When it came to this state.
+        run: The last run.
+        next_time: When it tries again.
+        away: It is offline, and since when; None: it is present.
+    """
+
+    node: str
+    wanted: Standing
+    state: str
+    reason: str = ""
+    code: str = ""
+    revision: int = 0
+    digest: str = ""
+    data_revision: int = 0
+    since: datetime | None = None
+    run: str = ""
+    next_time: datetime | None = None
+    away: Away | None = None
+
+    @property
+    def is_converged(self) -> bool:
+        """It is as it should be."""
+        return self.state == CONVERGED
+
+    @property
+    def has_failed(self) -> bool:
+        """It tried, or would not try, and somebody has to do something."""
+        return self.state in _FAILED
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Nothing but time is in its way."""
+        return self.state == WAITING
+
+
+def judge_all(
+    inventory: Inventory,
+    assignments: Assignments,
+    standing: Standing,
+    now: datetime,
+    away: Mapping[str, Away] | None = None,
+) -> list[NodeStanding]:
+    """How all nodes stand that one assignment counts for, by name; since when they are away as far as it is given."""
+    found = []
+    for node in inventory.nodes.values():
+        one = assignments.of_node(node).get(standing.name)
+        if one is not None and one.key == standing.key:
+            gone = None if node.is_present else (away or {}).get(node.name, Away())
+            found.append(judge(node, standing, now, gone))
+    return found
+
+
+async def wait_standings(
+    fleet: Fleet, name: str, seconds: float, read: Read
+) -> tuple[Assignments, list[NodeStanding]]:
+    """
+    Wait for nodes that have nothing in their way, and give how all of them stand then.
+
+    Args:
+        fleet: The bus.
+        name: The assignment's name.
+        seconds: How long to wait at most.
+        read: Reads nodes and assignments.
+    """
+    woken = asyncio.Event()
+    stops = [
+        await bucket.pokes(">", lambda _key, _revision: woken.set())
+        for bucket in (fleet.nodes, fleet.assignments)
+    ]
+    deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        while True:
+            woken.clear()
+            inventory, assignments = await read(fleet)
+            found = await read_standings(fleet, inventory, assignments, name)
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0 or not any(one.is_on_its_way for one in found):
+                return assignments, found
+            await _woken(woken, min(left, LOOK_AGAIN_S))
+    finally:
+        for stop in stops:
+            await stop()
+
+
+async def _woken(woken: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await woken.wait()
+    except TimeoutError:
+        return
+
+
+async def read_standings(
+    fleet: Fleet, inventory: Inventory, assignments: Assignments, name: str
+) -> list[NodeStanding]:
+    """How every node stands that the assignments of a name mean, by name of the node."""
+    meant = [node for node in inventory.nodes.values() if name in assignments.of_node(node)]
+    away = await read_away(fleet, (node for node in meant if not node.is_present))
+    now = fleet.clock.now()
+    return [judge(node, assignments.of_node(node)[name], now, away.get(node.name)) for node in meant]
+
+
+async def read_away(fleet: Fleet, nodes: Iterable[Node]) -> dict[str, Away]:
+    """Since when nodes are away that are offline."""
+    found: dict[str, Away] = {}
+    gone = list(nodes)
+    goodbyes = await _goodbyes(fleet, [node.name for node in gone if node.record][:SAID_GOODBYE_MOST])
+    for node in gone:
+        goodbye, heard = goodbyes.get(node.name), _last_heard(node)
+        is_last = goodbye is not None and (heard is None or heard <= goodbye)
+        found[node.name] = Away(goodbye, is_exact=True) if is_last else Away(heard)
+    return found
+
+
+def judge(node: Node, standing: Standing, now: datetime, away: Away | None) -> NodeStanding:
+    """
+    How one node stands to the assignment that counts for it.
+
+    Args:
+        node: The node.
+        standing: The assignment.
+        now: What time it is.
+        away: Since when it is away; None when it is present.
+    """
+    record = node.record
+    told = record.assignments.get(standing.name) if record else None
+    if told is not None and (told.key, told.revision) == (standing.key, standing.revision):
+        state, reason = _current(node, told, away)
+        since = told.since
+    else:
+        state, reason = _behind(node, told, standing, now, away)
+        since = None
+    return NodeStanding(
+        node=node.name,
+        wanted=standing,
+        state=state,
+        reason=reason,
+        code=told.code if told and state not in (CONVERGED, OFFLINE) else "",
+        revision=told.revision if told else 0,
+        digest=told.digest if told else "",
+        data_revision=told.data_revision if told else 0,
+        since=since,
+        run=told.run if told else "",
+        next_time=told.next_time if told and state != CONVERGED and away is None else None,
+        away=away,
+    )
+
+
+def _current(node: Node, told: AssignmentState, away: Away | None) -> tuple[str, str]:
+    """State and reason of a node that knows the revision that counts."""
+    record = node.record
+    if told.state in _DONE:
+        return CONVERGED, "; ".join(part for part in (_away_words(away), _disabled_words(record)) if part)
+    if told.state in (WAITING, DISABLED):
+        if away is not None:
+            return OFFLINE, _away_words(away)
+        if record is not None and record.disabled is not None:
+            return DISABLED, _disabled_words(record)
+        return told.state, told.reason or "its turn comes"
+    reason = told.reason or (record.conflict if record else "")
+    return str(told.state), "; ".join(part for part in (reason, _away_words(away)) if part)
+
+
+def _behind(
+    node: Node, told: AssignmentState | None, standing: Standing, now: datetime, away: Away | None
+) -> tuple[str, str]:
+    """State and reason of a node that does not know the revision that counts, or has not said so."""
+    record = node.record
+    has = f"knows of revision {told.revision}" if told and told.key == standing.key else ""
+    deadline = standing.assignment.deadline
+    if record is None:
+        state, reason = OFFLINE, "never came"
+    elif away is not None:
+        state, reason = OFFLINE, _away_words(away)
+    elif record.disabled is not None:
+        state, reason = DISABLED, _disabled_words(record)
+    elif record.conflict:
+        state, reason = REFUSED, record.conflict
+    else:
+        state, reason = WAITING, "has not taken it yet"
+    if deadline is not None and deadline <= now:
+        state, reason = EXPIRED, f"the deadline {_clock(deadline)} has passed; {reason}"
+    return state, "; ".join(part for part in (reason, has) if part)
+
+
+def _away_words(away: Away | None) -> str:
+    if away is None:
+        return ""
+    if away.since is None:
+        return "offline"
+    return (
+        f"offline since {_clock(away.since)}"
+        if away.is_exact
+        else f"offline, last heard {_clock(away.since)}"
+    )
+
+
+def _disabled_words(record: NodeRecord | None) -> str:
+    if record is None or record.disabled is None:
+        return ""
+    disabled = record.disabled
+    until = f" until {_clock(disabled.until)}" if disabled.until else ""
+    why = f": {disabled.why}" if disabled.why else ""
+    by = f" (by {disabled.by})" if disabled.by else ""
+    return f"disabled{until}{why}{by}"
+
+
+def _clock(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+async def _goodbyes(fleet: Fleet, nodes: list[str]) -> dict[str, datetime]:
+    """When nodes said last that they stop."""
+    found: dict[str, datetime] = {}
+    if not nodes:
+        return found
+    for message in await fleet.events.newest([event_subject(AGENT_SHUTDOWN, node) for node in nodes]):
+        try:
+            found[parse_event(message.subject).node] = msgspec.json.decode(
+                message.body, type=AgentEvent
+            ).timestamp
+        except (msgspec.MsgspecError, ProtocolError):
+            continue
+    return found
+
+
+def _last_heard(node: Node) -> datetime | None:
+    record = node.record
+    if record is None:
+        return None
+    times = [record.started, record.last_time, *(one.since for one in record.assignments.values())]
+    return max((time for time in times if time is not None), default=None)

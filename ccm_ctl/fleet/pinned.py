@@ -1,0 +1,78 @@
+"""Which data an assignment reads, and whether they can still be had as they were."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.layout import DATA
+from ccm_agent.bus.subjects import check_key
+from ccm_agent.model.errors import DataError
+from ccm_ctl.fleet.documents import decode_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccm_agent.model.wire import Assignment
+    from ccm_ctl.fleet.ports import Bucket
+
+URL_PREFIX = f"kv://{DATA}/"
+
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\$\{.*?\}")
+
+
+def reads(assignment: Assignment, key: str) -> bool:
+    """It reads a document, or may: a template in a URL stands for anything."""
+    return any(_pattern(url).fullmatch(f"{URL_PREFIX}{key}") for url in assignment.data)
+
+
+async def read_documents(bucket: Bucket, assignment: Assignment) -> dict[str, int]:
+    """Revision of each document that an assignment reads, as it reads it; those that a template names are left out."""
+    found = {}
+    for key in _plain_keys(assignment.data):
+        kept = [entry for entry in await bucket.history(key) if is_seen(assignment, entry.revision)]
+        if kept and kept[-1].value:
+            found[key] = kept[-1].revision
+    return found
+
+
+async def absent_data(bucket: Bucket, assignment: Assignment) -> list[str]:
+    """Keys of documents that it reads as they are now and that are not there; of data that are followed none."""
+    if not assignment.data_revision and await bucket.revision():
+        return []
+    there = await read_documents(bucket, assignment)
+    return [key for key in _plain_keys(assignment.data) if key not in there]
+
+
+def is_seen(assignment: Assignment, revision: int) -> bool:
+    """An assignment reads what was written with this revision, unless something newer took its place."""
+    return not assignment.data_revision or revision <= assignment.data_revision
+
+
+async def lost_data(bucket: Bucket, assignment: Assignment) -> list[str]:
+    """Keys of which the revision that was pinned is kept no longer; those that a template names are not looked at."""
+    if not assignment.data_revision:
+        return []
+    lost = []
+    for key in _plain_keys(assignment.data):
+        kept = await bucket.history(key)
+        is_older_kept = any(is_seen(assignment, entry.revision) for entry in kept)
+        if kept and not is_older_kept and decode_document(kept[0]).number > 1:
+            lost.append(key)
+    return lost
+
+
+def _plain_keys(urls: Iterable[str]) -> list[str]:
+    found = []
+    for url in urls:
+        key = url.removeprefix(URL_PREFIX)
+        if url.startswith(URL_PREFIX) and not _TEMPLATE.search(key):
+            try:
+                found.append(check_key(key))
+            except DataError:
+                continue
+    return found
+
+
+def _pattern(url: str) -> re.Pattern[str]:
+    return re.compile(".*".join(re.escape(part) for part in _TEMPLATE.split(url)))

@@ -1,0 +1,308 @@
+"""`ccmctl assign`: what is stored, what is pinned, what is asked, and what is refused before anything is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_agent.model.wire import Assignment, Stamped
+from tests.support.controller import NOW, Desk, FakeNode
+
+MOTD = "ccm:\n  resources:\n    - file:\n        - /etc/motd: {ensure: present, content: hello}\n"
+OTHER = MOTD.replace("hello", "goodbye")
+ISSUE = MOTD.replace("/etc/motd", "/etc/issue")
+
+
+def fleet() -> Desk:
+    return Desk(
+        FakeNode("web1", {"role": "web", "env": "prod"}),
+        FakeNode("web2", {"role": "web", "env": "test"}, is_present=False),
+        FakeNode("db1", {"role": "db", "env": "prod"}),
+    )
+
+
+def write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.fixture
+def motd(tmp_path: Path) -> str:
+    return write(tmp_path / "motd.yaml", MOTD)
+
+
+def put_data(desk: Desk, tmp_path: Path, text: str = "data: {}\n") -> None:
+    assert desk.ccmctl("data", "put", "common", write(tmp_path / "common.yaml", text)).code == 0
+
+
+def stored(desk: Desk) -> dict[str, Stamped]:
+    """What stands, by key."""
+    newest = {write.subject: write.body for write in desk.broker.buckets["CCM_ASSIGNMENTS"]}
+    return {key: msgspec.json.decode(body, type=Stamped) for key, body in newest.items() if body}
+
+
+def test_a_manifest_is_pinned_with_the_data_and_stands_for_the_role(motd: str, tmp_path: Path) -> None:
+    desk = fleet()
+    put_data(desk, tmp_path)
+
+    said = desk.ccmctl(
+        "assign", "web", motd, "-t", "role=web", "--interval", "30m", "-d", "kv://CCM_DATA/common", "--yes"
+    )
+
+    [document] = stored(desk).values()
+    [digest] = desk.broker.objects["CCM_MANIFESTS"]
+    assert (document.bucket, document.key, document.number) == (
+        "CCM_ASSIGNMENTS",
+        "fact.role.web.web",
+        1,
+    )
+    found = msgspec.convert(document.body, Assignment)
+    assert found == Assignment(
+        name="web",
+        scope="fact.role.web",
+        bundle=msgspec.structs.replace(found.bundle, digest=digest, manifest="manifest.yaml"),
+        targets=["role=web"],
+        manifest="motd",
+        data=["kv://CCM_DATA/common"],
+        data_revision=1,
+        interval_s=1800,
+        requester="op",
+        time=NOW,
+    )
+    assert (said.code, said.out) == (
+        0,
+        "web: assigned, revision 1, for 2 nodes\n  who has converged:  ccmctl assignment status web\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("targets", "scope"),
+    [
+        (["--all"], "all"),
+        (["-t", "node=web1"], "node.web1"),
+        (["-t", "node in (web1,db1)"], "all"),
+        (["-t", "env=prod,role=web"], "fact.env.prod"),
+        (["-t", "role=web,node in (web1,web2)"], "fact.role.web"),
+        (["-t", "role=web", "-t", "role=db"], "all"),
+        (["-t", "role!=web"], "all"),
+        (["-w", "Facts.role == 'web'"], "all"),
+    ],
+)
+def test_it_stands_under_one_scope(motd: str, targets: list[str], scope: str) -> None:
+    desk = fleet()
+
+    assert desk.ccmctl("assign", "web", motd, *targets, "--yes").code == 0
+
+    assert list(stored(desk)) == [f"{scope}.web"]
+
+
+def test_what_it_replaces_is_shown_and_asked_about(motd: str, tmp_path: Path) -> None:
+    desk = fleet()
+    put_data(desk, tmp_path)
+    arguments = ("assign", "web", motd, "-t", "role=web", "--data", "kv://CCM_DATA/common")
+    desk.ccmctl(*arguments, "--yes")
+    put_data(desk, tmp_path, "data: {a: 1}\n")
+    Path(motd).write_text(OTHER)
+
+    asked = desk.ccmctl(*arguments)
+
+    old, new = asked.out.splitlines()[5:9:2], asked.out.splitlines()[6:10:2]
+    assert (asked.code, len(stored(desk))) == (1, 1)
+    assert asked.err == (
+        "nodes: web[1-2], 1 of them offline\n"
+        'ccmctl: nobody is there to answer "assign web to 2 nodes?"; say --yes\n'
+    )
+    assert [line.split(":")[0] for line in asked.out.splitlines()] == [
+        "--- web 1", "+++ web (new)", "@@ -1,9 +1,9 @@", " targets", " manifest", "-bundle", "-  manifest.yaml", "+bundle",
+        "+  manifest.yaml", " data", "-data revision", "-  common", "+data revision", "+  common", " mode", " interval",
+    ]  # fmt: skip
+    assert "+data revision: 2" in asked.out
+    assert old != new
+
+
+def test_the_same_again_is_not_written(motd: str) -> None:
+    desk = fleet()
+    desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes")
+
+    again = desk.ccmctl("assign", "web", motd, "-t", "role=web")
+    record = desk.ccmctl("assign", "web", motd, "-t", "role=web", "--json").records[-1]
+
+    assert (again.code, again.out) == (0, "web: unchanged, revision 1\n")
+    assert (record["changed"], record["revision"], record["nodes"]) == (False, 1, 2)
+    assert len(desk.broker.buckets["CCM_ASSIGNMENTS"]) == 1
+
+
+def test_data_can_be_followed_and_a_deadline_set(motd: str) -> None:
+    desk = fleet()
+
+    said = desk.ccmctl(
+        "assign",
+        "web",
+        motd,
+        "--all",
+        "--follow-data",
+        "--deadline",
+        "8h",
+        "--mode",
+        "plan",
+        "--yes",
+        "--json",
+    )
+
+    [record] = said.records
+    assert (record["data_revision"], record["deadline"], record["mode"], record["changed"]) == (
+        0,
+        "2026-11-21T20:00:00Z",
+        "plan",
+        True,
+    )
+
+
+def test_a_document_that_is_not_there_is_refused(motd: str, tmp_path: Path) -> None:
+    desk = fleet()
+    arguments = ("assign", "web", motd, "--all", "--yes", "-d", "kv://CCM_DATA/common")
+    refusal = (
+        "ccmctl: kv://CCM_DATA/common: there is no such document; `ccmctl data put common FILE` stores one, "
+        "and with --follow-data it may come later\n"
+    )
+
+    empty = desk.ccmctl(*arguments)
+    desk.ccmctl("data", "put", "other", write(tmp_path / "other.yaml", "data: {}\n"))
+    other = desk.ccmctl(*arguments)
+    followed = desk.ccmctl(*arguments, "--follow-data")
+
+    assert (empty.err, other.err, followed.code) == (refusal, refusal, 0)
+
+
+def test_another_role_of_the_same_name_is_moved_to_or_stands_beside(motd: str) -> None:
+    desk = fleet()
+    desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes")
+
+    refused = desk.ccmctl("assign", "web", motd, "-t", "role=db", "--yes")
+    beside = desk.ccmctl("assign", "web", motd, "-t", "role=db", "--beside", "--yes")
+    both = list(stored(desk))
+    moved = desk.ccmctl("assign", "web", motd, "-t", "env=prod", "--move", "--yes")
+
+    assert (refused.code, refused.err) == (
+        1,
+        "ccmctl: web: it stands for role=web, and this is for role=db; "
+        "say --move to take it away there, or --beside to leave it there too\n",
+    )
+    assert beside.err == "web 1 stands for role=web and counts there: web[1-2]\n"
+    assert both == ["fact.role.web.web", "fact.role.db.web"]
+    assert moved.err == (
+        "web 2 goes: it stands for role=db\n"
+        "web 1 goes: it stands for role=web\n"
+        "it takes the place of another web on 2 nodes: db1, web1\n"
+    )
+    assert {key: document.number for key, document in stored(desk).items()} == {"fact.env.prod.web": 3}
+
+
+def test_a_nodes_own_counts_over_the_roles_and_everybodys_under_it(motd: str) -> None:
+    desk = fleet()
+    desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes")
+
+    own = desk.ccmctl("assign", "web", motd, "-t", "node=web1", "--mode", "plan", "--yes")
+    everybodys = desk.ccmctl("assign", "web", motd, "--all", "--yes")
+
+    assert (own.err, own.out.splitlines()[0]) == (
+        "web 1 stands for role=web and counts there: web2\n"
+        "it takes the place of another web on 1 node: web1\n",
+        "web: assigned, revision 2, for 1 node",
+    )
+    assert (everybodys.err, everybodys.out.splitlines()[0]) == (
+        "web 2 stands for node=web1 and counts there: web1\nweb 1 stands for role=web and counts there: web2\n",
+        "web: assigned, revision 3, for 1 node",
+    )
+
+
+def test_a_resource_that_another_assignment_manages_is_refused_and_both_are_named(
+    motd: str, tmp_path: Path
+) -> None:
+    desk = fleet()
+    desk.ccmctl("assign", "base", motd, "-t", "env=prod", "--yes")
+
+    refused = desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes")
+    elsewhere = desk.ccmctl("assign", "web", motd, "-t", "node=web2", "--yes")
+    apart = desk.ccmctl("assign", "web", write(tmp_path / "issue.yaml", ISSUE), "-t", "role=web", "--yes")
+
+    assert (refused.code, refused.err) == (
+        1,
+        "ccmctl: web: it manages file#/etc/motd, and so does the assignment base on web1, "
+        "where agents would refuse both; take it out of one of them\n",
+    )
+    assert (elsewhere.code, apart.code) == (0, 0)
+
+
+def test_an_operator_is_told_where_the_broker_does_not_let_it_assign(motd: str) -> None:
+    desk = fleet()
+    desk.broker.deny("op", "$KV.CCM_ASSIGNMENTS.fact.role.db.*")
+
+    said = desk.ccmctl("assign", "db", motd, "-t", "role=db", "--yes")
+
+    assert (said.code, said.err) == (
+        1,
+        "ccmctl: db: the broker does not let op change assignments for role=db; `ccmctl operator add --apply` "
+        "says where an operator may, and the first `fact=value` of --targets decides\n",
+    )
+    assert desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes").code == 0
+
+
+def test_what_stands_is_brought_forward_to_the_data_of_now(motd: str, tmp_path: Path) -> None:
+    desk = fleet()
+    put_data(desk, tmp_path)
+    desk.ccmctl("assign", "web", motd, "-t", "role=web", "-d", "kv://CCM_DATA/common", "--yes")
+    before = stored(desk)["fact.role.web.web"].body
+
+    put_data(desk, tmp_path, "data: {a: 1}\n")
+    said = desk.ccmctl("assign", "web", "--refresh", "--yes")
+
+    after = stored(desk)["fact.role.web.web"].body
+    assert (said.code, after) == (0, before | {"data_revision": 2})
+    assert desk.ccmctl("assign", "web", "--refresh", "--yes").out == "web: unchanged, revision 2\n"
+
+
+def test_who_stores_data_is_told_which_assignments_stay_with_the_old(motd: str, tmp_path: Path) -> None:
+    desk = fleet()
+    put_data(desk, tmp_path)
+    for name, *options in (("web", "-d", "kv://CCM_DATA/{{ lookup('facts.layer') }}"), ("db",)):
+        desk.ccmctl("assign", name, motd, "-t", f"role={name}", *options, "--yes")
+    desk.ccmctl("assign", "free", motd, "-t", "node=web9", "-d", "kv://CCM_DATA/common", "--follow-data")
+
+    path = write(tmp_path / "common.yaml", "data: {a: 1}\n")
+
+    assert desk.ccmctl("data", "put", "common", path).err == (
+        "the assignment web reads it as of revision 1 until it is brought forward: ccmctl assign web --refresh\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["a.b", "x"], "'a.b': no name of an assignment; use letters, digits, `-` and `_`"),
+        (["web"], "assign what? name a manifest or a directory, or say --refresh"),
+        (["web", "x", "--move", "--beside"], "--move and --beside exclude each other"),
+        (["web", "x", "--refresh"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
+        (["web", "--refresh", "--all"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
+        (["web", "--refresh"], "web: there is no such assignment; `ccmctl assignments` shows which there are"),
+        (["web", "x", "--scope", "all"], "--scope belongs to --refresh; --targets says which nodes are meant"),
+        (["web", "--refresh", "--scope", "x"], "x: no scope; write all, node=NAME or a fact such as role=web"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(arguments: list[str], sentence: str) -> None:
+    said = fleet().ccmctl("assign", *arguments)
+
+    assert (said.code, said.err) == (1, f"ccmctl: {sentence}\n")
+
+
+def test_a_manifest_that_does_not_fit_is_refused_as_apply_refuses_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "bad.yaml", "ccm: {resorces: []}\n")
+    desk = fleet()
+
+    assigned = desk.ccmctl("assign", "web", path, "--all", "--yes")
+
+    assert (assigned.code, assigned.err) == (1, desk.ccmctl("apply", path, "--all", "--yes").err)
+    assert desk.broker.buckets.get("CCM_ASSIGNMENTS", []) == []

@@ -1,0 +1,234 @@
+"""`ccmctl assignments` and `ccmctl assignment status|history`: what stands, and how every node stands to it."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.wire import AGENT_SHUTDOWN, AgentEvent, AssignmentState, Disabled
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from tests.support.controller import NOW, Desk, FakeNode
+
+MOTD = "ccm:\n  resources:\n    - file:\n        - /etc/motd: {ensure: present, content: hello}\n"
+KEY = "fact.role.web.web"
+WEB = {"role": "web"}
+OLD = hashlib.sha256(b"old").hexdigest()
+
+
+def says(state: str, revision: int = 1, digest: str = "", **fields: Any) -> dict[str, Any]:
+    """What a node's record says of the assignment."""
+    since = NOW - timedelta(minutes=3)
+    told = AssignmentState(key=KEY, revision=revision, digest=digest, state=state, since=since, **fields)
+    return {"assignments": {"web": told}}
+
+
+@pytest.fixture
+def motd(tmp_path: Path) -> str:
+    path = tmp_path / "motd.yaml"
+    path.write_text(MOTD)
+    return str(path)
+
+
+def assigned(motd: str, *nodes: FakeNode, options: tuple[str, ...] = ()) -> tuple[Desk, str]:
+    """A desk at which the nodes were assigned a manifest, and its digest."""
+    desk = Desk(*nodes)
+    said = desk.ccmctl("assign", "web", motd, "-t", "role=web", *options, "--yes")
+    assert said.code == 0, said.err
+    [digest] = desk.broker.objects["CCM_MANIFESTS"]
+    return desk, digest
+
+
+def test_every_node_is_shown_with_why_it_lags(motd: str) -> None:
+    names = [f"web{number}" for number in range(1, 8)]
+    nodes = {name: FakeNode(name, WEB, is_present=name != "web2") for name in names}
+    desk, digest = assigned(motd, *nodes.values(), FakeNode("db1", {"role": "db"}))
+    soon = NOW + timedelta(minutes=5)
+    nodes["web1"].record = says("changed", digest=digest)
+    nodes["web2"].record = says("stable", 0, OLD, data_revision=7) | {"last_time": NOW - timedelta(hours=2)}
+    nodes["web3"].record = says("failed", digest=digest, reason="exec#true: ended with 1", next_time=soon)
+    nodes["web4"].record = says("refused", code="assignment.conflict", reason="web and base both manage it")
+    nodes["web5"].record = says("waiting", digest=OLD)
+    nodes["web6"].record = says("disabled", digest=OLD) | {
+        "disabled": Disabled(since=NOW, until=NOW + timedelta(hours=4), why="debugging", by="ann")
+    }
+
+    said = desk.ccmctl("assignment", "status", "web")
+
+    mine, old = digest[:12], OLD[:12]
+    assert (said.code, said.out) == (
+        2,
+        f"web 1: apply motd on role=web, bundle {mine}, data newest, by op 2026-11-21 12:00:00Z\n"
+        "NODE  STATE      DIGEST          DATA  SINCE      WHY\n"
+        f"web1  converged  {mine}  newest  3 min ago\n"
+        f"web2  offline    {old}       7             offline, last heard 2026-11-21 11:57:00Z; knows of revision 0\n"
+        f"web5  waiting    {old}  newest  3 min ago  its turn comes\n"
+        f"web6  disabled   {old}  newest  3 min ago  disabled until 2026-11-21 16:00:00Z: debugging (by ann)\n"
+        "web7  waiting                                     has not taken it yet\n"
+        f"web3  failed     {mine}  newest  3 min ago  exec#true: ended with 1; again in 5 min\n"
+        "web4  refused                          3 min ago  web and base both manage it\n"
+        "7 nodes: 1 converged, 2 waiting, 1 disabled, 1 failed, 1 offline, 1 refused\n",
+    )
+
+
+async def goodbye(broker: MemoryBroker) -> None:
+    """web1 says that it stops, ten minutes ago."""
+    said = AgentEvent(
+        protocol=AGENT_SHUTDOWN, event_id=new_id(), timestamp=NOW - timedelta(minutes=10), node="web1"
+    )
+    events = MemoryBus(broker, "web1").events
+    await events.publish(event_subject(AGENT_SHUTDOWN, "web1"), said.event_id, msgspec.json.encode(said))
+
+
+def test_a_node_that_said_goodbye_is_away_since_then(motd: str) -> None:
+    node = FakeNode("web1", WEB, is_present=False)
+    desk, digest = assigned(motd, node)
+    desk.hooks.append(goodbye)
+
+    waits = desk.ccmctl("assignment", "status", "web", "--json")
+    node.record = says("stable", digest=digest) | {
+        "assignments": {
+            "web": AssignmentState(
+                key=KEY, revision=1, digest=digest, state="stable", since=NOW - timedelta(hours=1)
+            )
+        }
+    }
+    done = desk.ccmctl("assignment", "status", "web", "--json")
+
+    assert (waits.code, waits.records[1]) == (
+        3,
+        {
+            "record": "standing",
+            "name": "web",
+            "scope": "fact.role.web",
+            "wanted": 1,
+            "node": "web1",
+            "state": "offline",
+            "reason": "offline since 2026-11-21 11:50:00Z",
+            "offline": True,
+            "offline_since": "2026-11-21T11:50:00Z",
+        },
+    )
+    assert (done.code, done.records[1]["state"], done.records[1]["reason"]) == (
+        0,
+        "converged",
+        "offline since 2026-11-21 11:50:00Z",
+    )
+
+
+def test_a_node_that_is_expected_and_one_that_is_too_late_are_told(motd: str) -> None:
+    desk = Desk(FakeNode("web1", WEB, is_present=False))
+    desk.ccmctl("facts", "set", "web9", "role=web", "--new")
+    desk.ccmctl("assign", "web", motd, "-t", "role=web", "--deadline", "1h", "--yes")
+    [write] = desk.broker.buckets["CCM_ASSIGNMENTS"]
+
+    before = desk.ccmctl("assignment", "status", "web", "--json").records[1:]
+    write.body = write.body.replace(b"2026-11-21T13:00:00Z", b"2026-11-21T11:00:00Z")
+    after = desk.ccmctl("assignment", "status", "web", "--json").records[1:]
+
+    assert [(one["node"], one["state"], one["reason"]) for one in before] == [
+        ("web1", "offline", "offline"),
+        ("web9", "offline", "never came"),
+    ]
+    assert [(one["node"], one["state"], one["reason"]) for one in after] == [
+        ("web1", "expired", "the deadline 2026-11-21 11:00:00Z has passed; offline"),
+        ("web9", "expired", "the deadline 2026-11-21 11:00:00Z has passed; never came"),
+    ]
+
+
+def test_only_those_that_lag_are_shown_when_asked_for(motd: str) -> None:
+    good, bad = FakeNode("web1", WEB), FakeNode("web2", WEB)
+    desk, digest = assigned(motd, good, bad)
+    good.record = says("stable", digest=digest)
+    bad.record = {"conflict": "another agent uses this identity"}
+
+    said = desk.ccmctl("assignment", "status", "web", "--lagging")
+
+    assert (said.code, said.out.splitlines()[1:]) == (
+        2,
+        [
+            "NODE  STATE    WHY",
+            "web2  refused  another agent uses this identity",
+            "2 nodes: 1 converged, 1 refused",
+        ],
+    )
+
+
+def test_waiting_ends_when_nobody_is_on_the_way(motd: str) -> None:
+    here, gone = FakeNode("web1", WEB), FakeNode("web2", WEB, is_present=False)
+    desk, digest = assigned(motd, here, gone)
+
+    async def converge(broker: MemoryBroker) -> None:
+        here.record = says("changed", digest=digest)
+        await here.begin(broker)
+
+    desk.hooks.append(converge)
+    said = desk.ccmctl("assignment", "status", "web", "--wait", "1h", "--json")
+
+    assert (said.code, [one["state"] for one in said.records[1:]]) == (3, ["converged", "offline"])
+
+
+def test_each_scope_of_a_name_is_named_and_each_node_stands_to_its_own(motd: str) -> None:
+    nodes = FakeNode("web1", WEB), FakeNode("web2", WEB)
+    desk, digest = assigned(motd, *nodes)
+    desk.ccmctl("assign", "web", motd, "-t", "node=web2", "--yes")
+    for node in nodes:
+        node.record = says("stable", digest=digest)
+
+    said = desk.ccmctl("assignment", "status", "web", "--json")
+
+    assert [(one["scope"], one["revision"]) for one in said.records[:2]] == [
+        ("node.web2", 2),
+        ("fact.role.web", 1),
+    ]
+    assert [(one["node"], one["wanted"], one["state"]) for one in said.records[2:]] == [
+        ("web1", 1, "converged"),
+        ("web2", 2, "waiting"),
+    ]
+
+
+def test_what_is_not_assigned_is_not_there() -> None:
+    desk = Desk(FakeNode("web1"))
+    sentence = "ccmctl: web: there is no such assignment; `ccmctl assignments` shows which there are"
+
+    assert desk.ccmctl("assignment", "status", "web").err == f"{sentence}\n"
+    assert desk.ccmctl("assignment", "history", "web").err == (
+        f"{sentence}, --scope says for whom one stood that is there no longer\n"
+    )
+    assert desk.ccmctl("assignments").out == "nothing is assigned yet; `ccmctl assign --help` shows how\n"
+
+
+def test_assignments_are_listed_with_how_many_have_converged(motd: str, tmp_path: Path) -> None:
+    first, second = FakeNode("web1", WEB | {"env": "prod"}), FakeNode("web2", WEB, is_present=False)
+    desk, digest = assigned(motd, first, second, options=("--interval", "30m"))
+    (tmp_path / "issue.yaml").write_text(MOTD.replace("motd", "issue"))
+    desk.ccmctl(
+        "assign", "issue", str(tmp_path / "issue.yaml"), "-t", "role=web,env=prod", "--mode", "plan", "--yes"
+    )
+    first.record = says("stable", digest=digest)
+    other = next(one for one in desk.broker.objects["CCM_MANIFESTS"] if one != digest)
+
+    async def intrude(broker: MemoryBroker) -> None:
+        bucket = MemoryBus(broker, "nats").bucket("CCM_ASSIGNMENTS")
+        await bucket.put("all.x", b"hello")
+
+    desk.hooks.append(intrude)
+    said = desk.ccmctl("assignments")
+    records = desk.ccmctl("assignments", "--json").records
+
+    assert said.out == (
+        "NAME   REV  TARGETS            SCOPE     MODE  DIGEST          DATA  EVERY  CONVERGED  BY  SINCE\n"
+        f"issue    1  role=web,env=prod  role=web  plan  {other[:12]}  newest         0 of 1     op  just now\n"
+        f"web      1  role=web                           {digest[:12]}  newest    30m  1 of 2     op  just now\n"
+    )
+    assert said.err == "all.x: holds no assignment that was made for it; agents refuse it\n"
+    assert [(one["name"], one["nodes"], one["converged"], one["states"]) for one in records] == [
+        ("issue", 1, 0, {"waiting": 1}),
+        ("web", 2, 1, {"converged": 1, "offline": 1}),
+    ]

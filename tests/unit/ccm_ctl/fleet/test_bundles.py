@@ -1,0 +1,92 @@
+"""What a bundle holds, said without a node; and what cannot be read holds nothing."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from ccm_ctl.fleet.bundles import Inside, look_into, resources_in
+from ccm_ctl.fleet.content import as_bundle, read_content
+
+SITE = """\
+ccm:
+  resources:
+    - package: {name: nginx, ensure: latest}
+    - file:
+        - defaults: {owner: root}
+        - /etc/motd: {ensure: present}
+        - "{{ lookup('facts.home') }}/x": {ensure: present}
+    - exec: {command: "true"}
+    - apply
+"""
+
+
+def test_files_and_resources_of_a_directory_are_told(tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(SITE)
+    (tmp_path / "motd").write_text("hello")
+    (tmp_path / "link").symlink_to("motd")
+    content = read_content(tmp_path)
+
+    inside = look_into(content.packed, "manifest.yaml")
+
+    assert inside == Inside(
+        files={
+            "link": hashlib.sha256(b"motd").hexdigest(),
+            "manifest.yaml": hashlib.sha256(SITE.encode()).hexdigest(),
+            "motd": hashlib.sha256(b"hello").hexdigest(),
+        },
+        resources=("package#nginx", "file#/etc/motd", "file#{{ lookup('facts.home') }}/x"),
+    )
+    assert inside.certain == {"package#nginx", "file#/etc/motd"}
+
+
+def test_a_single_manifest_is_a_bundle_of_one_file_with_the_same_bytes_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "motd.yaml"
+    path.write_text(SITE)
+
+    first, second = as_bundle(read_content(path)), as_bundle(read_content(path))
+
+    assert first == second == as_bundle(first)
+    assert (first.name, first.text, first.files) == ("motd", "", ("manifest.yaml",))
+    assert look_into(first.packed, "manifest.yaml").files == {
+        "manifest.yaml": hashlib.sha256(SITE.encode()).hexdigest()
+    }
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "",
+        "- a",
+        "ccm: []",
+        "ccm: {resources: {}}",
+        "ccm: {resources_jet_file: x.jet}",
+        "ccm: {resources: [1, [2], {file: 3}, {file: {name: [4]}}]}",
+        "a: [",
+    ],
+)
+def test_what_names_no_resources_names_none(manifest: str) -> None:
+    assert resources_in(manifest) == ()
+
+
+def test_what_is_no_bundle_holds_nothing() -> None:
+    assert [look_into(packed, "manifest.yaml") for packed in (b"", b"x" * 100, gzip.compress(b"x"))] == [
+        Inside(),
+        Inside(),
+        Inside(),
+    ]
+
+
+def test_a_bundle_that_grows_beyond_bounds_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("manifest.yaml"))
+    packed = gzip.compress(raw.getvalue(), mtime=0)
+    monkeypatch.setattr("ccm_ctl.fleet.bundles._UNPACKED_LIMIT_BYTES", 100)
+
+    assert look_into(packed, "manifest.yaml") == Inside()
