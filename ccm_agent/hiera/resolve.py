@@ -8,9 +8,11 @@ function that could read a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from msgspec import Struct
 
 from ccm_agent.hiera.rules import read_rules
 from ccm_agent.model import codec, merge
@@ -33,6 +35,23 @@ class Expressions(Protocol):
     def entry(self, text: str) -> str | None:
         """An entry of the order, rendered; None when every expression in it gave nothing, so that it names no override."""
         ...
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """
+    One layer of a document, for one node.
+
+    Attributes:
+        entry: The entry of the order that names it, as written; "" of the base data.
+        name: The override that it names; None when it names none, and for the base data.
+        path: Where it stands in the document.
+        data: What it holds, rendered; None when there is no such override.
+    """
+
+    entry: str = ""
+    name: str | None = None
+    path: tuple[str, ...]
+    data: dict[str, Any] | None = None
 
 
 def resolve_document(
@@ -82,14 +101,40 @@ def resolve_values(
         text: The text that it came from; without it there are no rules, and errors have no line.
     """
     if not isinstance(root, Mapping):
-        raise DataError(
-            f"a mapping with `{data_key}`, and perhaps `hierarchy` and `overrides`, is expected, not {_kind(root)}",
-            place=Place(source),
-        )
+        raise not_hiera(root, data_key, source)
     resolver = _Resolver(root, source, text, expressions or expressions_on(facts))
     data = resolver.resolve(data_key)
     rules, warnings = read_rules(text, source, data_key) if text is not None else ((), ())
     return Resolved(data=data, rules=rules, warnings=warnings)
+
+
+def read_layers(
+    root: object,
+    facts: Mapping[str, Any],
+    source: str = "",
+    text: str | None = None,
+    *,
+    data_key: str = DATA_KEY,
+) -> tuple[Hierarchy, Iterator[Layer]]:
+    """
+    The hierarchy of a document, and its layers in the order in which they are merged.
+
+    Each is rendered when it is asked for; with `merge: first` none counts after the first override that is there. Raises as
+    `resolve_values`, and so does the iterator.
+    """
+    if not isinstance(root, Mapping):
+        raise not_hiera(root, data_key, source)
+    resolver = _Resolver(root, source, text, expressions_on(facts))
+    hierarchy = resolver.hierarchy()
+    return hierarchy, resolver.layers(hierarchy, data_key)
+
+
+def not_hiera(root: object, data_key: str, source: str) -> DataError:
+    """The error for a document that is no mapping."""
+    return DataError(
+        f"a mapping with `{data_key}`, and perhaps `hierarchy` and `overrides`, is expected, not {_kind(root)}",
+        place=Place(source),
+    )
 
 
 def expressions_on(facts: Mapping[str, Any]) -> Expressions:
@@ -134,26 +179,36 @@ class _Resolver:
 
     def resolve(self, data_key: str) -> dict[str, Any]:
         hierarchy = self.hierarchy()
+        data: dict[str, Any] = {}
+        for layer in self.layers(hierarchy, data_key):
+            if layer.data is None:
+                continue
+            if layer.name is None:
+                data = layer.data
+            elif hierarchy.merge == Merge.FIRST:
+                return merge.shallow(data, layer.data)
+            else:
+                self.check_merge(hierarchy)
+                data = merge.deep(data, layer.data)
+        return data
+
+    def layers(self, hierarchy: Hierarchy, data_key: str) -> Iterator[Layer]:
         overrides = self.overrides()
         written = self.root.get(data_key)
         has_data = isinstance(written, Mapping)
-        data = self.layer(written, data_key) if isinstance(written, Mapping) else {}
+        if isinstance(written, Mapping):
+            yield Layer(path=(data_key,), data=self.layer(written, data_key))
         for number, entry in enumerate(hierarchy.order):
             name = self.name(entry, number)
-            if name is None or (has_data and name == data_key):
+            if name is not None and has_data and name == data_key:
                 continue
-            override = overrides.get(name)
-            if not isinstance(override, Mapping):
-                continue
-            layer = self.layer(override, "overrides", name)
-            if hierarchy.merge == Merge.FIRST:
-                return merge.shallow(data, layer)
-            if hierarchy.merge != Merge.DEEP:
-                self.fail(
-                    f"there is no merge `{hierarchy.merge}`: write `first` or `deep`", "hierarchy", "merge"
-                )
-            data = merge.deep(data, layer)
-        return data
+            override = overrides.get(name) if name is not None else None
+            data = self.layer(override, "overrides", name or "") if isinstance(override, Mapping) else None
+            yield Layer(entry=entry, name=name, path=("overrides", name or ""), data=data)
+
+    def check_merge(self, hierarchy: Hierarchy) -> None:
+        if hierarchy.merge not in (Merge.FIRST, Merge.DEEP):
+            self.fail(f"there is no merge `{hierarchy.merge}`: write `first` or `deep`", "hierarchy", "merge")
 
     def hierarchy(self) -> Hierarchy:
         if "hierarchy" not in self.root:

@@ -58,6 +58,7 @@ class Sources:
         directory: Where relative paths begin; absolute.
         numbers: The highest number seen of each stamped document, by `bucket/key`. Changed in place, for the caller to keep.
         demand_stamps: Refuse a key's document that is not stamped.
+        pins: Buckets that are read as they were at a revision; there an older number is what was asked for.
     """
 
     def __init__(
@@ -69,13 +70,27 @@ class Sources:
         directory: str = "/",
         numbers: MutableMapping[str, int] | None = None,
         demand_stamps: bool = False,
+        pins: Mapping[str, int] | None = None,
     ) -> None:
+        self._pins = {} if pins is None else pins
         self._files = files
         self._download = download
         self._open_bucket = open_bucket
         self._directory = directory
         self._numbers = {} if numbers is None else numbers
         self._demand_stamps = demand_stamps
+
+    def pinned(self, pins: Mapping[str, int]) -> Sources:
+        """The same sources, with buckets read as they were at a revision."""
+        return Sources(
+            self._files,
+            download=self._download,
+            open_bucket=self._open_bucket,
+            directory=self._directory,
+            numbers=self._numbers,
+            demand_stamps=self._demand_stamps,
+            pins=pins,
+        )
 
     async def fetch(self, url: str) -> Fetched:
         """
@@ -138,7 +153,13 @@ class Sources:
             raise DataError(f"{url} names no key: write kv://BUCKET/KEY")
         if self._open_bucket is None:
             raise DataError(f"{url} cannot be read here: there is no connection to a broker")
-        entry = await (await self._open_bucket(bucket)).get(key)
+        opened = await self._open_bucket(bucket)
+        pin = self._pins.get(bucket, 0)
+        entry = await (opened.as_of(key, pin) if pin else opened.get(key))
+        if entry is None and pin:
+            raise DataError(
+                f"{url}: the bucket {bucket} had no key {key} at revision {pin}; put the document there, then assign again"
+            )
         if entry is None:
             raise DataError(f"{url}: the bucket {bucket} has no key {key}; put the document there first")
         return Fetched(content=self._unstamped(entry.value, bucket, key), name=url, revision=entry.revision)
@@ -155,6 +176,8 @@ class Sources:
         if (stamped.bucket, stamped.key) != (bucket, key):
             where = f"kv://{stamped.bucket}/{stamped.key}"
             raise ProtocolError(f"kv://{name} holds a document that was written for {where}: refused")
+        if self._pins.get(bucket):
+            return str(stamped.body).encode()
         seen = self._numbers.get(name, 0)
         if stamped.number < seen:
             raise ProtocolError(

@@ -1,0 +1,288 @@
+"""
+Where a value of a node's data comes from: every layer of every document that could have given it, in the order of merging.
+
+It walks the same layers with the same merges as `resolve.py`; what is found in the end is what the node gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.hiera import rules
+from ccm_agent.hiera.resolve import DATA_KEY, Layer, read_layers
+from ccm_agent.model import codec, merge
+from ccm_agent.model.data import Hierarchy, Merge, Rule
+from ccm_agent.model.errors import DataError, Place
+
+_MISSING = object()
+
+
+class Effect(StrEnum):
+    """What became of a layer, as far as one key goes."""
+
+    WINS = "wins"
+    """It gives the value."""
+    MERGED = "merged"
+    """Its mapping or list is part of the value."""
+    OVERRIDDEN = "overridden"
+    """It has the key, and a later layer replaced what it says."""
+    REMOVES = "removes"
+    """It replaces what the key stands in, and has it not."""
+    NO_KEY = "has no such key"
+    ABSENT = "no such override"
+    UNNAMED = "names no override"
+    """Every expression in the entry gave nothing: the node lacks the facts."""
+    NOT_REACHED = "not reached"
+    """`merge: first`, and an earlier override was there."""
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """A document: what errors call it, its text, and its revision in a bucket (0 for anything else)."""
+
+    name: str
+    text: str
+    revision: int = 0
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """
+    One layer that could have given the value.
+
+    Attributes:
+        document: Name of the document.
+        revision: Its revision.
+        merge: How the document merges its overrides: "first" or "deep".
+        entry: The entry of the order as written; "" of the base data.
+        layer: "data", or the override's name.
+        line: Where the key stands in the document, else the layer; 0 when nowhere.
+        effect: What became of it.
+        value: What it says; absent where it says nothing.
+    """
+
+    document: str
+    revision: int = 0
+    merge: str = ""
+    entry: str = ""
+    layer: str = ""
+    line: int = 0
+    effect: Effect = Effect.NO_KEY
+    value: Any = None
+
+
+class Explained(Struct, frozen=True, kw_only=True):
+    """
+    Where a value comes from.
+
+    Attributes:
+        key: What was asked for, as a path.
+        is_found: The node has the key.
+        value: Its value; None when it has it not.
+        candidates: Every layer, in the order of merging: what is later wins.
+        rules: What comments demand of it.
+        broken: Which of them it breaks, as sentences without the value.
+        warnings: What was probably meant otherwise in the documents.
+    """
+
+    key: tuple[str, ...]
+    is_found: bool
+    value: Any = None
+    candidates: tuple[Candidate, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    broken: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Explained:
+    """
+    Where the value of a key comes from.
+
+    Args:
+        key: Its path: keys joined by dots. A key that holds dots itself is found too.
+        sources: The documents, each merged deep over those before it, as a run does with them.
+        facts: The node's facts.
+
+    Raises:
+        CcmError: A document cannot be read or resolved with these facts.
+    """
+    tale = _Tale(key)
+    demands: list[Rule] = []
+    warnings: list[str] = []
+    for source in sources:
+        tale.add(source, facts)
+        found, doubtful = rules.read_rules(source.text, source.name)
+        demands += found
+        warnings += doubtful
+    path = tale.path
+    mine = tuple(rule for rule in demands if rule.path == path)
+    return Explained(
+        key=path,
+        is_found=tale.value is not _MISSING,
+        value=None if tale.value is _MISSING else tale.value,
+        candidates=tuple(tale.candidates),
+        rules=mine,
+        broken=tuple(_broken(tale.data, mine)),
+        warnings=tuple(warnings),
+    )
+
+
+def _broken(data: Mapping[str, Any], demands: Sequence[Rule]) -> list[str]:
+    sentences = []
+    for rule in demands:
+        try:
+            rules.check(data, [rule])
+        except DataError as err:
+            sentences.append(str(err))
+    return sentences
+
+
+class _Tale:
+    """The data as it grows, and what each layer did to one key of it."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.data: dict[str, Any] = {}
+        self.candidates: list[Candidate] = []
+        self._givers: list[int] = []
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return find_path(self.data, self.key) or tuple(self.key.split("."))
+
+    @property
+    def value(self) -> Any:
+        return _at(self.data, self.key)
+
+    def add(self, source: Source, facts: Mapping[str, Any]) -> None:
+        """Merge a document over what is there."""
+        root = codec.decode_document(source.text, source.name)
+        hierarchy, layers = read_layers(root, facts, source.name, source.text)
+        has_order = isinstance(root, Mapping) and "hierarchy" in root
+        own: dict[str, Any] = {}
+        outer, self._givers = self._givers, []
+        begin, seen = len(self.candidates), 0
+        for layer in layers:
+            seen += bool(layer.entry)
+            if layer.data is None:
+                if has_order:
+                    effect = Effect.UNNAMED if layer.name is None else Effect.ABSENT
+                    self._note(source, hierarchy, layer, effect)
+                continue
+            is_first = hierarchy.merge == Merge.FIRST and layer.name is not None
+            old, own = own, (merge.shallow if is_first else merge.deep)(own, layer.data)
+            self._judge(source, hierarchy, layer, old, own)
+            if is_first:
+                break
+        for entry in hierarchy.order[seen:] if has_order else ():
+            self._note(source, hierarchy, Layer(entry=entry, path=("hierarchy", "order")), Effect.NOT_REACHED)
+        self._go_over(outer, own, begin)
+
+    def _judge(
+        self,
+        source: Source,
+        hierarchy: Hierarchy,
+        layer: Layer,
+        old: Mapping[str, Any],
+        own: Mapping[str, Any],
+    ) -> None:
+        """What a layer does to the document's own value."""
+        assert layer.data is not None
+        was, mine = _at(old, self.key), _at(layer.data, self.key)
+        if mine is _MISSING:
+            is_gone = was is not _MISSING and _at(own, self.key) is _MISSING
+            if is_gone:
+                self._replaced()
+            self._note(source, hierarchy, layer, Effect.REMOVES if is_gone else Effect.NO_KEY)
+            return
+        if hierarchy.merge == Merge.FIRST or not _join(was, mine):
+            self._replaced()
+        self._givers.append(len(self.candidates))
+        self._note(source, hierarchy, layer, Effect.WINS, mine)
+        if len(self._givers) > 1:
+            self._settle(Effect.MERGED)
+
+    def _go_over(self, outer: list[int], own: Mapping[str, Any], begin: int) -> None:
+        """Merge the document's own data over that of the documents before it."""
+        was, mine = self.value, _at(own, self.key)
+        self.data = merge.deep(self.data, own)
+        givers = self._givers
+        if mine is _MISSING:
+            self._givers = outer
+            if was is not _MISSING and self.value is _MISSING:
+                self._replaced()
+                for place in range(begin, len(self.candidates)):
+                    if self.candidates[place].effect == Effect.NO_KEY:
+                        self.candidates[place] = replace(self.candidates[place], effect=Effect.REMOVES)
+            return
+        if _join(was, mine):
+            self._givers = outer + givers
+            self._settle(Effect.MERGED)
+            return
+        self._givers = outer
+        self._replaced()
+        self._givers = givers
+
+    def _replaced(self) -> None:
+        self._settle(Effect.OVERRIDDEN)
+        self._givers = []
+
+    def _settle(self, effect: Effect) -> None:
+        for place in self._givers:
+            self.candidates[place] = replace(self.candidates[place], effect=effect)
+
+    def _note(
+        self, source: Source, hierarchy: Hierarchy, layer: Layer, effect: Effect, value: object = _MISSING
+    ) -> None:
+        self.candidates.append(
+            Candidate(
+                document=source.name,
+                revision=source.revision,
+                merge=hierarchy.merge,
+                entry=layer.entry,
+                layer=DATA_KEY if not layer.entry else layer.name or "",
+                line=_place(source, layer, self.key, has_key=value is not _MISSING).line,
+                effect=effect,
+                value=None if value is _MISSING else value,
+            )
+        )
+
+
+def _place(source: Source, layer: Layer, key: str, *, has_key: bool) -> Place:
+    if layer.data is None:
+        return Place()
+    inner = find_path(layer.data, key) if has_key else ()
+    return codec.locate(source.text, (*layer.path, *(inner or ())), source.name)
+
+
+def _join(old: object, new: object) -> bool:
+    """A deep merge makes one of both, and replaces nothing."""
+    return (isinstance(old, dict) and isinstance(new, dict)) or (
+        isinstance(old, list) and isinstance(new, list)
+    )
+
+
+def find_path(data: object, key: str) -> tuple[str, ...] | None:
+    """The keys of a dotted path, where it leads to something; a key that holds dots itself comes first."""
+    if not isinstance(data, Mapping):
+        return None
+    if key in data:
+        return (key,)
+    for place, char in enumerate(key):
+        if char == "." and key[:place] in data:
+            rest = find_path(data[key[:place]], key[place + 1 :])
+            if rest is not None:
+                return (key[:place], *rest)
+    return None
+
+
+def _at(data: Any, key: str) -> Any:
+    path = find_path(data, key)
+    if path is None:
+        return _MISSING
+    for part in path:
+        data = data[part]
+    return data

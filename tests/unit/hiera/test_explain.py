@@ -1,0 +1,139 @@
+"""Which layer of which document gives a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ccm_agent.hiera.explain import Candidate, Effect, Explained, Source, explain
+from ccm_agent.hiera.resolve import resolve_document
+from ccm_agent.model import merge
+from ccm_agent.model.errors import DocumentError
+
+COMMON = """\
+hierarchy:
+  order:
+    - node:${ lookup('facts.node') }
+    - env:${ lookup('facts.env') }
+    - role:${ lookup('facts.role') }
+  merge: deep
+data:
+  # @validate isInt(value)
+  port: 80
+  tls:
+    cipher: modern
+  packages: [ca-certificates]
+overrides:
+  env:prod:
+    port: 443
+    tls:
+      cert: /etc/cert
+  role:web:
+    packages: [nginx]
+"""
+FIRST = COMMON.replace("  merge: deep\n", "")
+NODE = "data:\n  port: http\n"
+FACTS = {"env": "prod", "role": "web"}
+
+
+def told(one: Explained) -> list[tuple[str, str, str, int, Any]]:
+    return [
+        (each.document, each.layer or each.entry, str(each.effect), each.line, each.value)
+        for each in one.candidates
+    ]
+
+
+def test_every_layer_is_named_in_the_order_of_merging() -> None:
+    found = explain("port", [Source(name="common", text=COMMON, revision=7)], FACTS)
+
+    assert (found.is_found, found.value) == (True, 443)
+    assert told(found) == [
+        ("common", "data", "overridden", 9, 80),
+        ("common", "node:${ lookup('facts.node') }", "names no override", 0, None),
+        ("common", "env:prod", "wins", 15, 443),
+        ("common", "role:web", "has no such key", 18, None),
+    ]
+    assert found.candidates[2] == Candidate(
+        document="common", revision=7, merge="deep", entry="env:${ lookup('facts.env') }", layer="env:prod", line=15,
+        effect=Effect.WINS, value=443,
+    )  # fmt: skip
+
+
+def test_lists_and_mappings_that_are_merged_have_several_givers() -> None:
+    packages = explain("packages", [Source(name="common", text=COMMON)], FACTS)
+    tls = explain("tls", [Source(name="common", text=COMMON)], FACTS)
+
+    assert packages.value == ["ca-certificates", "nginx"]
+    assert [each.effect for each in packages.candidates if each.value] == [Effect.MERGED, Effect.MERGED]
+    assert tls.value == {"cipher": "modern", "cert": "/etc/cert"}
+    assert [each.effect for each in tls.candidates if each.value] == [Effect.MERGED, Effect.MERGED]
+
+
+def test_with_merge_first_the_first_override_counts_and_replaces_whole_keys() -> None:
+    found = explain("tls.cipher", [Source(name="common", text=FIRST)], FACTS)
+
+    assert (found.is_found, found.value) == (False, None)
+    assert told(found) == [
+        ("common", "data", "overridden", 10, "modern"),
+        ("common", "node:${ lookup('facts.node') }", "names no override", 0, None),
+        ("common", "env:prod", "removes", 13, None),
+        ("common", "role:${ lookup('facts.role') }", "not reached", 0, None),
+    ]
+
+
+def test_a_later_document_goes_over_an_earlier_one_and_rules_hold_for_the_end() -> None:
+    found = explain("port", [Source(name="common", text=COMMON), Source(name="node", text=NODE)], FACTS)
+
+    assert found.value == "http"
+    assert told(found)[-1] == ("node", "data", "wins", 2, "http")
+    assert told(found)[2][2] == "overridden"
+    assert found.broken == ("common:8: the value of `port` does not satisfy `isInt(value)`",)
+
+
+def test_a_document_takes_back_to_the_one_before_it_what_its_override_drops() -> None:
+    below = Source(name="a", text="data:\n  tls: {cipher: old}\n")
+
+    found = explain("tls.cipher", [below, Source(name="b", text=FIRST)], FACTS)
+
+    assert found.value == "old"
+    assert [(one.document, str(one.effect)) for one in found.candidates] == [
+        ("a", "wins"), ("b", "overridden"), ("b", "names no override"), ("b", "removes"), ("b", "not reached"),
+    ]  # fmt: skip
+
+
+def test_a_document_that_puts_something_else_where_the_key_stands_removes_it() -> None:
+    sources = [
+        Source(name="a", text="data:\n  tls: {cipher: old}\n"),
+        Source(name="b", text="data:\n  tls: none\n"),
+    ]
+
+    found = explain("tls.cipher", sources, {})
+
+    assert (found.is_found, [str(one.effect) for one in found.candidates]) == (
+        False,
+        ["overridden", "removes"],
+    )
+
+
+def test_a_key_that_holds_dots_is_found_and_one_that_nobody_has_is_not() -> None:
+    text = "data:\n  a.b:\n    c.d: 1\n"
+
+    assert explain("a.b.c.d", [Source(name="x", text=text)], {}).key == ("a.b", "c.d")
+    assert explain("a.b.c", [Source(name="x", text=text)], {}).is_found is False
+
+
+@pytest.mark.parametrize("text", [COMMON, FIRST])
+@pytest.mark.parametrize("facts", [{}, {"env": "prod"}, {"role": "web"}, FACTS, FACTS | {"node": "x"}])
+@pytest.mark.parametrize("key", ["port", "tls", "packages"])
+def test_what_is_explained_is_what_the_node_gets(text: str, facts: dict[str, Any], key: str) -> None:
+    data = merge.deep(resolve_document(text, facts).data, resolve_document(NODE, facts).data)
+
+    found = explain(key, [Source(name="a", text=text), Source(name="b", text=NODE)], facts)
+
+    assert found.value == data.get(key)
+
+
+def test_a_broken_document_is_an_error_with_its_line() -> None:
+    with pytest.raises(DocumentError, match="x:2"):
+        explain("a", [Source(name="x", text="data:\n  a: [1\n")], {})
