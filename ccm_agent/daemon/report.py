@@ -111,6 +111,7 @@ class Report:
         self._quiet_start: SessionStart | None = None
         self._corrective: bool | None = None
         self._number = 0
+        self._goes_on = False
         self._began = clock.now()
         self._began_at = self._resource_at = clock.monotonic()
         self._counts = SessionSummary(protocol=SESSION_SUMMARY, event_id="", timestamp=self._began)
@@ -120,7 +121,7 @@ class Report:
 
     def go_on(self, before: Continuation) -> None:
         """Take up what an earlier process of this run has told and counted; before anything else."""
-        self.has_started = True
+        self.has_started = self._goes_on = True
         self.frame = msgspec.structs.replace(self.frame, digest=self.frame.digest or before.digest)
         self._revisions = before.data_revisions
         self._number = before.number
@@ -226,7 +227,8 @@ class Report:
             protocol=SESSION_SUMMARY,
             event_id=new_id(),
             timestamp=now,
-            start_time=base.start_time or self._began,
+            # of a run that two processes carried out the engine knows the second part
+            start_time=(None if self._goes_on else base.start_time) or self._began,
             end_time=base.end_time or now,
             # by the steady clock: somebody may have set the other one meanwhile
             total_duration=round((self._clock.monotonic() - self._began_at) * 1e9),

@@ -83,6 +83,7 @@ async def node(folder: Path) -> Node:
 async def test_a_restart_parts_a_run_and_the_next_process_ends_it(tmp_path: Path) -> None:
     at = await node(tmp_path)
     async with at.agent() as agent:
+        began = at.clock.now()
         run = await at.begin()
         at.clock.pass_s(3)
         await at.restart(agent)
@@ -97,7 +98,7 @@ async def test_a_restart_parts_a_run_and_the_next_process_ends_it(tmp_path: Path
         assert (summary.state, summary.reason, summary.manifest) == ("failed", "", "site")
         assert (summary.total_resources, summary.stable_resources, summary.changed_resources) == (4, 2, 1)
         assert [one.resource for one in summary.failed] == ["file#/b"]
-        assert summary.total_duration == 5_000_000_000
+        assert (summary.start_time, summary.total_duration) == (began, 5_000_000_000)
         assert (await at.numbers(run), summary.events_sent) == ([1, 2, 3, 4], 4)
 
 
