@@ -188,10 +188,15 @@ def replace_file(path: Path, content: Iterable[bytes]) -> None:
     fresh = path.with_name(path.name + ".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
-        for part in content:
-            file.write(part)
-        file.flush()
-        os.fdatasync(file.fileno())
+        try:
+            for part in content:
+                file.write(part)
+            file.flush()
+            os.fdatasync(file.fileno())
+        except OSError:
+            # what was written so far would take the last room of a full disk
+            fresh.unlink(missing_ok=True)
+            raise
     fresh.replace(path)
     sync_folder(path.parent)
 

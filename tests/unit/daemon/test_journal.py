@@ -1,11 +1,12 @@
 import errno
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ccm_agent.daemon.journal import Journal, Read, encode_record, read_records
+from ccm_agent.daemon.journal import Journal, Read, encode_record, read_records, replace_file
 from ccm_agent.model.errors import FileError
 
 PAYLOADS = [b"first", b"", b"third\x00\xff", b"x" * 1000]
@@ -125,6 +126,20 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_record(
     read = reopened(path)
     assert [payload for _, payload in read.records] == [b"before", b"after"]
     assert read.damaged_bytes == 0
+
+
+def test_a_file_that_cannot_be_replaced_is_as_before_and_leaves_nothing_half_written(path: Path) -> None:
+    replace_file(path, [b"before"])
+
+    def too_much() -> Iterator[bytes]:
+        yield b"half"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        replace_file(path, too_much())
+
+    assert path.read_bytes() == b"before"
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_symlink_in_the_place_of_the_file_is_refused(path: Path) -> None:
