@@ -11,7 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from urllib.parse import unquote
 
-from ccm_agent.daemon.source import FETCH_S, SourcePorts
+from ccm_agent.daemon.kept_download import FETCH_S
+from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ports import KeyValue, Transfer
 from ccm_agent.model.secret import mask_url
