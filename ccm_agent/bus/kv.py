@@ -14,7 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.streams import Stored, call, read_all, read_last, read_newest, store
+from ccm_agent.bus.streams import Stored, call, read_all, read_as_of, read_last, read_newest, store
 from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError, RevisionError, UsageError
 from ccm_agent.model.ports import Entry
@@ -44,9 +44,20 @@ class NatsKeyValue:
         entry = await self._newest(key, at_least)
         return entry if entry is not None and entry.value else None
 
-    async def matching(self, patterns: Sequence[str], *, obeyed: bool = False) -> list[Entry]:
+    async def as_of(self, key: str, revision: int) -> Entry | None:
+        """See `KeyValue.as_of`."""
+        subject = key_subject(self.bucket, check_key(key))
+        stored = await read_as_of(self._connection, self._stream, subject, revision)
+        if stored is None:
+            return None
+        entry = self._entry(stored)
+        return entry if entry.value else None
+
+    async def matching(
+        self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0
+    ) -> list[Entry]:
         """See `KeyValue.matching`."""
-        found = await self._read(patterns)
+        found = await self._read(patterns, at_least)
         if obeyed:
             for each in found:
                 self._refuse_copy(each)
@@ -163,9 +174,9 @@ class NatsKeyValue:
         self._refuse_copy(stored)
         return self._entry(stored)
 
-    async def _read(self, patterns: Sequence[str]) -> list[Stored]:
+    async def _read(self, patterns: Sequence[str], at_least: int) -> list[Stored]:
         subjects = [key_subject(self.bucket, pattern) for pattern in patterns]
-        return await read_newest(self._connection, self._stream, subjects)
+        return await read_newest(self._connection, self._stream, subjects, at_least)
 
     def _sorted(self, found: Sequence[Stored]) -> list[Entry]:
         entries = [entry for entry in map(self._entry, found) if entry.value]

@@ -120,6 +120,8 @@ def node_permissions(node: str, addresses: Sequence[str] = ()) -> Permissions:
         f"{_DIRECT}.OBJ_{MANIFESTS}.>",
         f"{_DIRECT}.{SCHEDULES_STREAM}.{DUE_PREFIX}.>",
     )
+        # As it was at a revision: the past, too, is asked for in the body.
+        f"{_DIRECT}.KV_{DATA}",
     subscribe = (
         request_pattern("all"),
         request_pattern(f"node.{node}"),
@@ -159,7 +161,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
     if role.schedules:
         publish += [f"{SCHEDULE_PREFIX}.>", f"$JS.API.STREAM.PURGE.{SCHEDULES_STREAM}"]
     if role.admin:
-        publish += [key_subject(NODES, ">"), f"$JS.API.STREAM.PURGE.{REGISTRATION}"]
+        publish += [key_subject(NODES, ">"), f"{REGISTRATION_PREFIX}.>", f"$JS.API.STREAM.PURGE.{REGISTRATION}"]
         publish += [f"$JS.API.STREAM.{verb}.*" for verb in ("CREATE", "UPDATE")]
         publish += [f"$JS.API.STREAM.PURGE.{name}" for name in (EVENTS_STREAM, f"KV_{RUNS}", f"KV_{NODES}")]
     subscribe = (

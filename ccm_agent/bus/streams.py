@@ -25,6 +25,7 @@ from ccm_agent.model.errors import (
     NotFoundError,
     ProtocolError,
     RevisionError,
+    RevisionGoneError,
 )
 
 if TYPE_CHECKING:
@@ -190,9 +191,7 @@ async def read_last(connection: Connection, stream: str, subject: str, at_least:
             break
     if found is None:
         return None  # stored once, and gone since: expired, purged, pushed out
-    raise BusUnavailableError(
-        f"{subject}: revision {at_least} is stored, and after {LAG_S:g} s no replica shows it; is the cluster well?"
-    )
+    raise _lagging(subject, at_least)
 
 
 class Patience:
@@ -244,13 +243,83 @@ async def read_all(
             return
 
 
-async def read_newest(connection: Connection, stream: str, patterns: Sequence[str]) -> list[Stored]:
+async def read_newest(
+    connection: Connection, stream: str, patterns: Sequence[str], at_least: int = 0
+) -> list[Stored]:
     """
     The newest message on each subject that fits one of the patterns, in the order in which they were stored.
 
     The broker gives up on more than about a thousand subjects; then everything that fits is read, older ones dropped.
+
+    Args:
+        connection: Where to ask.
+        stream: Name of the stream.
+        patterns: Subjects, with wildcards.
+        at_least: As in `read_last`; of any subject that fits.
+
+    Raises:
+        BusUnavailableError: No answer, or no replica has come as far.
     """
+    patience = Patience()
+    while True:
+        found, up_to = await _newest(connection, stream, patterns)
+        if up_to >= at_least or not await patience.pause():
+            break
+    if found and up_to < at_least:
+        raise _lagging(stream, at_least)
+    return sorted(found.values(), key=lambda each: each.sequence)
+
+
+async def read_as_of(connection: Connection, stream: str, subject: str, sequence: int) -> Stored | None:
+    """
+    The message that was the newest on a subject when the stream's last sequence was `sequence`; None when there was none.
+
+    Each answer comes from one replica, which may lag, so it counts only when it shows that this one had come so far. What was
+    copied there by somebody's read is passed over: nobody wrote it.
+
+    Raises:
+        RevisionGoneError: Only newer ones are kept.
+        BusUnavailableError: No answer, or no replica has come as far.
+    """
+    patience = Patience()
+    while True:
+        found, up_to = await _newest(connection, stream, [subject])
+        newest = found.get(subject)
+        if newest is not None and (newest.sequence > sequence or newest.copied):
+            kept = [each async for each in read_all(connection, stream, subject)]
+            if kept and kept[-1].sequence >= newest.sequence and up_to >= sequence:
+                return _last_before(kept, subject, sequence)
+        elif newest is not None and up_to >= sequence:
+            return newest
+        if not await patience.pause():
+            break
+    if newest is None:
+        return None
+    raise _lagging(subject, sequence)
+
+
+def _last_before(kept: Sequence[Stored], subject: str, sequence: int) -> Stored:
+    older = [each for each in kept if each.sequence <= sequence and not each.copied]
+    if not older:
+        raise RevisionGoneError(
+            f"{subject}: nothing of it is kept from revision {sequence} or before, the oldest is {kept[0].sequence}; "
+            "assign again with the data as it is now"
+        )
+    return older[-1]
+
+
+def _lagging(what: str, sequence: int) -> BusUnavailableError:
+    return BusUnavailableError(
+        f"{what}: revision {sequence} is stored, and after {LAG_S:g} s no replica shows it; is the cluster well?"
+    )
+
+
+async def _newest(
+    connection: Connection, stream: str, patterns: Sequence[str]
+) -> tuple[dict[str, Stored], int]:
+    """The newest message by subject, and up to which sequence whoever answered has come."""
     found: dict[str, Stored] = {}
+    up_to = 0
     question: dict[str, Any] = {
         "multi_last": list(patterns),
         "batch": PAGE_MESSAGES,
@@ -259,6 +328,7 @@ async def read_newest(connection: Connection, stream: str, patterns: Sequence[st
     try:
         while True:
             page = await _page(connection, stream, question)
+            up_to = page.up_to
             found.update((each.subject, each) for each in page.messages)
             if not page.pending or not page.messages:
                 break
@@ -268,7 +338,8 @@ async def read_newest(connection: Connection, stream: str, patterns: Sequence[st
         for pattern in patterns:
             async for each in read_all(connection, stream, pattern):
                 found[each.subject] = each
-    return sorted(found.values(), key=lambda each: each.sequence)
+                up_to = max(up_to, each.sequence)
+    return found, up_to
 
 
 class _TooManyError(BusError):

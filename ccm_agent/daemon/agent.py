@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ccm_agent.daemon.assigned import AssignedFacts, routed_facts
+from ccm_agent.daemon.assigning import Assigning
+from ccm_agent.daemon.assignment_wiring import Parts, make_assigning
 from ccm_agent.daemon.beats import Beats, Pulse
 from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.bundles import Bundles
@@ -22,13 +24,13 @@ from ccm_agent.daemon.claim import Claim
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.continuation import Continuations
 from ccm_agent.daemon.convergence import Convergence, Surroundings
+from ccm_agent.daemon.data_buckets import DataBuckets
 from ccm_agent.daemon.delivery import Delivery
 from ccm_agent.daemon.disabling import Disabling, describe
 from ccm_agent.daemon.due import run_of
 from ccm_agent.daemon.handlers import Desk, Handlers
 from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.identity import machine_id, settle_identity
-from ccm_agent.daemon.last_good import LastGood
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
 from ccm_agent.daemon.local_status import LocalStatus
 from ccm_agent.daemon.measures import add_readings
@@ -49,7 +51,7 @@ from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import Registry
 from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.outcome import SessionSummary
-from ccm_agent.model.ports import Incoming, KeyValue
+from ccm_agent.model.ports import Incoming
 from ccm_agent.model.wire import Disabled, NodeRecord, Request
 
 log = logging.getLogger(__name__)
@@ -113,12 +115,20 @@ class Agent:
             on_request=self._arrived,
             on_refused=self._bulletin.refused,
             on_change=self._rerouted,
+            on_read=self._read_scopes,
         )
         self._convergence = self._make_convergence()
         self._continuations = Continuations(state / "continuation.json")
-        self._worker = Worker(
-            self._workshop(state), self._spool, self._ledger, self._clock, self._continuations
+        self._bundles = Bundles(ports.objects, state / "bundles")
+        self._data = DataBuckets(
+            ports.bucket,
+            self._stamps,
+            state / "data",
+            self._bulletin.refused,
+            demand_stamps=settings.stamped_data,
         )
+        workshop = self._workshop()
+        self._worker = Worker(workshop, self._spool, self._ledger, self._clock, self._continuations)
         self._delivery = Delivery(
             self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._lost
         )
@@ -127,6 +137,7 @@ class Agent:
         )
         self._beats = self._make_beats()
         self._standing = self._make_standing()
+        self._assigning = self._make_assigning(workshop)
         self._handlers = Handlers(self._desk(), self._turns, self._ledger, self._worker, self._clock)
         self._inbox: deque[Incoming] = deque(maxlen=INBOX_LIMIT)
         self._has_mail = asyncio.Event()
@@ -184,6 +195,7 @@ class Agent:
             "progress": self._teller.run(),
             "routing": self._routing.run(lambda: self.settings.read_interval_s),
             "heartbeat": self._beats.run(),
+            "assignments": self._assigning.run(),
         }
         if self._convergence is not None:
             jobs["convergence"] = self._convergence.run()
@@ -249,6 +261,7 @@ class Agent:
         self._disabling.open()
         self._stamps.open()
         self._assigned.open()
+        self._assigning.open()
         self._continuations.open()
         open_runs = self._spool.open()
         return self._ledger.open(), open_runs
@@ -346,6 +359,7 @@ class Agent:
         self._heartbeat.record.disabled = disabled
         self._bulletin.disabled(disabled, describe(disabled) if disabled else "enabled again")
         self._beats.soon()
+        self._assigning.look_again()
         if disabled is None and self._convergence is not None:
             self._convergence.catch_up()
 
@@ -359,6 +373,10 @@ class Agent:
     def _rerouted(self, facts: dict[str, Any]) -> None:
         self._heartbeat.record.facts = facts
         self._beats.soon()
+
+    def _read_scopes(self) -> None:
+        """Which assignments mean this node follows from its scopes, so they are read after those."""
+        self._assigning.read_again()
 
     # -- wiring
 
@@ -386,7 +404,27 @@ class Agent:
             assigned=self._assigned,
             disabling=self._disabling,
             facts=self._current_facts,
+            assignments=lambda: self._assigning.states.now,
         )
+
+    def _make_assigning(self, workshop: Workshop) -> Assigning:
+        parts = Parts(
+            node=self.node,
+            settings=lambda: self.settings,
+            ports=self._ports,
+            stamps=self._stamps,
+            assigned=self._assigned,
+            heartbeat=self._heartbeat,
+            beats=self._beats,
+            bulletin=self._bulletin,
+            turns=self._turns,
+            routing=self._routing,
+            standing=self._standing,
+            workshop=workshop,
+            bundles=self._bundles,
+            data=self._data,
+        )
+        return make_assigning(parts)
 
     def _make_convergence(self) -> Convergence | None:
         if self._ports.sources is None:
@@ -406,27 +444,13 @@ class Agent:
         )
         return Convergence(around)
 
-    def _workshop(self, state: Path) -> Workshop:
-        buckets: dict[str, LastGood] = {}
-
-        async def open_bucket(name: str) -> KeyValue:
-            if name not in buckets:
-                buckets[name] = LastGood(
-                    self._ports.bucket(name),
-                    name,
-                    self._stamps,
-                    state / "data",
-                    self._bulletin.refused,
-                    demand_stamps=self.settings.stamped_data,
-                )
-            return buckets[name]
-
+    def _workshop(self) -> Workshop:
         return Workshop(
             node=self.node,
             version=self._version,
-            engine=self._ports.make_engine(open_bucket, self._stamps.numbers),
+            engine=self._ports.make_engine(self._data.open, self._stamps.numbers),
             facts=self._current_facts,
-            unpack=Bundles(self._ports.objects, state / "bundles").unpacked,
+            unpack=self._bundles.unpacked,
             shorten=self._ports.shorten,
             external_data=lambda: self.settings.external_data_url,
             metrics=self._metrics,

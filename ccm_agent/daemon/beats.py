@@ -19,6 +19,7 @@ from ccm_agent.daemon.ledger import Ledger
 from ccm_agent.daemon.routing import Routing
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.ports import Link
+from ccm_agent.model.wire import DUPLICATE_IDENTITY
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +104,8 @@ class Beats:
 
     def _duplicated(self) -> None:
         is_so = self._heartbeat.is_duplicate
-        record = self._heartbeat.record
-        record.conflict = "another agent uses this identity" if is_so else ""
-        message = record.conflict or "no other agent uses this identity any more"
+        sentence = DUPLICATE_IDENTITY if is_so else ""
+        self._heartbeat.complain("identity", sentence)
+        message = sentence or "no other agent uses this identity any more"
         log.error(message) if is_so else log.warning(message)
         self._bulletin.duplicated(is_so, message)

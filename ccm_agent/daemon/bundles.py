@@ -28,7 +28,12 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Bundles:
-    """The unpacked bundles of one agent."""
+    """
+    The unpacked bundles of one agent.
+
+    Attributes:
+        standing: Digests of what is applied again and again: those stay, however many others come.
+    """
 
     def __init__(self, objects: Objects, folder: Path, limits: BundleLimits | None = None) -> None:
         """
@@ -39,6 +44,8 @@ class Bundles:
             folder: A folder of the bundles' own.
             limits: How much a bundle may unpack to.
         """
+        self.standing: frozenset[str] = frozenset()
+        self._lock = asyncio.Lock()
         self._objects = objects
         self._folder = folder
         self._limits = limits or BundleLimits()
@@ -57,9 +64,10 @@ class Bundles:
                 f"{bundle.digest!r}: no SHA-256; the request names no bundle that could be fetched"
             )
         folder = self._folder / bundle.digest
-        if not await asyncio.to_thread(_touched, folder):
-            packed = await self._objects.get(bundle.digest, PACKED_LIMIT_BYTES)
-            await asyncio.to_thread(self._keep, packed, bundle.digest, folder)
+        async with self._lock:
+            if not await asyncio.to_thread(_touched, folder):
+                packed = await self._objects.get(bundle.digest, PACKED_LIMIT_BYTES)
+                await asyncio.to_thread(self._keep, packed, bundle.digest, folder)
         return str(folder)
 
     def _keep(self, packed: bytes, digest: str, folder: Path) -> None:
@@ -79,7 +87,11 @@ class Bundles:
 
     def _prune(self, used: Path) -> None:
         kept = sorted(
-            (path for path in self._folder.iterdir() if path != used and path.is_dir()),
+            (
+                path
+                for path in self._folder.iterdir()
+                if path != used and path.name not in self.standing and path.is_dir()
+            ),
             key=lambda path: path.stat().st_mtime,
             reverse=True,
         )

@@ -152,6 +152,9 @@ class Handlers:
 
     async def expired(self, job: Job) -> None:
         """A job that waited is past its deadline."""
+        if job.own is not None:
+            job.own.on_end(None)
+            return
         self._ledger.end(job.run, NodeState.EXPIRED, "its deadline passed before it began", "run.expired")
         await self._answer(
             job.run, AnswerState.EXPIRED, reason="its deadline passed before it began", code="run.expired"

@@ -33,6 +33,9 @@ RECORD_AGE_S = 3600.0
 FACTS_AGE_S = 86_400.0
 """What did not change is written again after this time: somebody may have removed a node that lives."""
 
+COMPLAINTS = ("identity", "assignments")
+"""What a record's `conflict` may be about, the worse first."""
+
 FACTS_LIMIT_BYTES = 900_000
 """A broker takes messages of 1 MiB; facts above this are told without their largest families."""
 
@@ -60,6 +63,7 @@ class Heartbeat:
         self._bucket = bucket
         self._clock = clock
         self._ttl_s = ttl_s
+        self._complaints: dict[str, str] = {}
         self._conflicts = 0
         self._peaceful = 0
         self._revision = 0
@@ -68,6 +72,13 @@ class Heartbeat:
         self._written_facts = ""
         self._record_at = self._facts_at = clock.monotonic()
         self._are_facts_doubtful = False
+
+    def complain(self, about: str, sentence: str) -> None:
+        """Something is wrong with this node's identity or assignments; "" says that it is not any more."""
+        self._complaints[about] = sentence
+        self.record.conflict = "; ".join(
+            self._complaints[one] for one in COMPLAINTS if self._complaints.get(one)
+        )
 
     async def beat(self, run: str) -> bool:
         """

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import shutil
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -61,6 +62,7 @@ class LastGood:
         self._bucket = bucket
         self._stamps = stamps
         self._folder = folder
+        self._pins = folder / "pinned" / encode_token(bucket)
         self._on_refused = on_refused
         self._demand_stamps = demand_stamps
         self._kept: dict[str, int] = {}
@@ -113,16 +115,29 @@ class LastGood:
             )
 
     async def _keep(self, path: Path, entry: Entry) -> None:
-        kept = _Kept(key=entry.key, value=entry.value, revision=entry.revision, created=entry.created)
-        try:
-            await write_kept(path, kept)
+        if await _store(path, entry):
             self._kept[entry.key] = entry.revision
-        except FileError as err:
-            log.warning("a document is not kept on disk", extra={"reason": str(err)})
 
-    async def matching(self, patterns: Sequence[str], *, obeyed: bool = False) -> list[Entry]:
+    async def as_of(self, key: str, revision: int) -> Entry | None:
+        """See `KeyValue.as_of`; what was read once is not asked for again, for the past does not change."""
+        path = self._pins / f"{revision}" / f"{encode_token(key)}.json"
+        kept = await asyncio.to_thread(read_kept, path, _Kept)
+        if kept is not None and kept.key == key and kept.revision <= revision:
+            return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
+        entry = await self._inner.as_of(key, revision)
+        if entry is not None:
+            await _store(path, entry)
+        return entry
+
+    async def forget_pins(self, used: Collection[int]) -> None:
+        """Drop what is kept of the past, but for these revisions of the bucket."""
+        await asyncio.to_thread(_drop_others, self._pins, {f"{revision}" for revision in used})
+
+    async def matching(
+        self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0
+    ) -> list[Entry]:
         """See `KeyValue.matching`."""
-        return await self._inner.matching(patterns, obeyed=obeyed)
+        return await self._inner.matching(patterns, obeyed=obeyed, at_least=at_least)
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
@@ -144,3 +159,22 @@ class LastGood:
 def _read(path: Path, key: str) -> _Kept | None:
     kept = read_kept(path, _Kept)
     return kept if kept is not None and kept.key == key else None
+
+
+async def _store(path: Path, entry: Entry) -> bool:
+    kept = _Kept(key=entry.key, value=entry.value, revision=entry.revision, created=entry.created)
+    try:
+        await write_kept(path, kept)
+    except FileError as err:
+        log.warning("a document is not kept on disk", extra={"reason": str(err)})
+        return False
+    return True
+
+
+def _drop_others(folder: Path, names: set[str]) -> None:
+    try:
+        others = [path for path in folder.iterdir() if path.name not in names]
+    except OSError:
+        return
+    for path in others:
+        shutil.rmtree(path, ignore_errors=True)

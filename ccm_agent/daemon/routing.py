@@ -38,6 +38,7 @@ class Routing:
         on_request: Callable[[Incoming], None],
         on_refused: Callable[[str, str], None],
         on_change: Callable[[dict[str, Any]], None],
+        on_read: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Nothing is subscribed yet.
@@ -52,6 +53,7 @@ class Routing:
             on_request: Told of each request; it only queues.
             on_refused: Told of a request or document that is refused: what, and why.
             on_change: Told the routed facts when they are others than before.
+            on_read: Called whenever the scopes are what the broker says: at each connection, at a poke, and now and then.
         """
         self.scopes: list[str] = []
         self._node = node
@@ -63,6 +65,7 @@ class Routing:
         self._on_request = on_request
         self._on_refused = on_refused
         self._on_change = on_change
+        self._on_read = on_read
         self._poked = 0
         self._wake = asyncio.Event()
 
@@ -91,6 +94,8 @@ class Routing:
                 await self._subscribe()
             except BusError as err:
                 log.info("assigned facts cannot be read now", extra={"reason": str(err)})
+            if self._link.connected:
+                self._on_read()
 
     async def _read(self) -> None:
         if not self._link.connected:

@@ -17,7 +17,7 @@ from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.routing import Routing
 from ccm_agent.daemon.spool import Spool
 from ccm_agent.daemon.turns import Turns
-from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
+from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, AssignmentState
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -32,6 +32,7 @@ class Standing(Struct, frozen=True, kw_only=True):
         routing, assigned: What it listens to.
         disabling: Whether an operator disabled it.
         facts: All facts, as fresh as the configuration says.
+        assignments: How it stands to each assignment that means it.
     """
 
     version: str
@@ -43,6 +44,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     assigned: AssignedFacts
     disabling: Disabling
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
+    assignments: Callable[[], Mapping[str, AssignmentState]] = dict
 
     def bodies(self) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
         """What is answered to a question, by protocol id."""
@@ -82,5 +84,6 @@ class Standing(Struct, frozen=True, kw_only=True):
             "last_state": record.last_state,
             "last_time": record.last_time,
             "conflict": record.conflict,
+            "assignments": dict(self.assignments()),
             "disabled": self.disabling.current,
         }

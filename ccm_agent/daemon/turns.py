@@ -5,7 +5,7 @@ Whose turn it is: one run at a time on a node, and a bounded queue of those that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from msgspec import Struct
@@ -24,12 +24,14 @@ class Own(Struct, frozen=True, kw_only=True):
         on_end: Told of the end; None when the run was left before.
         on_start: Told what the engine says of the start.
         judge: Whether an event is a correction of drift; None: nobody asks.
+        pins: Buckets whose documents are read as they were at a revision.
     """
 
     source: ManifestSource
     on_end: Callable[[SessionSummary | None], None]
     on_start: Callable[[SessionStart], None] | None = None
     judge: Callable[[TransactionEvent], bool | None] | None = None
+    pins: Mapping[str, int] = {}
 
 
 class Job(Struct, frozen=True, kw_only=True):

@@ -214,6 +214,7 @@ class Worker:
             health_check_only=job.action == "check",
             hiera=tuple(urls),
             keeps_hiera=True,
+            pins=own.pins if own is not None else {},
             facts=facts,
             cause=report.frame.cause,
             requester=request.requester,

@@ -92,6 +92,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) over the manifest's own data, later ones win.
         keeps_hiera: Those documents lie over a child manifest's data even where its `apply` resource gives it data, as the data
             of an agent does; without it they do not reach such a child, as with `ccm apply --hiera`.
+        pins: Buckets whose documents are read as they were when the bucket stood at a revision, by name.
         data: Resolved data over all of those, in every child too.
         facts: All facts of this node; None gathers them when something asks for one.
         more_facts: Merged over the facts: what `--facts` and `--fact`, or an operator, said.
@@ -108,6 +109,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     health_check_only: bool = False
     hiera: tuple[str, ...] = ()
     keeps_hiera: bool = False
+    pins: Mapping[str, int] = {}
     data: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] | None = None
     more_facts: Mapping[str, Any] = {}
@@ -143,6 +145,17 @@ class Engine(Protocol):
 
         Raises:
             InputError: The manifest, its data or a template cannot be used: nothing was changed, no event was made.
+        """
+        ...
+
+    async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
+        """
+        `type#name` of what a manifest would manage here, in its children too; nothing is looked at or changed.
+
+        What its control keeps from being managed is left out, and so is a child that is not there yet.
+
+        Raises:
+            InputError: The manifest, its data or a template cannot be used.
         """
         ...
 

@@ -127,6 +127,13 @@ class LocalEngine:
         """Apply one resource; see `engine.request.Engine.ensure`."""
         kind = self.world.catalog.find(type_name)
         state = await self._begin(options)
+    async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
+        """What a manifest would manage; see `engine.request.Engine.managed`."""
+        from ccm_agent.engine.managed import managed
+
+        plan = await self.load(source, options)
+        return await managed(plan.loaded, plan.state)
+
         loaded = await self._empty(state, options)
         expander = Expander(self.world.catalog, loaded.expressions, None, "")
         declared = await asyncio.to_thread(expander.declare, kind, dict(properties), ())
@@ -208,6 +215,8 @@ class LocalEngine:
             try:
                 found.append(await sources.resolve(url, facts))
             except CcmError:
+        if options.pins:
+            sources = sources.pinned(options.pins)
                 if options.metrics is not None:
                     options.metrics.data_failed(url)
                 raise

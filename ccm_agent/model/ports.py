@@ -501,7 +501,25 @@ class KeyValue(Protocol):
         """
         ...
 
-    async def matching(self, patterns: Sequence[str], *, obeyed: bool = False) -> list[Entry]:
+    async def as_of(self, key: str, revision: int) -> Entry | None:
+        """
+        A key as it was when the bucket stood at a revision; None when it was absent then.
+
+        What was not written but copied there by somebody's read is passed over.
+
+        Args:
+            key: The key.
+            revision: A revision of the bucket, of whichever key, that is known to be stored.
+
+        Raises:
+            RevisionGoneError: Only newer revisions of the key are kept.
+            BusUnavailableError: The broker is away, or nobody there has come as far as that revision.
+        """
+        ...
+
+    async def matching(
+        self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0
+    ) -> list[Entry]:
         """
         The newest revisions of all keys that match one of the patterns, sorted by key.
 
@@ -512,8 +530,10 @@ class KeyValue(Protocol):
 
         Raises:
             ProtocolError: With `obeyed`: an entry was not written but copied; keep what you have.
+            at_least: A revision of one of those keys, or of a deletion, that is known to be stored; as in `get`.
         """
         ...
+            BusUnavailableError: The broker is away, or nobody there shows that revision.
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """Write a key and return its revision; with `ttl_s` the broker removes it by itself after so many whole seconds."""

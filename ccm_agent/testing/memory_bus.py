@@ -36,6 +36,7 @@ from ccm_agent.model.errors import (
     NotFoundError,
     ProtocolError,
     RevisionError,
+    RevisionGoneError,
     UsageError,
 )
 from ccm_agent.model.ports import Entry, Incoming, StoredEvent
@@ -105,7 +106,18 @@ class MemoryKeyValue:
         entry = self._newest(check_key(key))
         return entry if entry is not None and entry.value else None
 
-    async def matching(self, patterns: Sequence[str], *, obeyed: bool = False) -> list[Entry]:
+    async def as_of(self, key: str, revision: int) -> Entry | None:
+        """See `KeyValue.as_of`."""
+        self._check(check_key(key))
+        kept = [write for write in self._living() if write.subject == key]
+        older = [write for write in kept if write.sequence <= revision and not write.copied]
+        if kept and not older:
+            raise RevisionGoneError(f"{key}: nothing of it is kept from revision {revision} or before")
+        return self._entry(older[-1]) if older and older[-1].body else None
+
+    async def matching(
+        self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0
+    ) -> list[Entry]:
         """See `KeyValue.matching`."""
         self._check(">")
         newest = {write.subject: write for write in self._living()}

@@ -109,6 +109,7 @@ NODE_MAY_PUBLISH = [
     "$JS.API.DIRECT.GET.KV_CCM_FACTS.$KV.CCM_FACTS.web1",
     "$JS.API.DIRECT.GET.KV_CCM_ASSIGNMENTS",
     "$JS.API.DIRECT.GET.KV_CCM_DATA.$KV.CCM_DATA.common",
+    "$JS.API.DIRECT.GET.KV_CCM_DATA",
     "$JS.API.DIRECT.GET.OBJ_CCM_MANIFESTS",
     "$JS.API.DIRECT.GET.OBJ_CCM_MANIFESTS.$O.CCM_MANIFESTS.M.c2l0ZQ==",
     "$JS.API.DIRECT.GET.CCM_SCHEDULES.choria.ccm.due.manifest.apply.request.all",
@@ -149,7 +150,7 @@ NODE_MAY_NOT_PUBLISH = [
     "$JS.API.DIRECT.GET.REGISTRATION",
     "$JS.API.DIRECT.GET.KV_CCM_FACTS",
     "$JS.API.DIRECT.GET.KV_CCM_FACTS.$KV.CCM_FACTS.web2.example.com",
-    "$JS.API.DIRECT.GET.KV_CCM_DATA",
+    "$JS.API.STREAM.MSG.GET.KV_CCM_DATA",
     "$JS.API.DIRECT.GET.CCM_SCHEDULES",
     "$JS.API.DIRECT.GET.CCM_SCHEDULES.choria.ccm.schedule.manifest.apply.request.all.nightly",
     # the API of streams and consumers
@@ -317,6 +318,7 @@ async def test_a_node_does_its_work_with_what_it_may(server) -> None:
     async with connected(server, "admin") as admin, connected(server, "web2.example.com") as node:
         name = "web2.example.com"
         await NatsKeyValue(admin, "CCM_FACTS").put(name, b"facts")
+        before = await NatsKeyValue(admin, "CCM_DATA").put("work", b"data before")
         await NatsKeyValue(admin, "CCM_DATA").put("work", b"data")
         await NatsKeyValue(admin, "CCM_ASSIGNMENTS").put(f"node.{name}.app", b"assigned")
         await NatsObjects(admin, "CCM_MANIFESTS").put("work", content)
@@ -329,6 +331,7 @@ async def test_a_node_does_its_work_with_what_it_may(server) -> None:
         await NatsEvents(node).announce(event_subject("io.choria.ccm.v1.session.answer", name, RUN), b"yes")
         facts = await NatsKeyValue(node, "CCM_FACTS").get(name)
         data = await NatsKeyValue(node, "CCM_DATA").get("work")
+        pinned = await NatsKeyValue(node, "CCM_DATA").as_of("work", before)
         assigned = await NatsKeyValue(node, "CCM_ASSIGNMENTS").matching(["all.*", f"node.{name}.*"])
         bundle = await NatsObjects(node, "CCM_MANIFESTS").get("work", 1 << 20)
         await NatsRequests(admin).publish(
@@ -338,6 +341,7 @@ async def test_a_node_does_its_work_with_what_it_may(server) -> None:
         await NatsKeyValue(admin, "CCM_FACTS").put(name, b"newer")
 
         assert sequence > 0
+        assert pinned.value == b"data before"
         assert (facts.value, data.value, [entry.value for entry in assigned]) == (
             b"facts",
             b"data",

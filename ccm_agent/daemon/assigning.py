@@ -1,0 +1,242 @@
+"""
+What is assigned to this node, and who converges on it: the assignments are read, judged, and each given to its worker.
+
+Read by direct get at a poke, at each connection and now and then; judged again when facts change. No consumer is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.daemon.assignment_source import AssignmentSource
+from ccm_agent.daemon.assignment_states import AssignmentStates
+from ccm_agent.daemon.assignment_worker import AssignmentWorker, Shop
+from ccm_agent.daemon.assignments import DATA_BUCKET, Candidate, Known, conflicts, winners
+from ccm_agent.daemon.bundles import Bundles
+from ccm_agent.daemon.data_buckets import DataBuckets
+from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.handlers import Refusal
+from ccm_agent.daemon.heartbeat import facts_digest
+from ccm_agent.daemon.overlap import Overlap
+from ccm_agent.model.errors import BusError, CcmError, ProtocolError
+from ccm_agent.model.ports import KeyValue, Link
+
+log = logging.getLogger(__name__)
+
+FIRST_READ_S = 5.0
+"""A node that starts waits so long for the broker, besides the spread of its first attempt; then what it knew stands."""
+
+
+class Ground(Struct, frozen=True, kw_only=True):
+    """
+    What assignments ask of the rest of the agent.
+
+    Attributes:
+        shop: What their workers need.
+        bucket: `CCM_ASSIGNMENTS`, for its pokes.
+        source: The same, read.
+        link: The connection.
+        scopes: The node's scopes as they are now.
+        facts: All facts, as fresh as the configuration says.
+        matches: Whether targets and expression mean this node with these facts.
+        overlap: Finds who manages the same.
+        bundles, data: What is kept on disk.
+        assigned: Assigned facts; under others a change is no drift.
+        folder: Where it is kept what is settled.
+        on_conflict: Told the sentence about assignments in conflict; "" when there are none.
+    """
+
+    shop: Shop
+    bucket: KeyValue
+    source: AssignmentSource
+    link: Link
+    scopes: Callable[[], list[str]]
+    facts: Callable[[], Awaitable[Mapping[str, Any]]]
+    matches: Callable[[list[str], str, Mapping[str, Any]], bool]
+    overlap: Overlap
+    bundles: Bundles
+    data: DataBuckets
+    assigned: Callable[[], Mapping[str, Any]]
+    folder: Path
+    on_conflict: Callable[[str], None]
+
+
+class Assigning:
+    """The assignments of one agent."""
+
+    def __init__(self, ground: Ground) -> None:
+        """Nothing runs yet."""
+        self._ground = ground
+        self._wake = asyncio.Event()
+        self._must_read = False
+        self._poked = 0
+        self._pokes: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._workers: dict[str, tuple[AssignmentWorker, asyncio.Task[None]]] = {}
+        self._pinned: set[int] | None = None
+        self._conflict = ""
+        self._told: dict[str, str] = {}
+
+    @property
+    def states(self) -> AssignmentStates:
+        """How this node stands to each assignment that means it."""
+        return self._ground.shop.states
+
+    def open(self) -> None:
+        """Take what an earlier process knew. Blocking."""
+        self._ground.source.open()
+        self.states.open()
+
+    def read_again(self) -> None:
+        """The bucket may hold other assignments now, or the node listens to other scopes."""
+        self._must_read = True
+        self._wake.set()
+
+    def look_again(self) -> None:
+        """Facts may be others now, or the node was disabled, or enabled."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Converge on what is assigned, for ever."""
+        self.states.tell()
+        async with asyncio.TaskGroup() as group:
+            await self._first()
+            while True:
+                self._wake.clear()
+                try:
+                    await self._read()
+                    await self._judge(group)
+                except Exception:  # one bad moment must not end the assignments
+                    log.exception("assignments could not be looked at")
+                await self.states.keep()
+                await self._wait()
+
+    async def _first(self) -> None:
+        """Wait for the first reading, for a while: what was known before may be out of date."""
+        ground = self._ground
+        if ground.link.connected or not ground.source.known:
+            return
+        rest_s = ground.shop.settings().connect_spread_s + FIRST_READ_S
+        sleep = asyncio.create_task(ground.shop.clock.sleep(rest_s), name="assignments:first")
+        there = asyncio.create_task(self._wake.wait(), name="assignments:connected")
+        try:
+            await asyncio.wait({sleep, there}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+            there.cancel()
+
+    async def _wait(self) -> None:
+        """Until there is a reason; where facts decide, also until they may be others."""
+        known = self._ground.source.known.values()
+        if not any(one.assignment.targets or one.assignment.where for one in known):
+            await self._wake.wait()
+            return
+        try:
+            async with asyncio.timeout(self._ground.shop.settings().facts_interval_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    # -- reading
+
+    async def _read(self) -> None:
+        if not self._must_read or not self._ground.link.connected:
+            return
+        self._must_read = False
+        poked, self._poked = self._poked, 0
+        try:
+            await self._listen()
+            if await self._ground.source.read(self._ground.scopes(), poked):
+                log.info("assignments have changed", extra={"assignments": len(self._ground.source.known)})
+        except ProtocolError:
+            return  # it was told; what stands stands
+        except BusError as err:
+            log.info("assignments cannot be read now", extra={"reason": str(err)})
+
+    async def _listen(self) -> None:
+        """Be poked for each scope of the node, and for no other."""
+        scopes = self._ground.scopes()
+        for scope in [one for one in self._pokes if one not in scopes]:
+            await self._pokes.pop(scope)()
+        for scope in scopes:
+            if scope not in self._pokes:
+                self._pokes[scope] = await self._ground.bucket.pokes(f"{scope}.*", self._on_poke)
+
+    def _on_poke(self, _key: str, revision: int) -> None:
+        self._poked = max(self._poked, revision)
+        self.read_again()
+
+    # -- judging
+
+    async def _judge(self, group: asyncio.TaskGroup) -> None:
+        """Give each worker what counts now."""
+        scopes = self._ground.scopes()
+        known = [one for one in self._ground.source.known.values() if one.assignment.scope in scopes]
+        facts = await self._ground.facts() if known else {}
+        best = winners(candidate for one in known if (candidate := self._meant(one, facts)))
+        await self._keep_needed(best)
+        refused = await self._refused(best, facts)
+        self.states.keep_only(set(best), set(self._ground.source.known))
+        for name in [name for name in self._workers if name not in best]:
+            log.info("an assignment has ended", extra={"assignment": name})
+            self._workers.pop(name)[1].cancel()
+        for name, candidate in best.items():
+            if name in refused:
+                candidate = Candidate(known=candidate.known, refusal=refused[name])
+            self._worker(name, group).assign(candidate)
+
+    def _meant(self, known: Known, facts: Mapping[str, Any]) -> Candidate | None:
+        """The assignment, if it means this node; one whose selector cannot be read is refused rather than passed over."""
+        assignment = known.assignment
+        if not assignment.targets and not assignment.where:
+            return Candidate(known=known)
+        try:
+            is_meant = self._ground.matches(assignment.targets, assignment.where, facts)
+        except CcmError as err:
+            if self._told.get(known.key) != str(err):
+                self._told[known.key] = str(err)
+                self._ground.shop.on_refused(known.key, str(err))
+            return Candidate(known=known, refusal=Refusal(err.code, str(err)))
+        self._told.pop(known.key, None)
+        return Candidate(known=known) if is_meant else None
+
+    async def _refused(self, best: Mapping[str, Candidate], facts: Mapping[str, Any]) -> dict[str, Refusal]:
+        """Who is refused because another one manages the same; a plan manages nothing."""
+        applied = {
+            name: one.known
+            for name, one in best.items()
+            if one.refusal is None and one.known.assignment.mode == "apply"
+        }
+        refused: dict[str, Refusal] = {}
+        if len(applied) > 1:
+            refused = conflicts(await self._ground.overlap.managed(applied, facts, facts_digest(facts)))
+        sentences = sorted({str(one) for one in refused.values()})
+        sentence = "; ".join(sentences)
+        if sentence != self._conflict:
+            self._conflict = sentence
+            self._ground.on_conflict(sentence)
+            for one in sentences:
+                log.error("assignments are in conflict", extra={"reason": one})
+        return refused
+
+    async def _keep_needed(self, best: Mapping[str, Candidate]) -> None:
+        """What stands must be on disk when the node starts without a network; the rest of the past may go."""
+        standing = [one.known.assignment for one in best.values()]
+        self._ground.bundles.standing = frozenset(one.bundle.digest for one in standing)
+        pinned = {one.data_revision for one in standing if one.data_revision}
+        if pinned != self._pinned:
+            self._pinned = pinned
+            await self._ground.data.forget_pins(DATA_BUCKET, pinned)
+
+    def _worker(self, name: str, group: asyncio.TaskGroup) -> AssignmentWorker:
+        if name not in self._workers:
+            drift = Drift(f"assignment {name}", self._ground.folder, self._ground.assigned)
+            worker = AssignmentWorker(name, drift, self._ground.shop)
+            task = group.create_task(worker.run(), name=f"assignment:{name}")
+            self._workers[name] = worker, task
+        return self._workers[name][0]

@@ -1,0 +1,124 @@
+"""
+The assignments that stand in the bucket for this node: read by direct get, kept on disk for a start without a network.
+
+What cannot be trusted changes nothing: for a copied entry the whole reading is dropped, for an older or foreign document the
+last good one of its key stands. A key that is gone is an assignment that is no more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from ccm_agent.daemon.assignments import BUCKET, Known, read_assignment
+from ccm_agent.daemon.keeping import read_kept, write_kept
+from ccm_agent.daemon.stamps import Stamps
+from ccm_agent.model.errors import FileError, ProtocolError
+from ccm_agent.model.ports import Entry, KeyValue
+
+log = logging.getLogger(__name__)
+
+
+class _Kept(Struct, kw_only=True):
+    node: str
+    known: list[Known] = []
+
+
+class AssignmentSource:
+    """
+    What is assigned under the scopes of one node.
+
+    Attributes:
+        known: By key, as last read.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        bucket: KeyValue,
+        stamps: Stamps,
+        path: Path,
+        on_refused: Callable[[str, str], None],
+    ) -> None:
+        """
+        Nothing is read yet.
+
+        Args:
+            node: The node.
+            bucket: `CCM_ASSIGNMENTS`.
+            stamps: Numbers of documents.
+            path: Where the last good assignments are kept.
+            on_refused: Told of a document that is not obeyed: which, and why; once until that changes.
+        """
+        self.known: dict[str, Known] = {}
+        self._node = node
+        self._bucket = bucket
+        self._stamps = stamps
+        self._path = path
+        self._on_refused = on_refused
+        self._told: dict[str, str] = {}
+
+    def open(self) -> None:
+        """Take what an earlier process knew. Blocking."""
+        kept = read_kept(self._path, _Kept)
+        if kept is not None and kept.node == self._node:
+            self.known = {one.key: one for one in kept.known}
+
+    async def read(self, scopes: list[str], at_least: int = 0) -> bool:
+        """
+        Read the bucket.
+
+        Args:
+            scopes: The node's scopes.
+            at_least: A revision that is known to be stored, from a poke.
+
+        Returns:
+            Whether anything is other than before.
+
+        Raises:
+            BusError: The broker is away, or what it shows is not to be trusted; everything stands as it was.
+        """
+        patterns = [f"{scope}.*" for scope in scopes]
+        try:
+            entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least)
+        except ProtocolError as err:
+            self._tell("", str(err))
+            raise
+        self._told.pop("", None)
+        found: dict[str, Known] = {}
+        for entry in entries:
+            try:
+                found[entry.key] = self._read(entry)
+            except ProtocolError as err:
+                self._tell(entry.key, str(err))
+                if entry.key in self.known:
+                    found[entry.key] = self.known[entry.key]
+        await self._stamps.keep()
+        if found == self.known:
+            return False
+        self.known = found
+        await self._keep()
+        return True
+
+    def _read(self, entry: Entry) -> Known:
+        known = read_assignment(self._stamps, entry)
+        self._stamps.numbers[f"{BUCKET}/{entry.key}"] = known.number
+        self._told.pop(entry.key, None)
+        return known
+
+    def _tell(self, key: str, why: str) -> None:
+        if self._told.get(key) == why:
+            return
+        self._told[key] = why
+        what = f"{BUCKET}/{key}" if key else BUCKET
+        log.error("an assignment is refused", extra={"key": what, "reason": why})
+        self._on_refused(what, why)
+
+    async def _keep(self) -> None:
+        try:
+            await write_kept(self._path, _Kept(node=self._node, known=list(self.known.values())))
+        except FileError as err:
+            log.warning("assignments are not kept on disk", extra={"reason": str(err)})

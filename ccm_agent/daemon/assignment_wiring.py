@@ -1,0 +1,108 @@
+"""
+The assignments of an agent, put together from its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.daemon.assigned import AssignedFacts
+from ccm_agent.daemon.assigning import Assigning, Ground
+from ccm_agent.daemon.assignment_source import AssignmentSource
+from ccm_agent.daemon.assignment_states import AssignmentStates
+from ccm_agent.daemon.assignment_worker import Shop
+from ccm_agent.daemon.assignments import BUCKET
+from ccm_agent.daemon.beats import Beats
+from ccm_agent.daemon.bulletin import Bulletin
+from ccm_agent.daemon.bundles import Bundles
+from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.data_buckets import DataBuckets
+from ccm_agent.daemon.heartbeat import Heartbeat
+from ccm_agent.daemon.overlap import Overlap
+from ccm_agent.daemon.routing import Routing
+from ccm_agent.daemon.stamps import Stamps
+from ccm_agent.daemon.standing import Standing
+from ccm_agent.daemon.turns import Turns
+from ccm_agent.daemon.worker import Workshop
+from ccm_agent.daemon.world import Ports
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """The parts of an agent that its assignments need."""
+
+    node: str
+    settings: Callable[[], Settings]
+    ports: Ports
+    stamps: Stamps
+    assigned: AssignedFacts
+    heartbeat: Heartbeat
+    beats: Beats
+    bulletin: Bulletin
+    turns: Turns
+    routing: Routing
+    standing: Standing
+    workshop: Workshop
+    bundles: Bundles
+    data: DataBuckets
+
+
+def make_assigning(parts: Parts) -> Assigning:
+    """What converges on the assignments of one node."""
+    settings, ports, node = parts.settings(), parts.ports, parts.node
+    state = Path(settings.state_dir)
+    bucket = ports.bucket(BUCKET)
+    states = AssignmentStates(
+        node, state / "assignment_states.json", ports.clock, lambda: _tell(parts, states)
+    )
+    shop = Shop(
+        node=node,
+        settings=parts.settings,
+        turns=parts.turns,
+        clock=ports.clock,
+        states=states,
+        unpack=parts.bundles.unpacked,
+        fetch_pinned=parts.data.fetch_pinned,
+        refusal=parts.standing.refusal,
+        on_refused=parts.bulletin.refused,
+        on_drift=parts.bulletin.drifted,
+    )
+    return Assigning(
+        Ground(
+            shop=shop,
+            bucket=bucket,
+            source=AssignmentSource(
+                node, bucket, parts.stamps, state / "assignments.json", parts.bulletin.refused
+            ),
+            link=ports.link,
+            scopes=lambda: parts.routing.scopes,
+            facts=parts.workshop.facts,
+            matches=partial(_matches, parts),
+            overlap=Overlap(
+                node, parts.workshop.engine, parts.bundles.unpacked, parts.workshop.external_data
+            ),
+            bundles=parts.bundles,
+            data=parts.data,
+            assigned=lambda: parts.assigned.facts,
+            folder=state / "converged",
+            on_conflict=partial(_complain, parts),
+        )
+    )
+
+
+def _matches(parts: Parts, targets: list[str], where: str, facts: Mapping[str, Any]) -> bool:
+    return parts.ports.matches(targets, where, parts.node, facts)
+
+
+def _tell(parts: Parts, states: AssignmentStates) -> None:
+    parts.heartbeat.record.assignments = dict(states.told)
+    parts.beats.soon()
+
+
+def _complain(parts: Parts, sentence: str) -> None:
+    parts.heartbeat.complain("assignments", sentence)
+    parts.beats.soon()

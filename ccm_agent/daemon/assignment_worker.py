@@ -1,0 +1,383 @@
+"""
+One assignment of this node: when it is applied, and what is said of it.
+
+It is applied when it is new and then on its interval, each node at moments of its own. A newer revision takes the place of an
+older one that waits; one in hand is finished first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from ccm_agent.daemon.assignment_states import RIGHT, AssignmentStates
+from ccm_agent.daemon.assignments import Candidate, Known
+from ccm_agent.daemon.config import Settings
+from ccm_agent.daemon.disabling import CODE as DISABLED
+from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.handlers import Refusal
+from ccm_agent.daemon.scheduler import splay
+from ccm_agent.daemon.source import FETCH_S
+from ccm_agent.daemon.source_worker import FULL_PAUSE_S
+from ccm_agent.daemon.turns import Job, Own, Turns
+from ccm_agent.engine.bundle import inner_path
+from ccm_agent.engine.request import ManifestSource
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SessionStart, SessionSummary
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_PLAN,
+    AssignmentState,
+    Bundle,
+    ManifestRequest,
+    NodeState,
+)
+
+log = logging.getLogger(__name__)
+
+CAUSE = "assignment"
+WAITING = "waiting"
+LATE = Refusal("run.expired", "its deadline passed before it began here; assign it again to apply it")
+
+MINIMUM_INTERVAL_S = 1.0
+"""An assignment that asks for less would leave the node no time for anything else."""
+
+RETRY_S = 30.0
+"""What could not be fetched though the broker is there is tried again after this, if that is sooner than the interval."""
+
+
+class Shop(Struct, frozen=True, kw_only=True):
+    """
+    What the assignments of one agent share.
+
+    Attributes:
+        node: This node.
+        settings: The configuration as it is now.
+        turns: Where runs wait.
+        clock: Time.
+        states: How the node stands to each.
+        unpack: The folder of a bundle, fetched if need be.
+        fetch_pinned: Sees that a pinned document is on this disk.
+        refusal: Why nothing of this action is begun now; None when it may be.
+        on_refused: Told of an assignment that cannot be applied: which, and why.
+        on_drift: Told of the corrections of a run.
+    """
+
+    node: str
+    settings: Callable[[], Settings]
+    turns: Turns
+    clock: Clock
+    states: AssignmentStates
+    unpack: Callable[[Bundle], Awaitable[str]]
+    fetch_pinned: Callable[[str, dict[str, int]], Awaitable[None]]
+    refusal: Callable[[str], Refusal | None]
+    on_refused: Callable[[str, str], None]
+    on_drift: Callable[[str, str, Drift], None]
+
+
+class AssignmentWorker:
+    """The worker of one name; whichever assignment wins under that name is its business."""
+
+    def __init__(self, name: str, drift: Drift, shop: Shop) -> None:
+        """Nothing runs yet."""
+        self._name = name
+        self._drift = drift
+        self._shop = shop
+        self._wanted: Candidate | None = None
+        self._tried: tuple[str, int] = ("", 0)
+        self._due: float | None = None
+        self._is_first = True
+        self._wake = asyncio.Event()
+
+    def assign(self, candidate: Candidate) -> None:
+        """This is what counts now; it may be what counted before."""
+        self._wanted = candidate
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Apply what is assigned, for ever."""
+        await self._drift.open()
+        while True:
+            await self._wait()
+            self._wake.clear()
+            try:
+                await self._turn()
+            except Exception:  # one turn must not end the worker
+                self._due = self._shop.clock.monotonic() + self._interval_s()
+                log.exception("an assignment could not be worked on", extra={"assignment": self._name})
+            await self._shop.states.keep()
+
+    # -- when
+
+    async def _wait(self) -> None:
+        """Until it is due, or something is other than before."""
+        woken = asyncio.create_task(self._wake.wait(), name="assignment:wake")
+        tasks: set[asyncio.Task[object]] = {woken}
+        if self._due is not None:
+            rest_s = max(self._due - self._shop.clock.monotonic(), 0)
+            tasks.add(asyncio.create_task(self._shop.clock.sleep(rest_s), name="assignment:sleep"))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _interval_s(self) -> float:
+        own = self._wanted.known.assignment.interval_s if self._wanted else 0.0
+        return max(own, MINIMUM_INTERVAL_S) if own > 0 else self._shop.settings().interval_s
+
+    def _schedule(self, *, is_news: bool) -> None:
+        """The next time: news reach a whole fleet at once, so each node begins its rhythm at a moment of its own."""
+        interval_s = self._interval_s()
+        now = self._shop.clock.monotonic()
+        if is_news or self._due is None:
+            self._due = now + interval_s * (0.5 + 0.5 * splay(self._shop.node, self._name))
+        else:
+            self._due += interval_s * (1 + max(now - self._due, 0) // interval_s)
+
+    def _next_time(self) -> datetime | None:
+        if self._due is None:
+            return None
+        rest_s = self._due - self._shop.clock.monotonic()
+        return self._shop.clock.now() + timedelta(seconds=round(rest_s))
+
+    # -- what
+
+    async def _turn(self) -> None:
+        wanted = self._wanted
+        if wanted is None:
+            return
+        known = wanted.known
+        refusal = wanted.refusal or self._shop.refusal(known.assignment.mode) or self._late(known)
+        if refusal is not None:
+            self._due = None
+            self._stand_back(known, refusal)
+            return
+        is_news = self._tried != (known.key, known.number)
+        is_due = self._due is None or self._due <= self._shop.clock.monotonic()
+        if not (is_news or is_due or self._stands() == WAITING):
+            return
+        if is_news:
+            await self._announce(known)
+        elif self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
+            # what kept it from being applied is over
+            self._say(known, WAITING)
+        if self._is_still(wanted):
+            await self._converge(wanted, is_news=is_news)
+
+    def _late(self, known: Known) -> Refusal | None:
+        deadline = known.assignment.deadline
+        if deadline is None or self._shop.clock.now() <= deadline:
+            return None
+        return None if self._shop.states.has_begun(known.key, known.number) else LATE
+
+    def _is_still(self, wanted: Candidate) -> bool:
+        """What counted a moment ago still does."""
+        return self._wanted == wanted and not self._refused(wanted)
+
+    def _refused(self, wanted: Candidate) -> bool:
+        return wanted.refusal is not None or self._shop.refusal(wanted.known.assignment.mode) is not None
+
+    async def _announce(self, known: Known) -> None:
+        """Say that it is known, and let a part of the fleet go first; a node that starts does not wait."""
+        self._due = None
+        told = self._shop.states.told.get(self._name)
+        is_said = told is not None and (told.key, told.revision) == (known.key, known.number)
+        if not is_said or self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
+            self._say(known, WAITING)
+            await self._shop.states.keep()
+        pause_s = self._shop.settings().change_pause_s
+        if pause_s and not self._is_first:
+            await self._shop.clock.sleep(random.uniform(0, pause_s))
+        self._is_first = False
+
+    async def _converge(self, wanted: Candidate, *, is_news: bool) -> None:
+        known = wanted.known
+        try:
+            async with asyncio.timeout(FETCH_S):
+                source = await self._fetched(known)
+        except (CcmError, TimeoutError) as err:
+            self._could_not(known, err)
+            return
+        if not self._is_still(wanted):
+            return
+        self._tried = (known.key, known.number)
+        self._schedule(is_news=is_news)
+        run = new_id()
+        has_begun, summary = await self._carried_out(wanted, source, run)
+        if summary is not None:
+            self._conclude(known, run, summary, has_begun=has_begun)
+            await self._drift.keep()
+            if self._drift.corrections and known.assignment.mode == "apply":
+                self._shop.on_drift(self._name, run, self._drift)
+        else:
+            # not begun, or broken off: whatever it was, the next turn finds it
+            self._tried = ("", 0)
+            self._wake.set()
+
+    async def _fetched(self, known: Known) -> ManifestSource:
+        assignment = known.assignment
+        inner = inner_path(assignment.bundle.manifest, self._name)
+        folder = await self._shop.unpack(assignment.bundle)
+        for url in assignment.data:
+            await self._shop.fetch_pinned(url, known.pins)
+        return ManifestSource(
+            path=f"{folder}/{inner}",
+            directory=folder,
+            name=self._title(known),
+            digest=assignment.bundle.digest,
+        )
+
+    def _title(self, known: Known) -> str:
+        return known.assignment.manifest or self._name
+
+    def _could_not(self, known: Known, err: CcmError | TimeoutError) -> None:
+        """It cannot be fetched: the broker may be away, or what it holds is not what was assigned."""
+        reason = str(err) or f"it could not be fetched in {FETCH_S:g} s"
+        code = err.code if isinstance(err, CcmError) else BusUnavailableError.code
+        now = self._shop.clock.monotonic()
+        self._due = now + min(RETRY_S, self._interval_s())
+        log.warning(
+            "an assignment cannot be fetched",
+            extra={"assignment": self._name, "reason": reason, "code": code},
+        )
+        if isinstance(err, (BusUnavailableError, TimeoutError, BusDeniedError)):
+            self._say(known, WAITING, reason, code)
+            return
+        self._due = now + self._interval_s()
+        self._tried = (known.key, known.number)
+        told = self._shop.states.told.get(self._name)
+        if told is None or (told.revision, told.code) != (known.number, code):
+            self._shop.on_refused(known.key, reason)
+        self._say(known, NodeState.FAILED, reason, code)
+
+    async def _carried_out(
+        self, wanted: Candidate, source: ManifestSource, run: str
+    ) -> tuple[bool, SessionSummary | None]:
+        """Wait for a turn and for its end; whether it began, and its end if it came to one."""
+        ended: list[SessionSummary | None] = []
+        begun: list[SessionStart] = []
+        job = self._job(wanted.known, source, run, ended, begun)
+        turns = self._shop.turns
+        while turns.offer(job).position < 0:
+            await self._shop.clock.sleep(FULL_PAUSE_S)
+        try:
+            while not ended:
+                await self._wake.wait()
+                self._wake.clear()
+                if not ended and not self._is_still(wanted) and turns.withdraw(run):
+                    return False, None
+            return bool(begun), ended[0]
+        finally:
+            turns.withdraw(run)
+            # whatever came in between is looked at when this is over
+            self._wake.set()
+
+    def _job(
+        self,
+        known: Known,
+        source: ManifestSource,
+        run: str,
+        ended: list[SessionSummary | None],
+        begun: list[SessionStart],
+    ) -> Job:
+        assignment = known.assignment
+        is_plan = assignment.mode == "plan"
+
+        def start(session: SessionStart) -> None:
+            begun.append(session)
+            self._shop.states.begin(known.key, known.number)
+            if not is_plan:
+                self._drift.begin(session)
+
+        def end(summary: SessionSummary | None) -> None:
+            ended.append(summary)
+            self._wake.set()
+
+        request = ManifestRequest(
+            protocol=MANIFEST_PLAN if is_plan else MANIFEST_APPLY,
+            run=run,
+            name=source.name,
+            bundle=assignment.bundle,
+            digest=assignment.bundle.digest,
+            data=list(assignment.data),
+            requester=assignment.requester,
+            cause=CAUSE,
+        )
+        own = Own(
+            source=source,
+            on_end=end,
+            on_start=start,
+            judge=None if is_plan else self._drift.judge,
+            pins=known.pins,
+        )
+        is_first = not self._shop.states.has_begun(known.key, known.number)
+        return Job(
+            run=run,
+            action="plan" if is_plan else "apply",
+            name=source.name,
+            request=request,
+            deadline=assignment.deadline if is_first else None,
+            own=own,
+        )
+
+    # -- what is said
+
+    def _conclude(self, known: Known, run: str, summary: SessionSummary, *, has_begun: bool) -> None:
+        reason, code = summary.reason, summary.code
+        if not reason and summary.state not in RIGHT and summary.failed:
+            failed = summary.failed[0]
+            error = failed.error[0] if failed.error else "failed"
+            reason, code = f"{failed.resource}: {error}", failed.code
+        self._say(known, summary.state, reason, code, run=run, has_begun=has_begun)
+
+    def _stand_back(self, known: Known, refusal: Refusal) -> None:
+        state = NodeState.REFUSED.value
+        if refusal.code == DISABLED:
+            state = "disabled"
+        elif refusal is LATE:
+            state = NodeState.EXPIRED.value
+        if self._stands() != state:
+            log.warning(
+                "an assignment is not applied",
+                extra={"assignment": self._name, "state": state, "reason": str(refusal)},
+            )
+        self._say(known, state, str(refusal), refusal.code)
+
+    def _stands(self) -> str:
+        state = self._shop.states.now.get(self._name)
+        return state.state if state else ""
+
+    def _say(
+        self,
+        known: Known,
+        state: str,
+        reason: str = "",
+        code: str = "",
+        *,
+        run: str = "",
+        has_begun: bool = False,
+    ) -> None:
+        was = self._shop.states.now.get(self._name)
+        applied, data_revision = (was.digest, was.data_revision) if was else ("", 0)
+        if has_begun:
+            applied, data_revision = known.assignment.bundle.digest, known.assignment.data_revision
+        said = AssignmentState(
+            key=known.key,
+            revision=known.number,
+            digest=applied,
+            data_revision=data_revision,
+            state=state,
+            reason=reason,
+            code=code,
+            run=run or (was.run if was else ""),
+            next_time=self._next_time(),
+        )
+        self._shop.states.put(self._name, said)

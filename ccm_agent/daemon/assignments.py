@@ -1,0 +1,135 @@
+"""
+Which assignments mean this node, and which of them it obeys.
+
+Of one name the node's own wins over a fact's over everybody's, then the newest. Two that manage the same resource are both
+refused: whichever came first, neither of their authors could know what the node should be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import assignment_key
+from ccm_agent.daemon.handlers import Refusal
+from ccm_agent.daemon.stamps import Stamps
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.ports import Entry
+from ccm_agent.model.wire import Assignment
+
+BUCKET = "CCM_ASSIGNMENTS"
+DATA_BUCKET = "CCM_DATA"
+
+MODES = ("apply", "plan")
+"""What an assignment may ask for; anything else is refused, for it may mean less than to apply."""
+
+CONFLICT = "assignment.conflict"
+"""Code of what is refused because another assignment manages the same."""
+
+NAMED_LIMIT = 3
+"""So many resources are named that two assignments both manage; one is enough to find the rest."""
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """
+    An assignment as it was read.
+
+    Attributes:
+        key: Its key.
+        number: Its stamp's number: its revision.
+        sequence: The bucket's revision of it, by which those of different keys are compared.
+        assignment: What it says.
+    """
+
+    key: str
+    number: int
+    sequence: int
+    assignment: Assignment
+
+    @property
+    def pins(self) -> dict[str, int]:
+        """The buckets that it pins, and to which revision."""
+        revision = self.assignment.data_revision
+        return {DATA_BUCKET: revision} if revision else {}
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """
+    An assignment that means this node.
+
+    Attributes:
+        known: It.
+        refusal: Why it is not obeyed; None when it is.
+    """
+
+    known: Known
+    refusal: Refusal | None = None
+
+
+def read_assignment(stamps: Stamps, entry: Entry) -> Known:
+    """
+    The assignment that stands in an entry.
+
+    Raises:
+        ProtocolError: It is none, belongs under another key, or is older than one that was seen.
+    """
+    document = stamps.check(BUCKET, entry)
+    try:
+        assignment = msgspec.convert(document.body, Assignment)
+    except msgspec.ValidationError as err:
+        raise ProtocolError(
+            f"{BUCKET}/{entry.key}: no assignment: {err}; write it with `ccmctl assign`"
+        ) from err
+    if assignment_key(assignment.scope, assignment.name) != entry.key:
+        raise ProtocolError(
+            f"{BUCKET}/{entry.key}: says that it is {assignment.name} for {assignment.scope}, which stands under another key"
+        )
+    if assignment.mode not in MODES:
+        raise ProtocolError(
+            f"{BUCKET}/{entry.key}: nothing is known of the mode {assignment.mode}; is this agent older than who wrote it?"
+        )
+    return Known(key=entry.key, number=document.number, sequence=entry.revision, assignment=assignment)
+
+
+def winners(candidates: Iterable[Candidate]) -> dict[str, Candidate]:
+    """Of each name the one that counts here."""
+    best: dict[str, Candidate] = {}
+    for one in candidates:
+        name = one.known.assignment.name
+        if name not in best or _rank(one.known) > _rank(best[name].known):
+            best[name] = one
+    return best
+
+
+def _rank(known: Known) -> tuple[int, int, str]:
+    kind = known.assignment.scope.partition(".")[0]
+    return {"all": 0, "fact": 1, "node": 2}[kind], known.sequence, known.key
+
+
+def conflicts(managed: Mapping[str, Set[str]]) -> dict[str, Refusal]:
+    """
+    Those that manage what another one manages too, and the sentence that names both.
+
+    Args:
+        managed: By name of the assignment `type#name` of what it manages.
+    """
+    found: dict[str, Refusal] = {}
+    names = sorted(managed)
+    for place, first in enumerate(names):
+        for second in names[place + 1 :]:
+            if both := managed[first] & managed[second]:
+                refusal = Refusal(CONFLICT, _sentence(first, second, both))
+                found.setdefault(first, refusal)
+                found.setdefault(second, refusal)
+    return found
+
+
+def _sentence(first: str, second: str, both: Collection[str]) -> str:
+    named = sorted(both)[:NAMED_LIMIT]
+    more = f" and {len(both) - len(named)} more" if len(both) > len(named) else ""
+    return (
+        f"the assignments {first} and {second} both manage {', '.join(named)}{more}: "
+        "neither is applied here until one of them leaves it to the other or is unassigned"
+    )

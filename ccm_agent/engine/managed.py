@@ -1,0 +1,71 @@
+"""
+What a manifest would manage on this node: the names of its resources and of those of its children, without touching one.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+
+from ccm_agent.engine.context import ManifestContext, RunState
+from ccm_agent.engine.load import Loaded
+from ccm_agent.model.errors import CcmError
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.resources.converge import Declared
+
+
+async def managed(loaded: Loaded, state: RunState) -> set[str]:
+    """
+    `type#name` of each resource that would be managed; a child itself is none, it stands for what is in it.
+
+    Raises:
+        CcmError: A control cannot be evaluated.
+    """
+    collector = _Collector()
+    context = ManifestContext(
+        state, loaded, noop=True, health_check_only=False, apply_resources=collector.collect
+    )
+    await collector.collect(context)
+    return collector.found
+
+
+class _Collector:
+    """Takes the place of the engine's loop: it notes names where that one applies."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+    async def collect(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
+        for declared in context.loaded.resources:
+            if not await _is_managed(declared, context):
+                continue
+            if declared.kind.nests:
+                await self._child(declared, context)
+            else:
+                self.found.add(_reference(declared))
+        return {}
+
+    async def _child(self, declared: Declared, context: ManifestContext) -> None:
+        try:
+            _, provider = await context.provider(declared)
+            await provider.apply_manifest(declared.wanted)
+        except CcmError:
+            # an earlier resource may make the child, or its data; what cannot be known is left out
+            return
+
+
+async def _is_managed(declared: Declared, context: ManifestContext) -> bool:
+    control = declared.wanted.control
+    if control is None:
+        return True
+    if control.if_ and not await context.holds(control.if_, declared):
+        return False
+    return not (control.unless and await context.holds(control.unless, declared))
+
+
+def _reference(declared: Declared) -> str:
+    """One name for one path, however many slashes it is written with."""
+    name = declared.wanted.name
+    if name.startswith("/"):
+        name = posixpath.normpath(name)
+    return f"{declared.kind.name}#{name}"
