@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from ccm_agent.app import App
@@ -23,6 +24,7 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings
+from ccm_agent.daemon import at_host as at_host
 from ccm_agent.daemon.agent import Agent
 from ccm_agent.daemon.broker import bus_settings
 from ccm_agent.daemon.config import Settings, read_config, with_context
@@ -30,7 +32,7 @@ from ccm_agent.daemon.identity import check_configured, settle_identity
 from ccm_agent.daemon.kept_download import KeptDownload
 from ccm_agent.daemon.logs import set_up_logging
 from ccm_agent.daemon.notify import Notifier
-from ccm_agent.daemon.service import serve
+from ccm_agent.daemon.service import serve, serve_once
 from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.daemon.world import Ports
 from ccm_agent.engine.mask import for_bus
@@ -89,6 +91,31 @@ def run_agent(
     restarts = partial(is_restarting, SystemRunner())
     build = partial(build_agent, clock=clock)
     run(serve(path, settings, build, Notifier(), hand_over_output, restarts))
+
+
+def state_folder(config: str) -> Path:
+    """
+    The folder in which the agent of a configuration file keeps its state.
+
+    Raises:
+        CcmError: The file cannot be read.
+    """
+    return Path(read_config(Path(config)).state_dir)
+
+
+def converge_alone(config: str, context: str, limit_s: float) -> list[dict[str, Any]]:
+    """
+    Be the agent for as long as it takes to converge once; how it ended for each manifest and assignment, as `Ended`.
+
+    Raises:
+        CcmError: It cannot start, or did not come to the end.
+    """
+    path = Path(config)
+    settings = with_context(read_config(path), context)
+    set_up_logging("warn", settings.log_format)
+    ended = asyncio.run(serve_once(path, settings, build_agent, hand_over_output, limit_s))
+    plain: list[dict[str, Any]] = to_builtins(ended)
+    return plain
 
 
 @asynccontextmanager

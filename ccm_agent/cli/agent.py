@@ -1,23 +1,52 @@
-"""`ccm agent`: the node's agent, in the foreground."""
+"""`ccm agent`: the node's agent, in the foreground; and what somebody at the host asks of it."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import click
 
+from ccm_agent.cli.options import log_flags
 from ccm_agent.model.exits import Exit
 
+VERBS = ("status", "run-once", "disable", "enable")
+"""Those of `agent_local.py`, which help lists in this order."""
 
-@click.command(
+
+class LocalVerbs(click.Group):
+    """The verbs stand in another module: the agent itself needs none of it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        verbs: dict[str, click.Command] = importlib.import_module("ccm_agent.cli.agent_local").COMMANDS
+        return verbs[cmd_name]
+
+
+@click.group(
     "agent",
+    cls=LocalVerbs,
+    invoke_without_command=True,
     help="Run the agent that this node converges by, until SIGTERM; SIGHUP reads its configuration again.",
 )
-@click.option("--config", required=True, metavar="FILE", help="Configuration file.")
+@click.option("--config", default="", metavar="FILE", help="Configuration file.")
 @click.option("--context", default="", help="Context of the nats program instead of the configured broker.")
 @click.option("--check-config", is_flag=True, help="Say whether the configuration is right, and end.")
-def command(config: str, context: str, check_config: bool) -> int:
+@log_flags
+@click.pass_context
+def command(ctx: click.Context, config: str, context: str, check_config: bool) -> int:
     """Run the agent, or look at its configuration."""
+    ctx.obj = (config, context)
+    if ctx.invoked_subcommand is not None:
+        return Exit.OK
+    if not config:
+        raise click.MissingParameter(
+            ctx=ctx, param=next(one for one in command.params if one.name == "config")
+        )
     from ccm_agent import app_agent
 
     if check_config:

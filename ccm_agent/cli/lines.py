@@ -38,12 +38,12 @@ def event_line(event: TransactionEvent, *, color: bool = False) -> str:
     if outcome is Outcome.FAILED:
         fields.append(("errors", ", ".join(event.error)))
     fields += [("unmet", one) for one in event.unmet_requirements if outcome is Outcome.UNMET]
-    return _line(_LEVEL_OF[outcome], f"{event.type}#{_plain(name)} {outcome.value}", fields, color)
+    return _line(_LEVEL_OF[outcome], f"{event.type}#{plain(name)} {outcome.value}", fields, color)
 
 
 def note_line(level: str, message: str, fields: Mapping[str, object], *, color: bool = False) -> str:
     """`INFO  Executing manifest manifest=m.yaml resources=3`."""
-    return _line(level, _plain(message), list(fields.items()), color)
+    return _line(level, plain(message), list(fields.items()), color)
 
 
 def summary_text(summary: SessionSummary) -> str:
@@ -141,7 +141,7 @@ def _quoted(text: str) -> str:
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in written)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A name without control characters: a line stays a line, and a terminal takes no orders from it."""
     if text.isprintable():
         return text

@@ -26,7 +26,7 @@ from ccm_agent.daemon.continuation import Continuations
 from ccm_agent.daemon.convergence import Convergence, Surroundings
 from ccm_agent.daemon.data_buckets import DataBuckets
 from ccm_agent.daemon.delivery import Delivery
-from ccm_agent.daemon.disabling import Disabling, describe
+from ccm_agent.daemon.disabling import Disabling
 from ccm_agent.daemon.due import run_of
 from ccm_agent.daemon.handlers import Desk, Handlers
 from ccm_agent.daemon.heartbeat import Heartbeat
@@ -357,7 +357,7 @@ class Agent:
 
     def _disabled(self, disabled: Disabled | None) -> None:
         self._heartbeat.record.disabled = disabled
-        self._bulletin.disabled(disabled, describe(disabled) if disabled else "enabled again")
+        self._bulletin.disabled(disabled, disabled.sentence if disabled else "enabled again")
         self._beats.soon()
         self._assigning.look_again()
         if disabled is None and self._convergence is not None:

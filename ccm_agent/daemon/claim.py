@@ -10,13 +10,34 @@ from pathlib import Path
 
 from ccm_agent.model.errors import FileError, LockError
 
+FILE = "agent.lock"
+
+
+def holder(folder: Path) -> int:
+    """
+    The process that has a state folder; 0 when none has. Blocking.
+
+    It takes no lock to find out: an agent that starts in that moment would be refused by it. Source: proc(5), /proc/locks.
+    """
+    try:
+        path = folder / FILE
+        inode, pid = path.stat().st_ino, int(path.read_text(encoding="ascii"))
+        locks = [line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()]
+    except (OSError, ValueError):
+        return 0
+    is_held = any(
+        words[1:2] == ["FLOCK"] and words[5:6] and words[5].rpartition(":")[2] == str(inode)
+        for words in locks
+    )
+    return pid if is_held else 0
+
 
 class Claim:
     """A lock on a state folder; it ends with the process, whatever ends that."""
 
     def __init__(self, folder: Path) -> None:
         """Nothing is locked yet."""
-        self._path = folder / "agent.lock"
+        self._path = folder / FILE
         self._fd = -1
 
     def take(self) -> None:

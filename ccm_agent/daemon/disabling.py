@@ -70,7 +70,7 @@ class Disabling:
     def refusal(self, action: str) -> Refusal | None:
         """Why an action is not begun now; None when it may be."""
         current = self.current
-        return Refusal(CODE, describe(current)) if current and action in CHANGING else None
+        return Refusal(CODE, current.sentence) if current and action in CHANGING else None
 
     def on_change(self, hook: Callable[[Disabled | None], None]) -> None:
         """Call a function whenever the node was disabled, enabled, or disabled for another reason; it only queues."""
@@ -118,13 +118,6 @@ class Disabling:
             log.warning("the node is enabled again")
         for hook in self._hooks:
             hook(now)
-
-
-def describe(disabled: Disabled) -> str:
-    """`disabled until 2026-11-21 18:00 UTC by maria: the disk is being replaced`."""
-    until = f" until {disabled.until.strftime('%Y-%m-%d %H:%M UTC')}" if disabled.until else ""
-    by = f" by {disabled.by}" if disabled.by else ""
-    return f"disabled{until}{by}: {disabled.why or 'no reason given'}"
 
 
 def read_disabled(folder: Path) -> Disabled | None:

@@ -44,6 +44,14 @@ def settle_identity(configured: str, state_dir: Path) -> str:
     return identity
 
 
+def kept_identity(state_dir: Path) -> str:
+    """The identity that is kept in a state folder; "" when none is. Blocking."""
+    try:
+        return (state_dir / _FILE).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def check_configured(identity: str) -> None:
     """
     See that a configured identity could be one; "" leaves it to the host.

@@ -306,6 +306,13 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str = ""
     by: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """For people: `disabled until 2026-11-21 18:00 UTC by maria: the disk is replaced`."""
+        until = f" until {self.until.strftime('%Y-%m-%d %H:%M UTC')}" if self.until else ""
+        by = f" by {self.by}" if self.by else ""
+        return f"disabled{until}{by}: {self.why or 'no reason given'}"
+
 
 class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     """

@@ -136,8 +136,7 @@ def note_of(node: Node, twins: Sequence[Twin] = ()) -> str:
         agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)
         notes.append(f"{node.record.conflict}{agents}")
     if node.record and node.record.disabled:
-        why = node.record.disabled.why or "no reason given"
-        notes.append(f"disabled: {why}")
+        notes.append(node.record.disabled.sentence)
     if node.presence and node.presence.run:
         notes.append(f"in run {node.presence.run}")
     return "; ".join(notes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.daemon.disabling import FILE, Disabling, describe, disable, enable, read_disabled
+from ccm_agent.daemon.disabling import FILE, Disabling, disable, enable, read_disabled
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.wire import Disabled
 from tests.support.agent import WAIT_S, FakeClock, until
@@ -90,7 +90,7 @@ def test_what_changes_something_is_refused_and_the_rest_is_not(
     ids=["all is known", "no end", "nothing is known"],
 )
 def test_the_sentence_says_until_when_by_whom_and_why(disabled: Disabled, said: str) -> None:
-    assert describe(disabled) == said
+    assert disabled.sentence == said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,182 @@
+"""`ccm agent status|run-once|disable|enable`: what somebody at the host asks of its agent, be there one that runs or not."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ccm_agent.cli import agent_lines
+from ccm_agent.cli.options import log_flags
+from ccm_agent.model.durations import format_duration, parse_duration
+from ccm_agent.model.errors import DocumentError, HostError, UsageError
+from ccm_agent.model.exits import Exit
+
+CONFIG = "/etc/choria/ccm/config.yaml"
+"""Where the agent's unit has it."""
+
+LONGEST_S = 366 * 86_400.0
+"""Who disables a node for longer leaves `--for` out."""
+
+_config = click.option(
+    "--config", default="", metavar="FILE", help=f"The agent's configuration file. [{CONFIG}]"
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _folder(given: str) -> Path:
+    from ccm_agent import app_agent
+
+    return app_agent.state_folder(_config_file(given))
+
+
+def _config_file(given: str) -> str:
+    outer: tuple[str, str] = click.get_current_context().find_object(tuple) or ("", "")
+    return given or outer[0] or CONFIG
+
+
+def _span(text: str, flag: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except DocumentError as err:
+        raise UsageError(f"{flag} {text}: {err.message}") from err
+    if not 1 <= seconds <= LONGEST_S:
+        raise UsageError(f"{flag} {text}: between a second and a year")
+    return seconds
+
+
+@click.command("status")
+@_config
+@_json
+@log_flags
+def status(config: str, as_json: bool) -> int:
+    """Show what the agent is doing, and why not; what it left on disk when it does not run."""
+    from ccm_agent import app_agent
+
+    found = app_agent.at_host.status(_folder(config))
+    if as_json:
+        _print_json(found)
+    else:
+        sys.stdout.write(agent_lines.status_text(found, datetime.now(UTC)))
+    return Exit.OK
+
+
+@click.command("run-once")
+@_config
+@_json
+@click.option(
+    "--within", default="1h", show_default=True, metavar="DURATION", help="How long to wait for the end."
+)
+@log_flags
+def run_once(config: str, as_json: bool, within: str) -> int:
+    """
+    Converge now on everything that this node converges on, and wait for the end.
+
+    The agent does it, at its turn; where none runs, this process is the agent for as long as it takes. The status is 2 when
+    a resource failed, and 1 when something was not begun or the end was not seen.
+    """
+    from ccm_agent import app_agent
+
+    limit_s = _span(within, "--within")
+    folder, path = _folder(config), _config_file(config)
+    ended = app_agent.at_host.converge_once(folder, _Watch(limit_s).look)
+    if ended is None:
+        context: tuple[str, str] = click.get_current_context().find_object(tuple) or ("", "")
+        ended = app_agent.converge_alone(path, context[1], limit_s)
+    if as_json:
+        _print_json(ended)
+    else:
+        sys.stdout.write(agent_lines.ended_text(ended))
+    return agent_lines.exit_of(ended)
+
+
+class _Watch:
+    """Sees where a run is that the agent carries out for us, and when we have waited for long enough."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._begun = time.monotonic()
+        self._told = ""
+
+    def look(self, status: dict[str, Any]) -> None:
+        """Tell people where it is; give up when the time has passed."""
+        if time.monotonic() - self._begun > self._limit_s:
+            raise HostError(
+                f"it was not over after {format_duration(self._limit_s)}, and goes on in the agent; "
+                "`ccm agent status` shows where it is"
+            )
+        at = agent_lines.place_text(status)
+        if at and at != self._told and sys.stderr.isatty():
+            sys.stderr.write(f"{at}\n")
+        self._told = at
+
+
+@click.command("disable")
+@_config
+@_json
+@click.option(
+    "--for",
+    "for_",
+    default="",
+    metavar="DURATION",
+    help="It ends by itself after this time: 4h, 2d. [until `enable`]",
+)
+@click.option("--why", required=True, metavar="TEXT", help="Why, for everybody who wonders.")
+@log_flags
+def disable(config: str, as_json: bool, for_: str, why: str) -> int:
+    """
+    Let this node converge on nothing: it refuses what would change it, and says so to everybody. Health checks go on.
+
+    It can be said while the agent is off, and outlives restarts. A run in hand goes on to its end.
+    """
+    from ccm_agent import app_agent
+
+    if not why.strip():
+        raise UsageError("--why: say why, for whoever wonders at three in the morning")
+    for_s = _span(for_, "--for") if for_ else 0
+    folder = _folder(config)
+    disabled, told = app_agent.at_host.disable(folder, for_s=for_s, why=" ".join(why.split()), by=_who())
+    if as_json:
+        _print_json({"disabled": disabled, "agent": told})
+    else:
+        sys.stdout.write(f"{agent_lines.safe(disabled.sentence)}\n{agent_lines.TOLD[told]}\n")
+    return Exit.OK
+
+
+@click.command("enable")
+@_config
+@_json
+@log_flags
+def enable(config: str, as_json: bool) -> int:
+    """Let this node converge again; it does so at once."""
+    from ccm_agent import app_agent
+
+    was_disabled, told = app_agent.at_host.enable(_folder(config))
+    if as_json:
+        _print_json({"was_disabled": was_disabled, "agent": told})
+    else:
+        sys.stdout.write(f"{'enabled' if was_disabled else 'was not disabled'}\n{agent_lines.TOLD[told]}\n")
+    return Exit.OK
+
+
+COMMANDS = {"status": status, "run-once": run_once, "disable": disable, "enable": enable}
+
+
+def _who() -> str:
+    """Who types: the person behind sudo(8), not root."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _print_json(value: object) -> None:
+    from ccm_agent.model.codec import encode_json
+
+    sys.stdout.write(encode_json(value, indent=2).decode() + "\n")

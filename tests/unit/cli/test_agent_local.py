@@ -1,0 +1,129 @@
+"""`ccm agent status|disable|enable` where no agent runs: what is said, and what stands on disk after it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockBuster
+
+from ccm_agent.cli import main
+from ccm_agent.daemon.claim import Claim
+from ccm_agent.daemon.disabling import FILE, read_disabled
+
+
+@pytest.fixture(autouse=True)
+def own_process(blockbuster: BlockBuster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command is a process of its own: it may block."""
+    blockbuster.deactivate()
+    monkeypatch.setenv("SUDO_USER", "maria")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """A configuration whose state folder is there."""
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "state/identity").write_text("web1\n")
+    (tmp_path / "agent.yaml").write_text(json.dumps({"state_dir": str(tmp_path / "state")}))
+    return str(tmp_path / "agent.yaml")
+
+
+def test_a_node_is_disabled_while_its_agent_is_off(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main.run(["agent", "disable", "--config", config, "--for", "4h", "--why", "the disk\nis replaced"])
+
+    disabled = read_disabled(Path(config).parent / "state")
+    assert disabled is not None
+    assert disabled.until is not None
+    assert (code, disabled.why, disabled.by) == (0, "the disk is replaced", "maria")
+    assert (disabled.until - disabled.since).total_seconds() == 4 * 3600
+    assert capsys.readouterr().out == (
+        f"disabled until {disabled.until:%Y-%m-%d %H:%M} UTC by maria: the disk is replaced\n"
+        "no agent runs; it is known to the next one\n"
+    )
+
+
+def test_it_is_enabled_again_and_once_is_enough(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main.run(["agent", "--config", config, "disable", "--why", "x", "--json"])
+    main.run(["agent", "--config", config, "enable"])
+    main.run(["agent", "--config", config, "enable", "--json"])
+
+    said = capsys.readouterr().out
+    first, rest = said[: said.index("}\nenabled") + 2], said[said.index("enabled\n") :]
+    assert json.loads(first)["agent"] == "off"
+    assert "until" not in json.loads(first)["disabled"]
+    assert rest.startswith("enabled\nno agent runs; it is known to the next one\n")
+    assert json.loads(rest.split("\n", 2)[2]) == {"was_disabled": False, "agent": "off"}
+    assert not (Path(config).parent / "state" / FILE).exists()
+
+
+def test_the_status_of_an_agent_that_never_ran_is_what_is_on_disk(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main.run(["agent", "disable", "--config", config, "--why", "x"])
+    capsys.readouterr()
+
+    code = main.run(["agent", "status", "--config", config])
+
+    assert (code, capsys.readouterr().out) == (
+        0,
+        "web1: the agent does not run\n"
+        "  Disabled:     disabled by maria: x\n"
+        "  Run:          none\n"
+        "  Last run:     none since the agent started\n"
+        "  Spool:        0 events wait for the broker\n",
+    )
+
+
+def test_an_agent_that_does_not_answer_is_named_by_its_process(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = Claim(Path(config).parent / "state")
+    claim.take()
+    try:
+        main.run(["agent", "status", "--config", config, "--json"])
+    finally:
+        claim.release()
+    held = json.loads(capsys.readouterr().out)
+    main.run(["agent", "status", "--config", config, "--json"])
+    free = json.loads(capsys.readouterr().out)
+
+    assert (held["running"], held["holder"]) == (False, os.getpid())
+    assert (free["running"], free["holder"]) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["disable"], "Missing option '--why'."),
+        (["disable", "--why", " "], "--why: say why, for whoever wonders at three in the morning"),
+        (["disable", "--why", "x", "--for", "soon"], "--for soon: `soon` is not a duration"),
+        (["disable", "--why", "x", "--for", "0"], "--for 0: between a second and a year"),
+        (["disable", "--why", "x", "--for", "2y"], "--for 2y: between a second and a year"),
+        (["run-once", "--within", "-1h"], "--within -1h: between a second and a year"),
+        (["sttus"], "No such command 'sttus'"),
+    ],
+)
+def test_a_wrong_command_line_changes_nothing(
+    config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    code = main.run(["agent", "--config", config, *arguments])
+
+    assert (code, sentence in capsys.readouterr().err) == (1, True)
+    assert not (Path(config).parent / "state" / FILE).exists()
+
+
+@pytest.mark.parametrize("verb", ["status", "enable"])
+def test_a_state_folder_that_is_not_there_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text(json.dumps({"state_dir": str(tmp_path / "none")}))
+
+    code = main.run(["agent", verb, "--config", str(config)])
+
+    assert (code, capsys.readouterr().err) == (
+        1,
+        f"ccm: error: {tmp_path}/none: there is no such state folder; has the agent been installed and started?\n",
+    )
