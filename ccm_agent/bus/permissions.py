@@ -116,12 +116,12 @@ def node_permissions(node: str, addresses: Sequence[str] = ()) -> Permissions:
         # The wildcards of assignments and the pages of a bundle are asked for in the body, where a broker sees nothing.
         f"{_DIRECT}.KV_{ASSIGNMENTS}",
         f"{_DIRECT}.KV_{DATA}.>",
+        # As it was at a revision: the past, too, is asked for in the body.
+        f"{_DIRECT}.KV_{DATA}",
         f"{_DIRECT}.OBJ_{MANIFESTS}",
         f"{_DIRECT}.OBJ_{MANIFESTS}.>",
         f"{_DIRECT}.{SCHEDULES_STREAM}.{DUE_PREFIX}.>",
     )
-        # As it was at a revision: the past, too, is asked for in the body.
-        f"{_DIRECT}.KV_{DATA}",
     subscribe = (
         request_pattern("all"),
         request_pattern(f"node.{node}"),

@@ -121,12 +121,6 @@ class LocalEngine:
             broken = err
         return self._summary(plan, tally, broken)
 
-    async def ensure(
-        self, type_name: str, properties: Mapping[str, Any], options: ApplyOptions
-    ) -> TransactionEvent:
-        """Apply one resource; see `engine.request.Engine.ensure`."""
-        kind = self.world.catalog.find(type_name)
-        state = await self._begin(options)
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
         """What a manifest would manage; see `engine.request.Engine.managed`."""
         from ccm_agent.engine.managed import managed
@@ -134,6 +128,12 @@ class LocalEngine:
         plan = await self.load(source, options)
         return await managed(plan.loaded, plan.state)
 
+    async def ensure(
+        self, type_name: str, properties: Mapping[str, Any], options: ApplyOptions
+    ) -> TransactionEvent:
+        """Apply one resource; see `engine.request.Engine.ensure`."""
+        kind = self.world.catalog.find(type_name)
+        state = await self._begin(options)
         loaded = await self._empty(state, options)
         expander = Expander(self.world.catalog, loaded.expressions, None, "")
         declared = await asyncio.to_thread(expander.declare, kind, dict(properties), ())
@@ -209,14 +209,14 @@ class LocalEngine:
         if not options.hiera:
             return (), {}
         sources = self.world.sources(self.world.directory)
+        if options.pins:
+            sources = sources.pinned(options.pins)
         begun = time.monotonic()
         found = []
         for url in options.hiera:
             try:
                 found.append(await sources.resolve(url, facts))
             except CcmError:
-        if options.pins:
-            sources = sources.pinned(options.pins)
                 if options.metrics is not None:
                     options.metrics.data_failed(url)
                 raise

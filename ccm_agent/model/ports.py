@@ -527,13 +527,13 @@ class KeyValue(Protocol):
             patterns: Keys in which `*` stands for one token and `>` for the rest: `["all.*", "node.web1.*"]`.
             obeyed: The reader does what the entries say, so one that was copied there by somebody's read is an error and
                 not just left out: whoever copied it could otherwise make the true one vanish.
+            at_least: A revision of one of those keys, or of a deletion, that is known to be stored; as in `get`.
 
         Raises:
+            BusUnavailableError: The broker is away, or nobody there shows that revision.
             ProtocolError: With `obeyed`: an entry was not written but copied; keep what you have.
-            at_least: A revision of one of those keys, or of a deletion, that is known to be stored; as in `get`.
         """
         ...
-            BusUnavailableError: The broker is away, or nobody there shows that revision.
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """Write a key and return its revision; with `ttl_s` the broker removes it by itself after so many whole seconds."""
