@@ -1,0 +1,221 @@
+"""`ccmctl why`: why a node is as it is, on one screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.tree import verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from ccm_agent.model.outcome import SessionSummary
+    from ccm_ctl.app import Application
+    from ccm_ctl.commands.reasons import Reason
+    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.convergence import NodeStanding
+    from ccm_ctl.fleet.evidence import Evidence
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.render.why import Fact
+
+DIGEST_SHOWN = 12
+"""So much of a digest tells two bundles apart; `--json` has all of it."""
+
+ASSIGNMENTS_SHOWN = 5
+"""So many fit on a screen, those with something to say first."""
+
+FAILED_SHOWN = 3
+"""So many failed resources besides the first; the rest is counted."""
+
+
+@verb(
+    "why",
+    examples=["ccmctl why web1", "ccmctl why web1 --json"],
+    options=[click.Argument(["name"], metavar="NODE")],
+)
+def why(application: Application, name: str) -> Exit:
+    """
+    Say why a node is as it is: the reason first, then what is known of it, then what to type next.
+
+    It asks the agent, if that is there, and reads the rest from the broker. Exit code: 0, whatever the reason is.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.reasons import explain
+        from ccm_ctl.fleet.evidence import read_evidence
+        from ccm_ctl.render.why import Step, screen
+
+        evidence = await read_evidence(fleet, name)
+        now = fleet.clock.now()
+        reason = explain(evidence, now)
+        terminal = application.terminal
+        terminal.record(records.WHY, **_fields(evidence, reason))
+        if not terminal.json:
+            output = reason.failed[0].output if reason.failed else ""
+            steps = [Step(one.command, one.purpose, one.where) for one in reason.next]
+            facts = list(_facts(evidence, reason, now))
+            terminal.show(screen(reason.sentence, reason.meaning, facts, output, steps, terminal.style))
+        return Exit.OK
+
+    return application.run(work)
+
+
+def _fields(evidence: Evidence, reason: Reason) -> dict[str, Any]:
+    """All of it for programs."""
+    import msgspec
+
+    from ccm_ctl.commands.nodes import node_fields
+
+    summary = evidence.summaries.get(reason.run)
+    built = msgspec.to_builtins
+    return {
+        **node_fields(evidence.node),
+        "present": evidence.node.is_present,
+        "state": reason.state,
+        "reason": reason.sentence,
+        "next": built(reason.next),
+        "failed": built(reason.failed) or None,
+        "summary": built(summary) if summary else None,
+        "assignments": [
+            {"name": name, "wanted": evidence.standing[name].revision, **built(judged)}
+            for name, judged in evidence.judged.items()
+        ]
+        or None,
+        "agents": evidence.twins or None,
+        "heard_of": evidence.heard_of,
+        "told": dict(sorted(evidence.told.items())) or None,
+        "answered": evidence.asked,
+        "status": evidence.status,
+    }
+
+
+def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
+    """What is known, in the order in which somebody would ask."""
+    from ccm_ctl.commands.reasons import disabled_words, is_duplicate
+    from ccm_ctl.render.text import ago, clock
+    from ccm_ctl.render.why import Fact
+
+    record = evidence.node.record
+    for failed in reason.failed[1 : FAILED_SHOWN + 1]:
+        yield Fact("failed, too", f"{failed.resource}: {next(iter(failed.error), '')}", "bad")
+    if (rest := len(reason.failed) - FAILED_SHOWN - 1) > 0:
+        yield Fact("failed, too", f"{rest} more")
+    if is_duplicate(evidence):
+        for twin in evidence.twins:
+            yield Fact("one agent", f"machine {twin.machine}, started {twin.started}", "bad")
+    if record is not None and record.disabled is not None and reason.state != "disabled":
+        yield Fact("disabled", disabled_words(record.disabled, now), "change")
+    yield from _assignment_facts(evidence, now)
+    yield Fact("last run", _last_run(evidence, now))
+    yield from _agent_facts(evidence, reason, now)
+    if refused := evidence.told.get("refused"):
+        yield Fact("refused", f"{ago(refused.timestamp, now)}: {refused.message}")
+    if lost := evidence.told.get("lost_events"):
+        yield Fact("lost", f"{ago(lost.timestamp, now)}: {lost.message}", "bad")
+    if record is not None:
+        started = f", started {clock(record.started)} ({ago(record.started, now)})" if record.started else ""
+        machine = f", on machine {record.machine}" if record.machine and not is_duplicate(evidence) else ""
+        yield Fact("agent", f"{record.version}{started}{machine}")
+
+
+def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
+    from ccm_ctl.render.outcome import MEANINGS
+    from ccm_ctl.render.why import Fact
+
+    order = sorted(evidence.judged.items(), key=lambda item: (item[1].is_converged, item[0]))
+    for name, judged in order[:ASSIGNMENTS_SHOWN]:
+        meaning = next((mean for word, mean in MEANINGS.items() if word == judged.state), "")
+        words = _assignment_words(name, judged, evidence.standing[name], now)
+        yield Fact("assignment", words, "good" if judged.is_converged else meaning or "change")
+    if (rest := len(order) - ASSIGNMENTS_SHOWN) > 0:
+        yield Fact("assignment", f"and {rest} more")
+    if not order:
+        yield Fact("assignment", "none means this node")
+
+
+def _assignment_words(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
+    """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
+    from ccm_ctl.commands.reasons import in_words
+    from ccm_ctl.fleet.assignments import scope_words
+    from ccm_ctl.render.text import ago
+
+    since = f" for {ago(judged.since, now).removesuffix(' ago')}" if judged.since else ""
+    mode = " (plan)" if standing.assignment.mode == "plan" else ""
+    words = (
+        f"{name} {standing.revision} of {scope_words(standing.assignment.scope)}{mode}: {judged.state}{since}"
+    )
+    if judged.digest:
+        other = f"revision {judged.revision}, " if judged.revision != standing.revision else ""
+        data = f", data {judged.data_revision}" if judged.data_revision else ""
+        words += f"; it has {other}bundle {judged.digest[:DIGEST_SHOWN]}{data}"
+    if judged.next_time:
+        words += f"; next attempt {in_words(judged.next_time, now)}"
+    return words
+
+
+def _last_run(evidence: Evidence, now: datetime) -> str:
+    """The newest finished run: when, of what, how."""
+    from ccm_ctl.render.text import ago
+
+    record = evidence.node.record
+    if record is None or not record.last_run:
+        return "none yet" if record is not None else ""
+    words = f"{record.last_run} {record.last_state} {ago(record.last_time, now)}"
+    summary = evidence.summaries.get(record.last_run)
+    return f"{words}: {_summary_words(summary)}" if summary is not None else words
+
+
+def _summary_words(summary: SessionSummary) -> str:
+    from ccm_ctl.render.text import span
+
+    counts = {
+        "failed": summary.failed_resources,
+        "changed": summary.changed_resources,
+        "skipped": summary.skipped_resources,
+        "stable": summary.stable_resources,
+    }
+    numbers = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no resources"
+    what = f"{summary.manifest}: " if summary.manifest else ""
+    data = ", ".join(
+        f"{url.removeprefix('kv://')} {revision}" for url, revision in summary.data_revisions.items()
+    )
+    return f"{what}{numbers} in {span(summary.total_duration / 1e9)}{f', data {data}' if data else ''}"
+
+
+def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
+    """Presence, and what the agent itself answers."""
+    from ccm_ctl.commands.reasons import hand_words, locks_of
+    from ccm_ctl.fleet.evidence import ANSWERED, DENIED
+    from ccm_ctl.render.text import ago, plural, size
+    from ccm_ctl.render.why import Fact
+
+    presence, status = evidence.node.presence, evidence.status
+    if presence is None:
+        return
+    words = f"last sign of life {ago(presence.time, now)}" if presence.time else "it gives signs of life"
+    if evidence.asked == ANSWERED:
+        words += ", its agent answers"
+    elif evidence.asked == DENIED:
+        words += "; you may not ask its agent"
+    yield Fact("present", words)
+    if status is None:
+        return
+    if (run := status.get("run")) and reason.state != "running":
+        yield Fact("at work", hand_words(str(run), status), "change")
+    for lock, holder in locks_of(status).items():
+        yield Fact("waits for", f"the {lock} lock, which {holder} has", "change")
+    waiting = [str(one.get("name") or one.get("run")) for one in status.get("waiting") or []]
+    if waiting:
+        yield Fact("queue", f"{plural(len(waiting), 'run')}: {', '.join(waiting)}")
+    spool = status.get("spool") or {}
+    if spool.get("events") or status.get("trouble"):
+        count = plural(int(spool.get("events") or 0), "event")
+        trouble = f": {status['trouble']}" if status.get("trouble") else ""
+        yield Fact("to tell", f"{count} in its spool ({size(int(spool.get('bytes') or 0))}){trouble}")
+    if refused := status.get("refused_facts"):
+        yield Fact("facts", f"refused, and goes on with those it had: {refused}", "bad")

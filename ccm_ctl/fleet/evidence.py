@@ -1,0 +1,175 @@
+"""
+All that can be known of one node from here: what it wrote, what it said last, what it answers, and what it is assigned to be.
+
+A few direct gets by key and subject, and one question; no consumer, and nothing is read of any other node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import check_node, event_subject, node_scope
+from ccm_agent.model.errors import BusDeniedError, ProtocolError
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence
+from ccm_ctl.fleet.assignments import read_assignments
+from ccm_ctl.fleet.convergence import judge, read_away
+from ccm_ctl.fleet.discovery import Inventory, Node, Resolved, Twin, read_inventory, read_twins
+from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.gather import gather
+from ccm_ctl.fleet.messages import hear
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_agent.model.ports import Entry, StoredEvent
+    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.convergence import NodeStanding
+    from ccm_ctl.fleet.ports import Fleet
+
+T = TypeVar("T")
+
+KIND = f"{PROTOCOL}.agent."
+RUNS_READ = 20
+"""So many assignments' last runs are read; a node with more is still explained by its newest run."""
+
+ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """
+    What is known of a node.
+
+    Attributes:
+        node: Record, presence and assigned facts.
+        told: What the agent said last about itself, newest of each kind, by the word: `startup`, `shutdown`, `refused`.
+        heard_of: When anything was last heard of it; None when nothing ever was.
+        twins: The agents that use its identity, when there are two.
+        summaries: How its last run, and the last run of each assignment, ended, by run id.
+        standing: The assignments that count for it, by name, as they are stored now.
+        judged: How it stands to each of them.
+        status: What its agent answered; None when it did not.
+        asked: ANSWERED, SILENT, NOT_ASKED (it is offline) or DENIED (this operator may not ask).
+    """
+
+    node: Node
+    told: dict[str, AgentEvent] = {}
+    heard_of: datetime | None = None
+    twins: list[Twin] = []
+    summaries: dict[str, SessionSummary] = {}
+    standing: dict[str, Standing] = {}
+    judged: dict[str, NodeStanding] = {}
+    status: dict[str, Any] | None = None
+    asked: str = NOT_ASKED
+
+
+async def read_evidence(fleet: Fleet, name: str) -> Evidence:
+    """
+    What is known of a node.
+
+    Raises:
+        NoTargetError: Nobody has ever heard of it; the error names the nearest.
+    """
+    node, written = await _read_node(fleet, name)
+    told = await _read_told(fleet, name)
+    summaries = await _read_summaries(fleet, node)
+    status, asked = await _ask(fleet, node)
+    moments = [written, *(event.timestamp for event in told.values())]
+    moments += [summary.timestamp for summary in summaries.values()]
+    if node.presence:
+        moments.append(node.presence.time)
+    standing = await _read_standing(fleet, node)
+    away = None if node.is_present else (await read_away(fleet, [node])).get(name)
+    now = fleet.clock.now()
+    return Evidence(
+        node=node,
+        told=told,
+        heard_of=max((moment for moment in moments if moment is not None), default=None),
+        twins=await read_twins(fleet, name) if "duplicate" in told else [],
+        summaries=summaries,
+        standing=standing,
+        judged={one: judge(node, found, now, away) for one, found in standing.items()},
+        status=status,
+        asked=asked,
+    )
+
+
+async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
+    """The node, and when it last wrote something other than a sign of life."""
+    check_node(name)
+    node, written = Node(name=name), None
+    for entry in await fleet.nodes.matching([f"{kind}.{name}" for kind in ("node", "presence", "facts")]):
+        kind = entry.key.partition(".")[0]
+        if kind == "node":
+            node.record = _decoded(entry, NodeRecord)
+        elif kind == "presence":
+            node.presence = _decoded(entry, Presence)
+        written = max(written, entry.created) if written else entry.created
+    assigned = await fleet.facts.get(name)
+    document = decode_document(assigned) if assigned else None
+    if document is not None and isinstance(document.body, dict):
+        node.assigned = document.body
+    if written is None and not node.assigned:
+        (await read_inventory(fleet)).need(name)
+    return node, written
+
+
+def _decoded(entry: Entry, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(entry.value, type=kind)
+    except msgspec.MsgspecError:
+        return None  # what a broken node wrote explains nothing; that it does not answer will
+
+
+async def _read_told(fleet: Fleet, name: str) -> dict[str, AgentEvent]:
+    found = {}
+    for message in await fleet.events.newest([f"{KIND}*.{name}"]):
+        said = _said(message)
+        if isinstance(said, AgentEvent):
+            found[said.protocol.removeprefix(KIND)] = said
+    return found
+
+
+async def _read_summaries(fleet: Fleet, node: Node) -> dict[str, SessionSummary]:
+    record = node.record or NodeRecord(node=node.name)
+    runs = [record.last_run, *(state.run for state in record.assignments.values())]
+    wanted = list(dict.fromkeys(run for run in runs if is_id(run)))[: RUNS_READ + 1]
+    found = {}
+    for message in await fleet.events.newest(
+        [event_subject(SESSION_SUMMARY, node.name, run) for run in wanted]
+    ):
+        said = _said(message)
+        if isinstance(said, SessionSummary):
+            found[said.run] = said
+    return found
+
+
+async def _read_standing(fleet: Fleet, node: Node) -> dict[str, Standing]:
+    assignments = await read_assignments(fleet)
+    await assignments.fill_in(fleet, Inventory({node.name: node}))
+    return assignments.of_node(node)
+
+
+async def _ask(fleet: Fleet, node: Node) -> tuple[dict[str, Any] | None, str]:
+    """What its agent answers, if it is there; bounded by the rounds of a question."""
+    if not node.is_present:
+        return None, NOT_ASKED
+    meant = Resolved(nodes=[node.name], offline=[], scopes=[node_scope(node.name)], targets=[])
+    try:
+        replies, _ = await gather(fleet, NODE_STATUS, meant)
+    except BusDeniedError:
+        return None, DENIED
+    reply = replies.get(node.name)
+    return (dict(reply.answer.body), ANSWERED) if reply else (None, SILENT)
+
+
+def _said(message: StoredEvent) -> object:
+    """What breaks the protocol is nobody's word."""
+    try:
+        return hear(message).said
+    except (ProtocolError, msgspec.MsgspecError):
+        return None

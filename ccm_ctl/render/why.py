@@ -1,0 +1,103 @@
+"""One screen about one node: the reason first, then what is known, then what to type."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_ctl.render.table import Style, paint
+from ccm_ctl.render.text import one_line, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OUTPUT_LINES = 8
+"""So many last lines of what a failed command said, for the whole is to fit on a screen; `--json` has up to 8 KiB."""
+
+_NARROWEST = 40
+_HERE = "here"
+
+
+class Fact(Struct, frozen=True):
+    """Something that is known: a word, what there is to say, and its meaning as a key of COLOURS."""
+
+    label: str
+    text: str
+    meaning: str = ""
+
+
+class Step(Struct, frozen=True):
+    """Something to type, where, and what for."""
+
+    command: str
+    purpose: str
+    where: str = ""
+
+
+def screen(
+    sentence: str, meaning: str, facts: Sequence[Fact], output: str, steps: Sequence[Step], style: Style
+) -> str:
+    """
+    The screen as text that ends with a newline. Texts are made safe here.
+
+    Args:
+        sentence: The reason.
+        meaning: How it is painted: a key of COLOURS.
+        facts: What else is known; those without a text are left out.
+        output: What the failed command said; its last lines stand under the sentence.
+        steps: What to type next.
+        style: Width and colour.
+    """
+    blocks = [_wrapped(one_line(sentence), style, "strong" if meaning == "good" else meaning)]
+    if output.strip():
+        blocks.append(_quoted(output, style))
+    if told := _facts([fact for fact in facts if fact.text], style):
+        blocks.append(told)
+    if steps:
+        blocks.append(_steps(steps, style))
+    return "\n".join(blocks)
+
+
+def _wrapped(text: str, style: Style, meaning: str) -> str:
+    return "".join(f"{paint(line, meaning, style)}\n" for line in _lines(text, style.width))
+
+
+def _quoted(output: str, style: Style) -> str:
+    lines = safe(output).rstrip().splitlines()[-OUTPUT_LINES:]
+    return "".join(f"{_cut(f'  │ {line.expandtabs(4)}'.rstrip(), style)}\n" for line in lines)
+
+
+def _facts(facts: Sequence[Fact], style: Style) -> str:
+    indent = max((len(fact.label) for fact in facts), default=0) + 2
+    lines = []
+    for fact in facts:
+        first, *rest = _lines(one_line(fact.text), style.width - indent)
+        label = paint(f"{fact.label:<{indent}}", "quiet", style)
+        lines.append(f"{label}{paint(first, fact.meaning, style)}")
+        lines += [f"{' ' * indent}{paint(line, fact.meaning, style)}" for line in rest]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _steps(steps: Sequence[Step], style: Style) -> str:
+    places = [f"on {step.where}:" if step.where else f"{_HERE}:" for step in steps]
+    first, second = max(map(len, places)) + 2, max(len(step.command) for step in steps) + 2
+    lines = []
+    for place, step in zip(places, steps, strict=True):
+        command, purpose = safe(step.command), safe(step.purpose)
+        head = f"{paint(f'{place:<{first}}', 'quiet', style)}{paint(command, 'strong', style)}"
+        gap = " " * (second - len(step.command))
+        if first + second + len(purpose) <= style.width:
+            lines.append(f"{head}{gap}{purpose}")
+        else:
+            lines += [head, f"{' ' * (first + 2)}{purpose}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, _NARROWEST), break_on_hyphens=False) or [""]
+
+
+def _cut(line: str, style: Style) -> str:
+    return line if len(line) <= style.width else f"{line[: style.width - 1]}…"

@@ -1,0 +1,390 @@
+"""`ccmctl why`: the true reason first, on one screen."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.subjects import assignment_key, event_subject
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SESSION_SUMMARY, FailedResource, SessionSummary
+from ccm_agent.model.wire import (
+    AGENT_DUPLICATE,
+    AGENT_REFUSED,
+    AGENT_SHUTDOWN,
+    AGENT_STARTUP,
+    DUPLICATE_IDENTITY,
+    AgentEvent,
+    Assignment,
+    AssignmentState,
+    Bundle,
+    Disabled,
+    NodeRecord,
+    Stamped,
+)
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.render.table import Style
+from ccm_ctl.render.why import Fact, Step, screen
+from tests.support.controller import NOW, Desk, FakeNode
+
+RUN = "3Gb1YlnzjY5hvvqJBrE4G7Yv5Qe"
+DIGEST = "0123456789abcdef" * 4
+LINES = 24
+"""One screen."""
+
+
+def before(**ago: float) -> Any:
+    return NOW - timedelta(**ago)
+
+
+def a_record(**fields: Any) -> NodeRecord:
+    values: dict[str, Any] = {
+        "node": "web1", "machine": "m-1", "started": before(hours=2), "version": "1.2.3", "facts": {"role": "web"},
+    }  # fmt: skip
+    return NodeRecord(**(values | fields))
+
+
+def the_base(**fields: Any) -> AssignmentState:
+    """How web1 stands to the assignment `base`."""
+    values: dict[str, Any] = {
+        "key": "fact.role.web.base", "revision": 3, "digest": DIGEST, "data_revision": 41, "state": "stable",
+        "since": before(minutes=12), "run": RUN,
+    }  # fmt: skip
+    return AssignmentState(**(values | fields))
+
+
+def a_summary(**fields: Any) -> SessionSummary:
+    values: dict[str, Any] = {
+        "protocol": SESSION_SUMMARY, "event_id": new_id(), "timestamp": before(minutes=12), "node": "web1", "run": RUN,
+        "number": 5, "events_sent": 5, "state": "stable", "manifest": "base", "total_duration": 2_100_000_000,
+        "stable_resources": 3,
+    }  # fmt: skip
+    return SessionSummary(**(values | fields))
+
+
+def said(protocol: str, message: str, minutes: float, **details: Any) -> AgentEvent:
+    moment = before(minutes=minutes)
+    return AgentEvent(
+        protocol=protocol, event_id=new_id(), timestamp=moment, node="web1", message=message, details=details
+    )
+
+
+def a_desk(
+    record: NodeRecord | None,
+    *told: AgentEvent | SessionSummary,
+    is_present: bool = True,
+    assigned: bool = True,
+    **node: Any,
+) -> Desk:
+    """An operator's desk with web1 at the other end, as its record says, and `base` assigned to the web nodes."""
+    web1 = FakeNode("web1", {"role": "web"}, is_present=is_present, **node)
+    desk = Desk(web1)
+    desk.broker = MemoryBroker(lambda: before(minutes=48))
+
+    async def tell(broker: MemoryBroker) -> None:
+        bus = MemoryBus(broker, "web1")
+        if record is not None:
+            await bus.bucket("CCM_NODES").put("node.web1", msgspec.json.encode(record))
+        for one in told:
+            run = one.run if isinstance(one, SessionSummary) else ""
+            await bus.events.publish(
+                event_subject(one.protocol, "web1", run), one.event_id, msgspec.json.encode(one)
+            )
+        if assigned:
+            await assign(broker)
+
+    desk.hooks.append(tell)
+    return desk
+
+
+async def assign(broker: MemoryBroker, revision: int = 3) -> None:
+    scope = "fact.role.web"
+    key = assignment_key(scope, "base")
+    body = Assignment(
+        name="base", scope=scope, bundle=Bundle(digest=DIGEST, size_bytes=1), targets=["role=web"]
+    )
+    stamped = Stamped(bucket="CCM_ASSIGNMENTS", key=key, number=revision, body=body, time=before(hours=1))
+    await MemoryBus(broker, "op").bucket("CCM_ASSIGNMENTS").put(key, msgspec.json.encode(stamped))
+
+
+OUTPUT = "".join(f"line {number}\n" for number in range(20)) + 'ERROR: relation "users" does not exist\n'
+FAILED = FailedResource(
+    resource="exec#migrate",
+    error=["exit status 1: the command failed", "more"],
+    code="host.command",
+    output=OUTPUT,
+)
+
+
+def a_failing_node() -> Desk:
+    record = a_record(
+        last_run=RUN, last_state="failed", last_time=before(minutes=12),
+        assignments={"base": the_base(state="failed", reason="1 resource failed", next_time=NOW + timedelta(minutes=18))},
+    )  # fmt: skip
+    summary = a_summary(
+        state="failed", failed_resources=1, skipped_resources=1, failed=[FAILED], data_revisions={"kv://CCM_DATA/common": 41}
+    )  # fmt: skip
+    return a_desk(record, summary, said(AGENT_STARTUP, "agent 1.2.3 started", 120))
+
+
+def test_a_node_that_fails_says_which_resource_why_and_what_it_said() -> None:
+    done = a_failing_node().ccmctl("why", "web1")
+
+    assert (done.code, done.out) == (
+        0,
+        "web1 has failed for 12 min: exec#migrate failed in the assignment base: exit status 1: the command failed.\n"
+        "\n"
+        "  │ line 13\n"
+        "  │ line 14\n"
+        "  │ line 15\n"
+        "  │ line 16\n"
+        "  │ line 17\n"
+        "  │ line 18\n"
+        "  │ line 19\n"
+        '  │ ERROR: relation "users" does not exist\n'
+        "\n"
+        "assignment  base 3 of role=web: failed for 12 min; it has bundle 0123456789ab, data 41; "
+        "next attempt in 18 min\n"
+        f"last run    {RUN} failed 12 min ago: base: 1 failed, 1 skipped, 3 stable in 2.1 s, data CCM_DATA/common 41\n"
+        "present     last sign of life 5.0 s ago, its agent answers\n"
+        "agent       1.2.3, started 2026-11-21 10:00:00Z (2 h ago), on machine m-1\n"
+        "\n"
+        f"here:     ccmctl events --no-follow -n web1 -r {RUN}  all that it did in that run\n"
+        f"on web1:  {'ccm agent run-once':<66}when it is mended, not to wait\n",
+    )
+
+
+def test_programs_get_all_of_it() -> None:
+    [record] = a_failing_node().ccmctl("why", "web1", "--json").records
+
+    assert {key: record[key] for key in ("record", "node", "state", "present", "answered", "heard_of")} == {
+        "record": "why", "node": "web1", "state": "failed", "present": True, "answered": "answered",
+        "heard_of": "2026-11-21T11:59:55Z",
+    }  # fmt: skip
+    assert record["failed"] == [msgspec.to_builtins(FAILED)]
+    assert record["assignments"][0]["state"] == "failed"
+    assert record["summary"]["run"] == RUN
+    assert [step["command"] for step in record["next"]][1:] == ["ccm agent run-once"]
+
+
+def test_a_disabled_node_says_since_when_until_when_by_whom_and_why() -> None:
+    disabled = Disabled(since=before(hours=1), until=NOW + timedelta(hours=3), why="disk swap", by="maria")
+    record = a_record(disabled=disabled, assignments={"base": the_base(state="disabled")})
+
+    done = a_desk(record).ccmctl("why", "web1")
+
+    assert done.out.splitlines()[0] == (
+        "web1 was disabled 1 h ago by maria until 2026-11-21 15:00:00Z (in 3 h): disk swap."
+    )
+    assert "on web1:  ccm agent enable  to let it converge again\n" in done.out
+
+
+def test_a_node_that_was_stopped_says_when() -> None:
+    told = [said(AGENT_STARTUP, "agent 1.2.3 started", 120), said(AGENT_SHUTDOWN, "agent 1.2.3 stopped", 30)]
+
+    done = a_desk(a_record(), *told, is_present=False).ccmctl("why", "web1")
+
+    assert (
+        done.out.splitlines()[0] == "web1 is off: its agent was stopped at 2026-11-21 11:30:00Z (30 min ago)."
+    )
+
+
+def test_a_node_that_fell_silent_says_when_it_was_last_heard_of() -> None:
+    told = [said(AGENT_SHUTDOWN, "agent 1.2.3 stopped", 121), said(AGENT_STARTUP, "agent 1.2.3 started", 120)]
+
+    done = a_desk(a_record(), *told, is_present=False).ccmctl("why", "web1")
+
+    assert done.out.splitlines()[0] == (
+        "web1 is off: last heard of at 2026-11-21 11:12:00Z (48 min ago), without a goodbye: "
+        "the machine, its network or its agent is down."
+    )
+
+
+def test_a_node_that_is_off_is_not_called_failing_though_its_last_run_failed() -> None:
+    record = a_record(last_run=RUN, last_state="failed", last_time=before(minutes=50))
+
+    [told] = (
+        a_desk(record, a_summary(state="failed"), is_present=False).ccmctl("why", "web1", "--json").records
+    )
+
+    assert (told["state"], told["answered"], told["last_state"]) == ("offline", "not asked", "failed")
+
+
+def test_a_node_that_waits_says_with_what_and_what_for() -> None:
+    waits = the_base(
+        revision=3, state="waiting", reason="its turn comes", next_time=NOW + timedelta(seconds=40)
+    )
+
+    done = a_desk(a_record(assignments={"base": waits})).ccmctl("why", "web1")
+
+    assert done.out.splitlines()[0] == (
+        "web1 waits with the assignment base, revision 3: its turn comes; it tries in 40 s."
+    )
+
+
+def test_a_node_that_has_not_taken_the_newest_revision_waits() -> None:
+    older = the_base(revision=2)
+
+    done = a_desk(a_record(assignments={"base": older})).ccmctl("why", "web1")
+
+    assert done.out.startswith("web1 waits with the assignment base, revision 3: has not taken it yet")
+
+
+def a_duplicate() -> Desk:
+    told = [
+        said(
+            AGENT_DUPLICATE,
+            DUPLICATE_IDENTITY,
+            10,
+            machine=machine,
+            started="2026-11-21T11:00:00Z",
+            duplicate=True,
+        )
+        for machine in ("m-0", "m-1")
+    ]
+    return a_desk(a_record(conflict=DUPLICATE_IDENTITY), *told)
+
+
+def test_two_agents_of_one_identity_are_told_apart_by_machine_and_start() -> None:
+    done = a_duplicate().ccmctl("why", "web1")
+
+    assert done.out.splitlines()[:4] == [
+        "web1 is the identity of two agents, so both refuse all work until one of them is gone.",
+        "",
+        "one agent   machine m-0, started 2026-11-21T11:00:00Z",
+        "one agent   machine m-1, started 2026-11-21T11:00:00Z",
+    ]
+
+
+def test_a_duplicate_that_is_over_is_no_reason_any_more() -> None:
+    told = [
+        said(AGENT_DUPLICATE, DUPLICATE_IDENTITY, 10, machine="m-0", started="a", duplicate=True),
+        said(AGENT_DUPLICATE, "no other agent uses this identity any more", 5, machine="m-0", started="a", duplicate=False),
+    ]  # fmt: skip
+
+    [record] = a_desk(a_record(), *told, assigned=False).ccmctl("why", "web1", "--json").records
+
+    assert record["state"] == "well"
+
+
+def test_refused_facts_and_what_the_agent_refused_are_told() -> None:
+    status = {"refused_facts": "CCM_FACTS/web1: number 1 is older than 7, which was seen before"}
+    refused = said(AGENT_REFUSED, "CCM_FACTS/web1: number 1 is older than 7, which was seen before", 3)
+
+    done = a_desk(a_record(assignments={"base": the_base()}), refused, status=status).ccmctl("why", "web1")
+
+    assert done.out.splitlines()[0] == (
+        "web1 refuses the facts that are assigned to it, and goes on with those it had: "
+        "CCM_FACTS/web1: number 1 is older than 7, which was seen before."
+    )
+    assert (
+        "refused     3 min ago: CCM_FACTS/web1: number 1 is older than 7, which was seen before\n" in done.out
+    )
+
+
+def test_a_node_at_work_says_where_it_is_and_which_lock_it_waits_for() -> None:
+    status = {
+        "run": RUN, "name": "base", "waiting": [{"run": "x", "name": "web"}],
+        "progress": {"resource": "package#nginx", "position": 2, "total": 9, "resource_s": 240.0},
+        "waits_for": {"package": "ccm apply (pid 99) since 2026-11-21T11:56:00Z"},
+    }  # fmt: skip
+
+    done = a_desk(a_record(assignments={"base": the_base(state="waiting")}), status=status).ccmctl(
+        "why", "web1"
+    )
+
+    assert done.out.splitlines()[0] == (
+        f"web1 is at work: run {RUN} of base, at package#nginx (2 of 9) for 4 min; "
+        "it waits for the package lock, which ccm apply (pid 99) since 2026-11-21T11:56:00Z has."
+    )
+    assert "queue       1 run: web\n" in done.out
+
+
+def test_a_node_that_cannot_tell_what_it_did_says_so() -> None:
+    status = {"trouble": "the stream is full", "spool": {"events": 12, "bytes": 4096, "lost": 0}}
+
+    done = a_desk(a_record(assignments={"base": the_base()}), status=status).ccmctl("why", "web1")
+
+    assert (
+        done.out.splitlines()[0]
+        == "web1 cannot tell what it did (12 events in its spool): the stream is full."
+    )
+
+
+def test_an_agent_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccm_ctl.fleet.gather.ASK_AGAIN_S", 0.01)
+
+    [record] = (
+        a_desk(a_record(assignments={"base": the_base()}), status=None)
+        .ccmctl("why", "web1", "--json")
+        .records
+    )
+
+    assert (record["state"], record["answered"]) == ("silent", "silent")
+
+
+def test_an_operator_who_may_not_ask_still_learns_the_rest() -> None:
+    desk = a_failing_node()
+    desk.broker.deny("op", "io.choria.ccm.v1.node.status.>")
+
+    [record] = desk.ccmctl("why", "web1", "--json").records
+
+    assert (record["state"], record["answered"]) == ("failed", "denied")
+
+
+def test_a_node_that_is_well_says_so() -> None:
+    record = a_record(
+        last_run=RUN, last_state="stable", last_time=before(minutes=4), assignments={"base": the_base()}
+    )
+
+    done = a_desk(record, a_summary()).ccmctl("why", "web1")
+
+    assert done.out.splitlines()[0] == (
+        "web1 is as it should be: 1 assignment converged, its last run was stable 4 min ago."
+    )
+
+
+def test_a_node_that_has_never_come_says_what_is_known_of_it() -> None:
+    desk = Desk()
+    desk.ccmctl("facts", "set", "web9", "role=web", "--new")
+
+    done = desk.ccmctl("why", "web9")
+
+    assert done.out.splitlines()[0] == (
+        "web9 has never come: facts are assigned to it, and no agent of that name has written its record."
+    )
+
+
+def test_an_unknown_node_names_the_nearest() -> None:
+    done = a_failing_node().ccmctl("why", "wbe1")
+
+    assert (done.code, done.err) == (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n")
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("colour", [False, True])
+def test_all_of_it_fits_on_one_screen(width: int, colour: bool) -> None:
+    facts = [Fact(word, "something that is as long as such things usually are, and perhaps longer than the line") for word in
+             ("failed, too", "assignment", "last run", "agent")]  # fmt: skip
+    steps = [
+        Step(f"ccmctl events --no-follow -n web1 -r {RUN}", "all that it did"),
+        Step("ccm agent enable", "so", "web1"),
+    ]
+
+    shown = screen(
+        "web1 fails: it does.",
+        "bad",
+        facts,
+        OUTPUT + "\x1b[2Jx" * 60,
+        steps,
+        Style(width=width, colour=colour),
+    )
+    plain = screen("web1 fails: it does.", "bad", facts, OUTPUT + "\x1b[2Jx" * 60, steps, Style(width=width))
+
+    assert len(shown.splitlines()) < LINES
+    assert max(map(len, plain.splitlines())) <= width
+    assert "\x1b[2J" not in shown
+    assert ("\x1b[" in shown) is colour
