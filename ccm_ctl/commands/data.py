@@ -8,6 +8,7 @@ import click
 
 from ccm_agent.bus.subjects import check_key
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.checks import check_before_storing, force_option
 from ccm_ctl.commands.data_history import diff, edit, history, rollback
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
@@ -43,14 +44,20 @@ def data(application: Application) -> None:
         click.Argument(["key"], metavar="KEY"),
         click.Argument(["source"], metavar="FILE|-"),
         click.Option(["--if-revision"], type=click.IntRange(0), metavar="N", help="Only if that is the newest revision."),
+        force_option(),
     ],
 )  # fmt: skip
-def _put(application: Application, key: str, source: str, if_revision: int | None) -> Exit:
-    """Store a YAML or JSON document under a key, and show what changed in it."""
+def _put(application: Application, key: str, source: str, if_revision: int | None, force: bool) -> Exit:
+    """
+    Store a YAML or JSON document under a key, and show what changed in it.
+
+    Its rules (@require, @validate) are tried first, on each node with the node's facts.
+    """
     check_key(key)
     text = checked_data(read_source(source), source)
 
     async def work(fleet: Fleet) -> Exit:
+        await check_before_storing(application, fleet, key, text, source, force=force)
         await store_data(application, fleet, key, text, if_revision)
         return Exit.OK
 

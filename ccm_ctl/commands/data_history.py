@@ -11,6 +11,7 @@ import click
 from ccm_agent.bus.subjects import check_key
 from ccm_agent.model.errors import CcmError, InputError, RevisionError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.checks import check_before_storing, force_option
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
     checked_data,
@@ -33,9 +34,9 @@ LISTING = "ccmctl data ls"
 @verb(
     "edit",
     examples=["ccmctl data edit common", "EDITOR=nano ccmctl data edit role/web"],
-    options=[click.Argument(["key"], metavar="KEY")],
+    options=[click.Argument(["key"], metavar="KEY"), force_option()],
 )
-def edit(application: Application, key: str) -> Exit:
+def edit(application: Application, key: str, force: bool) -> Exit:
     """Open a document in $VISUAL or $EDITOR and store what was saved, unless somebody else wrote it meanwhile."""
     check_key(key)
     read: list[Document] = []
@@ -61,6 +62,7 @@ def edit(application: Application, key: str) -> Exit:
         return Exit.OK
 
     async def store(fleet: Fleet) -> Exit:
+        await check_before_storing(application, fleet, key, text, key, force=force)
         await store_data(application, fleet, key, text, old.revision)
         return Exit.OK
 
@@ -133,9 +135,10 @@ def history(application: Application, key: str) -> Exit:
     options=[
         click.Argument(["key"], metavar="KEY"),
         click.Argument(["revision"], metavar="[REVISION]", type=click.IntRange(1), required=False),
+        force_option(),
     ],
 )
-def rollback(application: Application, key: str, revision: int | None) -> Exit:
+def rollback(application: Application, key: str, revision: int | None, force: bool) -> Exit:
     """Store an older revision again, as a new one: the one that is named, or the one before the newest."""
     check_key(key)
 
@@ -146,7 +149,8 @@ def rollback(application: Application, key: str, revision: int | None) -> Exit:
         old = before_newest(kept) if revision is None else revision_of(kept, revision)
         if old.body is None:
             raise UsageError(f"{key}: revision {old.revision} is a removal; there is nothing to go back to")
-        newest = kept[-1]
+        newest, name = kept[-1], f"{key} {old.revision}"
+        await check_before_storing(application, fleet, key, text_of(old), name, force=force)
         await store_data(
             application, fleet, key, text_of(old), newest.revision if newest.body is not None else 0
         )

@@ -48,7 +48,7 @@ CONTROLLER_ROOMS: dict[str, set[str]] = {
 FROM_AGENT_DEFAULT = {"model"}
 """What rooms of the controller that are not named below take from the agent's package: the words only."""
 FROM_AGENT_BY_ROOM = {
-    "fleet": {"model", "bus", "templates", "registration"},
+    "fleet": {"model", "bus", "templates", "registration", "hiera"},
     "commands": {"model", "bus", "templates", "registration"},
     "app": {"model", "bus", "templates", "registration"},
 }

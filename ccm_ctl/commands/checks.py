@@ -1,0 +1,72 @@
+"""What `ccmctl data put|edit|rollback` do before they store something: try its rules on the nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.errors import BusError, DataError
+from ccm_ctl.render.text import fold_names, plural
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.checking import Broken, Checked
+    from ccm_ctl.fleet.ports import Fleet
+
+SHOWN = 10
+"""So many broken rules are told; who broke more has one mistake."""
+
+
+def force_option() -> click.Option:
+    """The way out, at night."""
+    return click.Option(
+        ["--force"], is_flag=True, help="Store it though it breaks rules on some nodes; they will fail."
+    )
+
+
+async def check_before_storing(
+    application: Application, fleet: Fleet, key: str, text: str, source: str, *, force: bool
+) -> None:
+    """
+    See that a document breaks no rules on any node; with `force` what it breaks is said, and nothing more.
+
+    Raises:
+        DataError: It does, and nobody forced it.
+    """
+    from ccm_ctl.fleet.checking import check_data
+
+    try:
+        checked = await check_data(fleet, key, text, source)
+    except BusError as err:
+        if not force:
+            raise
+        application.terminal.note(f"{key}: its rules were not tried on the nodes: {err}")
+        return
+    for name in checked.skipped:
+        application.terminal.note(
+            f"{key}: its rules were not tried for the assignment {name}, which reads other documents that cannot be read here"
+        )
+    if not checked.broken:
+        return
+    sentence = _sentence(key, checked)
+    if not force:
+        raise DataError(
+            f"{sentence}\nnothing is stored; mend it, or say --force to store it all the same: those nodes will fail"
+        )
+    application.terminal.note(f"{sentence}\nstored all the same, for --force was said")
+
+
+def _sentence(key: str, checked: Checked) -> str:
+    lines = [_line(broken) for broken in checked.broken[:SHOWN]]
+    if (rest := len(checked.broken) - SHOWN) > 0:
+        lines.append(f"and {rest} more")
+    nodes = {node for broken in checked.broken for node in broken.nodes}
+    head = f"{key}: the data would be refused by {plural(len(nodes), 'node')} of {checked.nodes}"
+    return "".join([head, *(f"\n  {line}" for line in lines)])
+
+
+def _line(broken: Broken) -> str:
+    layers = f" ({', '.join(broken.layers)})" if broken.layers else ""
+    reader = f", by the assignment {broken.assignment}" if broken.assignment else ""
+    return f"{broken.sentence}; on {fold_names(broken.nodes)}{layers}{reader}"
