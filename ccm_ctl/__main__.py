@@ -13,6 +13,7 @@ VERBS = {
     "ping": "Ask nodes whether their agent answers.",
     "facts": "Show facts; assign them to nodes.",
     "data": "Put, get and list hiera data.",
+    "hiera": "Say where a node's data comes from.",
     "apply": "Apply a manifest to nodes.",
     "ensure": "Ensure one resource on nodes.",
     "assign": "Assign a manifest to nodes, those that are off too.",

@@ -56,7 +56,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     Attributes:
         document: Name of the document.
         revision: Its revision.
-        merge: How the document merges its overrides: "first" or "deep".
+        merge: How the document merges its overrides: "first" or "deep"; "" when it has no hierarchy.
         entry: The entry of the order as written; "" of the base data.
         layer: "data", or the override's name.
         line: Where the key stands in the document, else the layer; 0 when nowhere.
@@ -148,6 +148,7 @@ class _Tale:
         self.data: dict[str, Any] = {}
         self.candidates: list[Candidate] = []
         self._givers: list[int] = []
+        self._has_order = False
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -161,14 +162,14 @@ class _Tale:
         """Merge a document over what is there."""
         root = codec.decode_document(source.text, source.name)
         hierarchy, layers = read_layers(root, facts, source.name, source.text)
-        has_order = isinstance(root, Mapping) and "hierarchy" in root
+        self._has_order = isinstance(root, Mapping) and "hierarchy" in root
         own: dict[str, Any] = {}
         outer, self._givers = self._givers, []
         begin, seen = len(self.candidates), 0
         for layer in layers:
             seen += bool(layer.entry)
             if layer.data is None:
-                if has_order:
+                if self._has_order:
                     effect = Effect.UNNAMED if layer.name is None else Effect.ABSENT
                     self._note(source, hierarchy, layer, effect)
                 continue
@@ -177,7 +178,7 @@ class _Tale:
             self._judge(source, hierarchy, layer, old, own)
             if is_first:
                 break
-        for entry in hierarchy.order[seen:] if has_order else ():
+        for entry in hierarchy.order[seen:] if self._has_order else ():
             self._note(source, hierarchy, Layer(entry=entry, path=("hierarchy", "order")), Effect.NOT_REACHED)
         self._go_over(outer, own, begin)
 
@@ -241,7 +242,7 @@ class _Tale:
             Candidate(
                 document=source.name,
                 revision=source.revision,
-                merge=hierarchy.merge,
+                merge=hierarchy.merge if self._has_order else "",
                 entry=layer.entry,
                 layer=DATA_KEY if not layer.entry else layer.name or "",
                 line=_place(source, layer, self.key, has_key=value is not _MISSING).line,

@@ -1,0 +1,191 @@
+"""`ccmctl hiera`: where a node's data comes from."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ccm_agent.bus.subjects import check_key
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.secret import MASK, mask_url
+from ccm_ctl.commands.documents import read_source
+from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_agent.hiera.explain import Candidate, Explained
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.render.table import Cell
+
+DEFAULT_DATA = "kv://CCM_DATA/common"
+
+_SECRET = re.compile(
+    r"pass(word|wd|phrase)?$|secret|token|credential|(api|private|access)_?key", re.IGNORECASE
+)
+"""Keys whose values are nobody's to read over a shoulder."""
+
+MEANINGS = {"wins": "good", "merged": "good", "overridden": "change", "removes": "bad"}
+
+MERGES = {
+    "": "no hierarchy",
+    "first": "merge: first; the first override that is there counts, and replaces whole keys of the base",
+    "deep": "merge: deep; what is lower goes over what is above",
+}
+
+
+@group("hiera", no_args_is_help=True, examples=["ccmctl hiera explain port --node web1"])
+def hiera(application: Application) -> None:
+    """Say where a node's data comes from."""
+
+
+@verb(
+    "explain",
+    examples=[
+        "ccmctl hiera explain port --node web1",
+        "ccmctl hiera explain tls.cert --node web1 --data kv://CCM_DATA/common --data kv://CCM_DATA/role/web",
+        "ccmctl hiera explain port --node web1 --data common.yaml   # before it is put",
+    ],
+    options=[
+        click.Argument(["key"], metavar="KEY"),
+        click.Option(["--node", "-n"], metavar="NODE", required=True, help="With the facts of this node."),
+        click.Option(["--data"], multiple=True, metavar="URL|FILE", help=f"Documents, each over the last. [{DEFAULT_DATA}]"),
+        click.Option(["--show-secrets"], is_flag=True, help="Values of keys such as password, too."),
+    ],
+)  # fmt: skip
+def _explain(
+    application: Application, key: str, node: str, data: tuple[str, ...], show_secrets: bool
+) -> Exit:
+    """
+    Say which layer of which document gives the value of a key on a node, and what became of all the others.
+
+    Layers stand in the order of merging. KEY is a dotted path. Values of keys that look secret are masked.
+    """
+    if not key or not all(key.split(".")):
+        raise UsageError(f"{key!r}: no key; write it like port or tls.cert")
+    urls = data or (DEFAULT_DATA,)
+    for url in urls:
+        if url.startswith("kv://CCM_DATA/"):
+            check_key(url.removeprefix("kv://CCM_DATA/"))
+
+    files = {url: read_source(url) for url in urls if "://" not in url}
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.hiera.explain import Source
+        from ccm_ctl.fleet.explaining import explain_value, read_stored
+
+        sources = [
+            Source(name=url, text=files[url]) if url in files else await read_stored(fleet, url)
+            for url in urls
+        ]
+        explained = await explain_value(fleet, key, node, sources)
+        _tell(application, explained, node, show_secrets=show_secrets)
+        if not data:
+            await _tell_others(application, fleet, node)
+        return Exit.OK if explained.is_found else Exit.COULD_NOT_RUN
+
+    return application.run(work)
+
+
+hiera.add_command(_explain)
+
+
+def _tell(application: Application, explained: Explained, node: str, *, show_secrets: bool) -> None:
+    from ccm_ctl.render.table import Column, paint
+
+    terminal = application.terminal
+    name = ".".join(explained.key)
+
+    def shown(value: object) -> Any:
+        return value if show_secrets else masked(name, value)
+
+    terminal.record(
+        records.EXPLAINED,
+        key=name,
+        node=node,
+        found=explained.is_found,
+        value=shown(explained.value),
+        layers=[
+            {**msgspec.to_builtins(one), "value": shown(one.value)} if has_value(one) else _bare(one)
+            for one in explained.candidates
+        ],
+        rules=msgspec.to_builtins(explained.rules) or None,
+        broken=explained.broken or None,
+    )
+    terminal.show(paint(f"{_sentence(explained, node, shown)}\n", "strong", terminal.style))
+    for sentence in (*explained.broken, *explained.warnings):
+        terminal.show(paint(f"{sentence}\n", "bad", terminal.style))
+    for document in dict.fromkeys(one.document for one in explained.candidates):
+        layers = [one for one in explained.candidates if one.document == document]
+        revision = f" revision {layers[0].revision}" if layers[0].revision else ""
+        terminal.show(f"\n{document}{revision} ({MERGES.get(layers[0].merge, layers[0].merge)})\n")
+        columns = [
+            Column("LAYER", fold=True),
+            Column("LINE", right=True),
+            Column("WHAT BECAME OF IT"),
+            Column("VALUE", fold=True),
+        ]
+        terminal.table(columns, [_row(one, shown) for one in layers])
+
+
+def _row(one: Candidate, shown: Any) -> list[str | Cell]:
+    from ccm_ctl.render.table import Cell
+
+    effect = str(one.effect)
+    value = _json(shown(one.value)) if has_value(one) else ""
+    return [one.layer or one.entry, str(one.line or ""), Cell(effect, MEANINGS.get(effect, "quiet")), value]
+
+
+def _sentence(explained: Explained, node: str, shown: Any) -> str:
+    from ccm_ctl.render.text import one_line
+
+    name = ".".join(explained.key)
+    if not explained.is_found:
+        return f"{node} has no {name}: no layer that counts there has it."
+    givers = [one for one in explained.candidates if one.effect in ("wins", "merged")]
+    places = " and ".join(f"{one.layer} of {one.document}:{one.line}" for one in givers)
+    return one_line(f"{name} of {node} is {_json(shown(explained.value))}, from {places}.")
+
+
+async def _tell_others(application: Application, fleet: Fleet, node: str) -> None:
+    """Nobody should take the default for what the node's assignments read."""
+    from ccm_ctl.fleet.assignments import read_assignments
+    from ccm_ctl.fleet.discovery import read_inventory
+
+    inventory, assignments = await read_inventory(fleet), await read_assignments(fleet)
+    await assignments.fill_in(fleet, inventory)
+    for name, standing in assignments.of_node(inventory.need(node)).items():
+        read = standing.assignment.data
+        if read and tuple(read) != (DEFAULT_DATA,):
+            words = " ".join(f"--data {url}" for url in read)
+            application.terminal.note(f"the assignment {name} reads other documents there: {words}")
+
+
+def has_value(one: Candidate) -> bool:
+    """The layer has the key."""
+    return one.effect in ("wins", "merged", "overridden")
+
+
+def masked(key: str, value: object) -> object:
+    """A value with what looks secret masked, by the names of keys on the way to it and within it, and passwords in URLs."""
+    if value is not None and any(_SECRET.search(part) for part in key.split(".")):
+        return MASK
+    if isinstance(value, dict):
+        return {name: masked(str(name), inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [masked("", inner) for inner in value]
+    return mask_url(value) if isinstance(value, str) else value
+
+
+def _bare(one: Candidate) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(one)
+    del fields["value"]
+    return fields
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
