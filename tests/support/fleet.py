@@ -172,11 +172,16 @@ class AgentProcess:
         }
         (self.directory / "agent.yaml").write_text(json.dumps(document | settings))
 
+    @property
+    def command(self) -> list[str]:
+        """How a process of it is started."""
+        return [sys.executable, "-m", "ccm_agent", "agent", "--config", str(self.directory / "agent.yaml")]
+
     def start(self) -> None:
         """Start a process."""
         with (self.directory / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ccm_agent", "agent", "--config", str(self.directory / "agent.yaml")],
+                self.command,
                 cwd=TOP, env=dict(self.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
