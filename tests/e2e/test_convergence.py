@@ -2,88 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import itertools
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.settings import settings_for
+from tests.support.buckets import put_data, put_object
 from tests.support.bundles import packed
 from tests.support.fleet import Fleet, a_file, fleet, manifest
+from tests.support.web import Web
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 NODES = ("web1", "web2", "db1")
 DATA = "kv://CCM_DATA/common"
+OBJECT = "site.tar.gz"
+PAGE = "/web.tar.gz"
 
+POLL_S = 1.0
+"""How often these agents look at what nobody pokes them about; the least that a configuration allows."""
 
-class Web:
-    """
-    A web server with one thing on it.
+APPLY_S = 2.0
+"""A change is on all nodes so long after the poke or the look that tells of it, their pause being nought."""
 
-    Attributes:
-        content: What is there.
-        status: What it answers.
-        answers: The status of each answer that it gave.
-    """
+TRIES = 6
+"""A machine that is busy with something else may be slow once, and is not slow each time."""
 
-    def __init__(self) -> None:
-        self.content = b""
-        self.status = 200
-        self.answers: list[int] = []
-        web = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                etag = f'"{hashlib.sha256(web.content).hexdigest()}"'
-                is_same = web.status == 200 and self.headers.get("If-None-Match") == etag
-                status = 304 if is_same else web.status
-                body = web.content if status == 200 else b""
-                self.send_response(status)
-                self.send_header("ETag", etag)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-                web.answers.append(status)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Keep the test's output to itself."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/web.tar.gz"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        """Stop it."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def put_object(fleet: Fleet, content: bytes) -> None:
-    async def put() -> None:
-        async with Connection(settings_for(fleet.url)) as connection:
-            await connection.connect_now()
-            await NatsObjects(connection, "CCM_MANIFESTS").put("site.tar.gz", content)
-
-    asyncio.run(put())
-
-
-def put_data(fleet: Fleet, greeting: str) -> None:
-    async def put() -> None:
-        async with Connection(settings_for(fleet.url)) as connection:
-            await connection.connect_now()
-            await NatsKeyValue(connection, "CCM_DATA").put(
-                "common", f"data: {{greeting: {greeting}}}".encode()
-            )
-
-    asyncio.run(put())
+_numbers = itertools.count(2)
 
 
 def everywhere(fleet: Fleet, name: str, content: str) -> None:
@@ -97,29 +44,37 @@ def everywhere(fleet: Fleet, name: str, content: str) -> None:
     )
 
 
+def assert_soon(fleet: Fleet, name: str, change: Callable[[str], None], within_s: float) -> None:
+    """A change is everywhere within some seconds, at least once in some tries; it is everywhere each time."""
+    taken: list[float] = []
+    while len(taken) < TRIES and min(taken, default=within_s + 1) > within_s:
+        content = str(next(_numbers))
+        change(content)
+        begun = time.monotonic()
+        everywhere(fleet, name, content)
+        taken.append(time.monotonic() - begun)
+    assert min(taken) <= within_s, taken
+
+
 @pytest.fixture(scope="module")
 def web() -> Iterator[Web]:
-    one = Web()
-    yield one
-    one.close()
+    with Web() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory, web: Web) -> Iterator[Fleet]:
     with fleet(tmp_path_factory.mktemp("fleet")) as built:
-        path = built.write(
-            "site.yaml", manifest(a_file("file", "1"), a_file("data", "{{ lookup('data.greeting') }}"))
-        )
-        put_object(built, packed(manifest(a_file("object", "1"))))
-        put_data(built, "hello")
-        web.content = packed(manifest(a_file("web", "1")))
-        sources = [path, "obj://CCM_MANIFESTS/site.tar.gz", web.url]
+        path = built.write("site.yaml", site("1"))
+        put_object(built, OBJECT, packed(manifest(a_file("object", "1"))))
+        put_data(built, "common", "data: {greeting: hello}")
+        web.pages[PAGE] = packed(manifest(a_file("web", "1")))
         built.add(
             *NODES,
-            manifests=sources,
+            manifests=[path, f"obj://CCM_MANIFESTS/{OBJECT}", web.url + PAGE],
             external_data_url=DATA,
             interval="1h",
-            watch_interval="1s",
+            watch_interval=f"{POLL_S:g}s",
             change_pause="0s",
         )
         for name, content in (("file", "1"), ("object", "1"), ("web", "1"), ("data", "hello")):
@@ -127,52 +82,68 @@ def three(tmp_path_factory: pytest.TempPathFactory, web: Web) -> Iterator[Fleet]
         yield built
 
 
-def test_they_converge_on_a_file_that_changed(three: Fleet) -> None:
-    three.write("site.yaml", manifest(a_file("file", "2"), a_file("data", "{{ lookup('data.greeting') }}")))
-
-    everywhere(three, "file", "2")
+def site(content: str) -> str:
+    return manifest(a_file("file", content), a_file("data", "{{ lookup('data.greeting') }}"))
 
 
-def test_they_converge_on_an_object_that_changed(three: Fleet) -> None:
-    put_object(three, packed(manifest(a_file("object", "2"))))
-
-    everywhere(three, "object", "2")
+def test_they_converge_on_a_file_within_a_look_of_its_change(three: Fleet) -> None:
+    assert_soon(three, "file", lambda content: put_file(three, content), POLL_S + APPLY_S)
 
 
-def test_they_converge_on_data_that_changed(three: Fleet) -> None:
-    put_data(three, "goodbye")
+def put_file(fleet: Fleet, content: str) -> None:
+    fresh = Path(fleet.write("site.new", site(content)))
+    fresh.replace(fleet.directory / "site.yaml")
 
-    everywhere(three, "data", "goodbye")
+
+def test_they_converge_on_an_object_within_a_look_of_its_change(three: Fleet) -> None:
+    def change(content: str) -> None:
+        put_object(three, OBJECT, packed(manifest(a_file("object", content))))
+
+    assert_soon(three, "object", change, POLL_S + APPLY_S)
 
 
-def test_they_converge_on_a_web_bundle_that_changed_and_fetch_it_once(three: Fleet, web: Web) -> None:
+def test_they_converge_on_data_within_two_seconds_of_the_poke(three: Fleet) -> None:
+    # nobody looks at a key now and then: the interval of an hour apart, there is nothing but the poke
+    assert_soon(
+        three, "data", lambda content: put_data(three, "common", f"data: {{greeting: '{content}'}}"), APPLY_S
+    )
+
+
+def test_they_converge_on_a_web_bundle_within_a_look_of_its_change(three: Fleet, web: Web) -> None:
+    def change(content: str) -> None:
+        web.pages[PAGE] = packed(manifest(a_file("web", content)))
+
+    assert_soon(three, "web", change, POLL_S + APPLY_S)
+
+
+def test_a_web_bundle_that_changed_is_fetched_once(three: Fleet, web: Web) -> None:
     web.answers.clear()
-    web.content = packed(manifest(a_file("web", "2")))
+    web.pages[PAGE] = packed(manifest(a_file("web", "new")))
 
-    everywhere(three, "web", "2")
+    everywhere(three, "web", "new")
     three.wait_for(lambda: web.answers.count(304) > 3, "looks at what has not changed")
     assert web.answers.count(200) == len(NODES)
 
 
 def test_they_converge_again_after_the_web_server_was_broken(three: Fleet, web: Web) -> None:
-    web.status = 500
+    web.trouble = 500
     three.wait_for(lambda: web.answers.count(500) > 3, "looks at a broken server")
-    web.content = packed(manifest(a_file("web", "3")))[:-10]
-    web.status = 200
+    web.pages[PAGE] = packed(manifest(a_file("web", "broken")))[:-10]
+    web.heal()
     three.wait_for(
         lambda: all(agent.log.count("a manifest cannot be fetched") > 1 for agent in three.agents.values()),
         "everybody to see the broken bundle",
     )
-    web.content = packed(manifest(a_file("web", "4")))
+    web.pages[PAGE] = packed(manifest(a_file("web", "whole")))
 
-    everywhere(three, "web", "4")
+    everywhere(three, "web", "whole")
 
 
 def test_a_node_that_starts_without_broker_and_web_converges_on_what_it_had(three: Fleet, web: Web) -> None:
     agent = three.agents["web1"]
     agent.kill()
     three.broker.stop()
-    web.status = 503
+    web.trouble = 503
     wanted = {path.name: path.read_text() for path in agent.files.iterdir()}
     for path in agent.files.iterdir():
         path.unlink()
