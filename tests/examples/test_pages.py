@@ -57,7 +57,6 @@ EXAMPLES = [
 LATER = {
     "cli/plugins": [1, 2, 3, 4, 5, 6],
     "registration/_index": list(range(1, 27)),
-    "agent/_index": [1, 2],
 }
 
 

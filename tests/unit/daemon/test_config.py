@@ -14,25 +14,11 @@ from ccm_agent.daemon.config import (
 )
 from ccm_agent.model.errors import DocumentError, FileError, NotFoundError
 from ccm_agent.model.secret import Secret
-
-PUBLIC_EXAMPLE = """
-interval: 5m
-health_check_interval: 1m
-manifests:
-  - /etc/choria/ccm/manifests/base.yaml
-  - obj://ccm-manifests/app.tar.gz
-  - https://config.example.com/manifests/web.tar.gz
-log_level: info
-nats_context: CCM
-external_data_url: kv://ccm-data/common
-cache_dir: /etc/choria/ccm/source
-monitor_port: 9100
-registration: jetstream
-"""
+from tests.support.public_configuration import PUBLIC_EXAMPLE
 
 
 def test_a_configuration_of_choria_ccm_is_taken_unchanged() -> None:
-    assert parse_config(PUBLIC_EXAMPLE) == Settings(
+    assert parse_config(PUBLIC_EXAMPLE.replace("# registration", "registration")) == Settings(
         state_dir="/var/lib/ccm",
         broker=BrokerSettings(context="CCM"),
         interval_s=300,
