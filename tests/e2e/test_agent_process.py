@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.buckets import put_data
+from tests.support.faults import add_faulty, assert_converges
 from tests.support.fleet import FILES, TOP, WAIT_S, AgentProcess, Done, Fleet, a_file, a_gate, fleet, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -132,6 +134,23 @@ def test_sighup_takes_over_what_it_can_and_keeps_what_was_when_the_file_is_wrong
     assert "did you mean `heartbeat`?" in agent.log
     assert '"keys":"queue_limit"' in agent.log
     assert process.poll() is None
+
+
+def test_sighup_takes_over_another_url_of_data(site: Fleet, name: str) -> None:
+    for key in ("before", "after"):
+        put_data(site, f"{name}/{key}", f"data: {{greeting: {key}}}")
+    agent = add_faulty(site, name, external_data_url=f"kv://CCM_DATA/{name}/before")
+    agent.wants("{{ lookup('data.greeting') }}")
+    agent.start()
+    assert_converges(site, agent, "before")
+
+    agent.configure(site.url, **{**agent.settings, "external_data_url": f"kv://CCM_DATA/{name}/after"})
+    assert agent.process is not None
+    agent.process.send_signal(signal.SIGHUP)
+
+    assert_converges(site, agent, "after")
+    put_data(site, f"{name}/after", "data: {greeting: later}")
+    assert_converges(site, agent, "later")
 
 
 def test_the_service_manager_is_told_when_the_agent_is_up_lives_and_goes(one: Fleet, tmp_path: Path) -> None:
