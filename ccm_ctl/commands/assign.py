@@ -236,6 +236,7 @@ class _Change:
         nodes = counts_for(self._inventory, self._after, self._standing)
         await refuse_overlaps(fleet, self._inventory, self._after, self._standing, self._inside)
         if self._before and not self._gone and self._is_same(self._before.assignment):
+            await self._put_bundle()  # somebody may have removed it
             application.terminal.record(
                 records.ASSIGNMENT, **assignment_fields(self._before), nodes=len(nodes), changed=False
             )
@@ -244,8 +245,7 @@ class _Change:
         await self._tell(nodes)
         if not await agreed(application, f"assign {name} to", resolved_of(self._inventory, nodes), yes=yes):
             return NOT_AGREED
-        if self._packed:
-            await fleet.manifests.put(self._standing.assignment.bundle.digest, self._packed)
+        await self._put_bundle()
         standing = await store_assignment(fleet, self._standing.assignment, self._known)
         for one in self._gone:
             try:
@@ -255,6 +255,10 @@ class _Change:
                 raise type(err)(f"{err}; {name} stands as it was asked, and for {where} as well") from err
         told(application, standing, nodes, was="assigned")
         return Exit.OK
+
+    async def _put_bundle(self) -> None:
+        if self._packed:
+            await self._fleet.manifests.put(self._standing.assignment.bundle.digest, self._packed)
 
     async def _tell(self, nodes: list[str]) -> None:
         """Before the question: what is replaced, what goes, and who keeps something else."""

@@ -144,7 +144,7 @@ def _show(
     terminal = application.terminal
     for one in standing:
         terminal.record(records.ASSIGNMENT, **assignment_fields(one))
-        terminal.show(f"{title_of(one)}\n")
+        terminal.show(f"{title_of(one, now)}\n")
     ordered = sorted(shown, key=lambda one: (one.has_failed, not one.is_converged))
     for node in ordered:
         terminal.record(records.STANDING, **standing_fields(node))

@@ -8,10 +8,11 @@ import click
 
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
-from ccm_ctl.render.text import clock, plural
+from ccm_ctl.render.text import ago, clock, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from ccm_agent.model.wire import Assignment
     from ccm_ctl.app import Application
@@ -133,15 +134,16 @@ def short(digest: str) -> str:
     return digest[:DIGEST_SHOWN]
 
 
-def title_of(standing: Standing) -> str:
+def title_of(standing: Standing, now: datetime) -> str:
     """An assignment in a line."""
     assignment = standing.assignment
-    by = f", by {standing.written_by}" if standing.written_by else ""
+    by = f" by {standing.written_by}" if standing.written_by else ""
     every = f" every {format_duration(assignment.interval_s)}" if assignment.interval_s else ""
+    until = f", to begin by {clock(assignment.deadline)}" if assignment.deadline else ""
     return (
         f"{standing.name} {standing.revision}: {assignment.mode} {assignment.manifest or '?'}{every} on "
-        f"{targets_words(assignment)}, bundle {short(assignment.bundle.digest)}, data {data_words(assignment)}{by} "
-        f"{clock(standing.time)}"
+        f"{targets_words(assignment)} (bundle {short(assignment.bundle.digest)}, data {data_words(assignment)},"
+        f"{by} {ago(standing.time, now)}{until})"
     )
 
 

@@ -46,7 +46,7 @@ class Away(Struct, frozen=True):
 
     Attributes:
         since: The time; None: not known.
-        is_exact: It said goodbye then; otherwise it was heard of last then.
+        is_exact: It said goodbye then; otherwise it was there then, and went later without a word.
     """
 
     since: datetime | None = None
@@ -174,9 +174,10 @@ async def read_away(fleet: Fleet, nodes: Iterable[Node]) -> dict[str, Away]:
     gone = list(nodes)
     goodbyes = await _goodbyes(fleet, [node.name for node in gone if node.record][:SAID_GOODBYE_MOST])
     for node in gone:
-        goodbye, heard = goodbyes.get(node.name), _last_heard(node)
-        is_last = goodbye is not None and (heard is None or heard <= goodbye)
-        found[node.name] = Away(goodbye, is_exact=True) if is_last else Away(heard)
+        goodbye, started = goodbyes.get(node.name), node.record.started if node.record else None
+        # One that began after it had said goodbye went another time. Both are times of its own clock.
+        is_last = goodbye is not None and (started is None or started <= goodbye)
+        found[node.name] = Away(goodbye, is_exact=True) if is_last else Away(_last_heard(node))
     return found
 
 
@@ -193,7 +194,7 @@ def judge(node: Node, standing: Standing, now: datetime, away: Away | None) -> N
     record = node.record
     told = record.assignments.get(standing.name) if record else None
     if told is not None and (told.key, told.revision) == (standing.key, standing.revision):
-        state, reason = _current(node, told, away)
+        state, reason = _current(node, told, standing, away)
         since = told.since
     else:
         state, reason = _behind(node, told, standing, now, away)
@@ -214,11 +215,13 @@ def judge(node: Node, standing: Standing, now: datetime, away: Away | None) -> N
     )
 
 
-def _current(node: Node, told: AssignmentState, away: Away | None) -> tuple[str, str]:
+def _current(node: Node, told: AssignmentState, standing: Standing, away: Away | None) -> tuple[str, str]:
     """State and reason of a node that knows the revision that counts."""
     record = node.record
     if told.state in _DONE:
-        return CONVERGED, "; ".join(part for part in (_away_words(away), _disabled_words(record)) if part)
+        is_drift = standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
+        notes = ("would change" if is_drift else "", _away_words(away), _disabled_words(record))
+        return CONVERGED, "; ".join(note for note in notes if note)
     if told.state in (WAITING, DISABLED):
         if away is not None:
             return OFFLINE, _away_words(away)
@@ -257,9 +260,7 @@ def _away_words(away: Away | None) -> str:
     if away.since is None:
         return "offline"
     return (
-        f"offline since {_clock(away.since)}"
-        if away.is_exact
-        else f"offline, last heard {_clock(away.since)}"
+        f"offline since {_clock(away.since)}" if away.is_exact else f"offline, was there {_clock(away.since)}"
     )
 
 
@@ -296,5 +297,10 @@ def _last_heard(node: Node) -> datetime | None:
     record = node.record
     if record is None:
         return None
-    times = [record.started, record.last_time, *(one.since for one in record.assignments.values())]
+    times = [
+        node.written,
+        record.started,
+        record.last_time,
+        *(one.since for one in record.assignments.values()),
+    ]
     return max((time for time in times if time is not None), default=None)

@@ -7,6 +7,7 @@ removed. Facts that an operator assigned count at once, whether the node has tak
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,6 +41,7 @@ class Node(Struct, kw_only=True):
         presence: Its sign of life; None when it is offline.
         assigned: Facts that an operator assigned.
         gathered: All its facts, when they were asked for.
+        written: When it wrote its record last, which it does at least once an hour; None when it never did.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Node(Struct, kw_only=True):
     presence: Presence | None = None
     assigned: dict[str, Any] = {}
     gathered: dict[str, Any] = {}
+    written: datetime | None = None
 
     @property
     def is_present(self) -> bool:
@@ -345,7 +348,7 @@ def _take_in(nodes: dict[str, Node], entry: Entry) -> None:
     node = nodes.setdefault(name, Node(name=name))
     try:
         if kind == "node":
-            node.record = msgspec.json.decode(entry.value, type=NodeRecord)
+            node.record, node.written = msgspec.json.decode(entry.value, type=NodeRecord), entry.created
         elif kind == "presence":
             node.presence = msgspec.json.decode(entry.value, type=Presence)
         elif kind == "facts":

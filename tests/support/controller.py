@@ -250,7 +250,7 @@ class Desk:
     """
 
     def __init__(self, *nodes: FakeNode, operator: str = "op") -> None:
-        self.broker = MemoryBroker()
+        self.broker = MemoryBroker(now=lambda: NOW)
         self.nodes = list(nodes)
         self.operator = operator
         self.hooks: list[Hook] = []

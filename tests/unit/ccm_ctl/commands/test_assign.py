@@ -127,12 +127,14 @@ def test_the_same_again_is_not_written(motd: str) -> None:
     desk = fleet()
     desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes")
 
+    desk.broker.objects["CCM_MANIFESTS"].clear()
     again = desk.ccmctl("assign", "web", motd, "-t", "role=web")
     record = desk.ccmctl("assign", "web", motd, "-t", "role=web", "--json").records[-1]
 
     assert (again.code, again.out) == (0, "web: unchanged, revision 1\n")
     assert (record["changed"], record["revision"], record["nodes"]) == (False, 1, 2)
     assert len(desk.broker.buckets["CCM_ASSIGNMENTS"]) == 1
+    assert len(desk.broker.objects["CCM_MANIFESTS"]) == 1
 
 
 def test_data_can_be_followed_and_a_deadline_set(motd: str) -> None:

@@ -64,10 +64,10 @@ def test_every_node_is_shown_with_why_it_lags(motd: str) -> None:
     mine, old = digest[:12], OLD[:12]
     assert (said.code, said.out) == (
         2,
-        f"web 1: apply motd on role=web, bundle {mine}, data newest, by op 2026-11-21 12:00:00Z\n"
+        f"web 1: apply motd on role=web (bundle {mine}, data newest, by op just now)\n"
         "NODE  STATE      DIGEST          DATA  SINCE      WHY\n"
         f"web1  converged  {mine}  newest  3 min ago\n"
-        f"web2  offline    {old}       7             offline, last heard 2026-11-21 11:57:00Z; knows of revision 0\n"
+        f"web2  offline    {old}       7             offline, was there 2026-11-21 12:00:00Z; knows of revision 0\n"
         f"web5  waiting    {old}  newest  3 min ago  its turn comes\n"
         f"web6  disabled   {old}  newest  3 min ago  disabled until 2026-11-21 16:00:00Z: debugging (by ann)\n"
         "web7  waiting                                     has not taken it yet\n"
@@ -101,6 +101,10 @@ def test_a_node_that_said_goodbye_is_away_since_then(motd: str) -> None:
     }
     done = desk.ccmctl("assignment", "status", "web", "--json")
 
+    node.record = {"started": NOW - timedelta(minutes=5)}
+    again = desk.ccmctl("assignment", "status", "web", "--json")
+
+    assert again.records[1]["reason"] == "offline, was there 2026-11-21 12:00:00Z"
     assert (waits.code, waits.records[1]) == (
         3,
         {
@@ -133,11 +137,15 @@ def test_a_node_that_is_expected_and_one_that_is_too_late_are_told(motd: str) ->
     after = desk.ccmctl("assignment", "status", "web", "--json").records[1:]
 
     assert [(one["node"], one["state"], one["reason"]) for one in before] == [
-        ("web1", "offline", "offline"),
+        ("web1", "offline", "offline, was there 2026-11-21 12:00:00Z"),
         ("web9", "offline", "never came"),
     ]
     assert [(one["node"], one["state"], one["reason"]) for one in after] == [
-        ("web1", "expired", "the deadline 2026-11-21 11:00:00Z has passed; offline"),
+        (
+            "web1",
+            "expired",
+            "the deadline 2026-11-21 11:00:00Z has passed; offline, was there 2026-11-21 12:00:00Z",
+        ),
         ("web9", "expired", "the deadline 2026-11-21 11:00:00Z has passed; never came"),
     ]
 
@@ -231,4 +239,18 @@ def test_assignments_are_listed_with_how_many_have_converged(motd: str, tmp_path
     assert [(one["name"], one["nodes"], one["converged"], one["states"]) for one in records] == [
         ("issue", 1, 0, {"waiting": 1}),
         ("web", 2, 1, {"converged": 1, "offline": 1}),
+    ]
+
+
+def test_a_plan_says_what_would_change_and_a_node_that_failed_and_left_says_both(motd: str) -> None:
+    here, gone = FakeNode("web1", WEB), FakeNode("web2", WEB, is_present=False)
+    desk, digest = assigned(motd, here, gone, options=("--mode", "plan"))
+    here.record = says("changed", digest=digest)
+    gone.record = says("failed", digest=digest, reason="file#/etc/motd: no such owner")
+
+    said = desk.ccmctl("assignment", "status", "web", "--json").records[1:]
+
+    assert [(one["state"], one["reason"]) for one in said] == [
+        ("converged", "would change"),
+        ("failed", "file#/etc/motd: no such owner; offline, was there 2026-11-21 12:00:00Z"),
     ]
