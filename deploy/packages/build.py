@@ -4,6 +4,7 @@ Make a .deb and an .rpm of the programs and all that they need besides Python.
 
     build.py [--out dist]               both, as far as this machine has dpkg-deb and rpmbuild
     build.py tree DIR [--version V]     only what goes into them
+    build.py reversion DIR --version V  call that another version
     build.py deb|rpm DIR OUT            one of them, of such a tree; the standard library is enough for this
 
 A package is for the minor version of Python that builds it: compiled modules are. It asks for exactly that interpreter, by its
@@ -40,7 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=["tree", "deb", "rpm"])
+    parser.add_argument("what", nargs="?", choices=["tree", "reversion", "deb", "rpm"])
     parser.add_argument("tree", nargs="?", type=Path)
     parser.add_argument("into", nargs="?", type=Path)
     parser.add_argument("--out", type=Path, default=PROJECT / "dist")
@@ -49,6 +50,9 @@ def main() -> int:
     args = parser.parse_args()
     if args.what == "tree":
         make_tree(args.tree, args.version)
+        return 0
+    if args.what == "reversion":
+        set_version(args.tree, args.version)
         return 0
     if args.what:
         say(MAKERS[args.what](args.tree, args.into, args.fast))
@@ -91,18 +95,18 @@ def make_tree(folder: Path, version: str = "") -> None:
     vendor.copy_ours(PROJECT, library)
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     told = {
-        "version": version or _version_of_sources(),
+        "version": _version_of_sources(),
         "python": minor,
         "machine": platform.machine(),
         "c_library": vendor.c_library(distributions),
         "made_at": _made_at(),
     }
     (folder / "package.json").write_text(json.dumps(told, indent=2) + "\n")
-    if version:
-        _set_version(library, version)
     _add_programs(root, minor)
     _add_files(root)
     _compile(library)
+    if version:
+        set_version(folder, version)
     _settle(root, told["made_at"])
 
 
@@ -113,9 +117,15 @@ def _version_of_sources() -> str:
     return found[1]
 
 
-def _set_version(library: Path, version: str) -> None:
-    path = library / "ccm_agent" / "version.py"
-    path.write_text(re.sub(r'^VERSION = ".+"$', f'VERSION = "{version}"', path.read_text(), flags=re.M))
+def set_version(folder: Path, version: str) -> None:
+    """Have a tree say that it is another version, for who tries upgrades."""
+    told = folder / "package.json"
+    told.write_text(json.dumps(json.loads(told.read_text()) | {"version": version}, indent=2) + "\n")
+    path = folder / "root" / LIBRARY / "ccm_agent" / "version.py"
+    path.write_text(
+        re.sub(r'^VERSION = ".+"$', f'VERSION = "{version}"', path.read_text(), flags=re.MULTILINE)
+    )
+    _compile(path.parent, f"/{LIBRARY}/ccm_agent", levels=0, again=True)
 
 
 def _made_at() -> int:
@@ -167,13 +177,14 @@ def _add_files(root: Path) -> None:
         shutil.copyfile(PROJECT / source, root / target)
 
 
-def _compile(library: Path) -> None:
+def _compile(folder: Path, shown: str = f"/{LIBRARY}", *, levels: int = 50, again: bool = False) -> None:
     """Byte code beside every module, good whatever the time of the file: nothing is written there later."""
     fine = compileall.compile_dir(
-        library,
-        maxlevels=50,
-        stripdir=library,
-        prependdir=f"/{LIBRARY}",
+        folder,
+        maxlevels=levels,
+        force=again,
+        stripdir=folder,
+        prependdir=shown,
         quiet=1,
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,8 +73,40 @@ CONTENTS = "cd /usr/lib/ccm-agent && find . -type f | sort | sha256sum"
 
 
 @KINDS
-def test_what_is_installed_works_alone_and_starts_nothing(host: Host) -> None:
+def test_a_package_brings_all_that_it_needs_and_its_life_is_the_nodes(host: Host) -> None:
+    """One machine, for each unpacking of thousands of files costs seconds."""
     host.manage("install")
+    works_alone(host)
+    assert host.service == ("inactive", "disabled")
+
+    host.offer(2)
+    host.manage("upgrade")
+    assert (host.installed, host.service) == (NEWER, ("inactive", "disabled"))
+
+    host.configure(identity="web1", connect_spread="0s", nats={"url": "nats://127.0.0.1:1"})
+    host.sh("systemctl enable --now ccm-agent")
+    old = host.pid
+    host.manage("reinstall")
+    host.wait_for(lambda: host.log.count(f"the agent is up node=web1 version={NEWER}") == 2, "the next agent")
+    assert (host.service, host.pid != old) == (("active", "enabled"), True)
+
+    identity = host.node.path("/var/lib/ccm/identity").read_text()
+    host.manage("remove")
+    config = {"apt": "config.yaml", "dnf": "config.yaml.rpmsave"}[host.kind]
+    assert (host.installed, host.service[0]) == ("", "inactive")
+    assert host.sh("! ls -d /usr/*/ccm*").stdout == ""
+    assert "web1" in host.node.path(f"/etc/choria/ccm/{config}").read_text()
+    assert host.node.path("/var/lib/ccm/identity").read_text() == identity
+
+    if host.kind == "apt":
+        host.node.path("/etc/choria/ccm/node.creds").write_text("secret")
+        host.manage("purge")
+        left = host.sh("find /etc /var/lib /usr -xdev -path '*ccm*'").stdout
+        assert left.split() == ["/etc/choria/ccm", "/etc/choria/ccm/node.creds"]
+
+
+def works_alone(host: Host) -> None:
+    """Both programs work, whatever lies about, and leave nothing behind."""
     contents = host.sh(CONTENTS).stdout
     host.node.path("/root/m.yaml").write_text(manifest(a_file("made")))
     # a module that anybody can put in the way of a program that is not isolated
@@ -87,7 +120,6 @@ def test_what_is_installed_works_alone_and_starts_nothing(host: Host) -> None:
 
     assert done.stdout.endswith(f"{VERSION}\nccmctl {VERSION}\n")
     assert host.node.path("/root/made").read_text() == "x"
-    assert host.service == ("inactive", "disabled")
     assert host.sh(CONTENTS).stdout == contents
     assert (
         "_ccm_completion" in host.sh(". /usr/share/bash-completion/completions/ccm; complete -p ccm").stdout
@@ -95,43 +127,18 @@ def test_what_is_installed_works_alone_and_starts_nothing(host: Host) -> None:
 
 
 @KINDS
-def test_upgrades_restart_who_runs_and_removal_keeps_what_makes_the_node(host: Host) -> None:
-    host.manage("install")
-    host.configure(identity="web1", connect_spread="0s", nats={"url": "nats://127.0.0.1:1"})
-    host.sh("systemctl enable --now ccm-agent")
-    old = host.pid
+def test_from_nothing_to_a_converged_node_by_the_quickstart(
+    desk: Desk, member: Callable[[str], Host], kind: str
+) -> None:
+    node, motd = member(kind), member(kind).node.path("/etc/motd")
 
-    host.offer(2)
-    host.manage("upgrade")
-    host.wait_for(lambda: f"node=web1 version={NEWER}" in host.log, "the new agent to be up")
+    said = desk.follow_last(f"web-{kind}")
 
-    assert (host.installed, host.service, host.pid != old) == (NEWER, ("active", "enabled"), True)
-    assert host.log.count("the agent is up") == 2
-
-    host.sh("systemctl stop ccm-agent")
-    host.manage("reinstall")
-
-    assert (host.installed, host.service) == (NEWER, ("inactive", "enabled"))
-
-    host.sh("systemctl start ccm-agent")
-    identity = host.node.path("/var/lib/ccm/identity").read_text()
-    host.manage("remove")
-
-    config = {"apt": "config.yaml", "dnf": "config.yaml.rpmsave"}[host.kind]
-    assert (host.installed, host.service[0], host.sh("! ls -d /usr/*/ccm* 2>&1").returncode) == (
-        "",
-        "inactive",
-        0,
+    assert re.search(rf"^web-{kind} +present ", said, re.MULTILINE), said
+    node.wait_for(
+        lambda: motd.read_text() == "A web server, by its role\n", "the node to be as its role says"
     )
-    assert "web1" in host.node.path(f"/etc/choria/ccm/{config}").read_text()
-    assert host.node.path("/var/lib/ccm/identity").read_text() == identity
-
-    if host.kind == "apt":
-        host.node.path("/etc/choria/ccm/node.creds").write_text("secret")
-        host.manage("purge")
-
-        left = host.sh("find /etc /var/lib /usr -xdev -path '*ccm*'").stdout
-        assert left.split() == ["/etc/choria/ccm", "/etc/choria/ccm/node.creds"]
+    assert node.node.path("/etc/choria/ccm/node.creds").stat().st_mode & 0o777 == 0o600
 
 
 @KINDS
@@ -159,6 +166,7 @@ def test_the_fleet_upgrades_its_agents_in_mid_run_and_the_run_comes_to_its_end(
     assert all(changed and not error for _, changed, error in resources)
     assert [one["number"] for one in events] == [1, 2, 3, 4, 5, 6]
     summary = events[-1]
+    assert summary["start_time"] == events[0]["timestamp"]
     assert (summary["total_resources"], summary["changed_resources"], summary["stable_resources"]) == (
         5,
         4,

@@ -59,6 +59,9 @@ for kind in deb rpm; do
   python3 "$1" $kind /srv/trees/now /root/1 --fast
   python3 "$1" $kind /srv/trees/newer /root/2 --fast
 done
+# the same tree gives the same bytes
+python3 "$1" deb /srv/trees/now /root/again --fast
+cmp /root/1/*.deb /root/again/*.deb
 rpmbuild -bb --quiet --define "_topdir /root/top" --define "_rpmdir /root/1" --define "_build_name_fmt %{NAME}.rpm" python.spec
 cp /root/1/* /root/2
 for offered in /root/1 /root/2; do
@@ -92,9 +95,12 @@ def build(lab: testenv.Lab, folder: Path) -> Path:
 
 
 def _build(lab: testenv.Lab, trees: Path, out: Path) -> None:
-    for name, version in (("now", ""), ("newer", NEWER)):
-        command = [sys.executable, BUILD, "tree", trees / name, "--version", version]
-        subprocess.run([str(word) for word in command], check=True, stdin=subprocess.DEVNULL)
+    command = [sys.executable, BUILD, "tree", trees / "now"]
+    subprocess.run([str(word) for word in command], check=True, stdin=subprocess.DEVNULL)
+    shutil.copytree(trees / "now", trees / "newer")
+    subprocess.run(
+        [sys.executable, str(BUILD), "reversion", str(trees / "newer"), "--version", NEWER], check=True
+    )
     machine = lab.create("builds", {str(TOP): str(TOP), str(trees): "/srv/trees"}).start()
     try:
         told = json.loads((trees / "now/package.json").read_text())
@@ -216,6 +222,11 @@ class Desk:
     def follow(self) -> str:
         """Run the next block of the page; what it said."""
         return self.type(self._left.pop(0))
+
+    def follow_last(self, name: str) -> str:
+        """Run the last block for a node of another name than the page's `web1`, in a folder of its own; what it said."""
+        block = self.page.of("operator")[-1].replace("web1", name)
+        return self.type(f"mkdir {name} && cd {name}\n{block}cd")
 
     def type(self, script: str) -> str:
         """Run what an operator types."""
