@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.streams import read_last
 from ccm_agent.bus.subjects import due_subject, parse_request, request_pattern
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
 from ccm_agent.model.ports import Incoming
@@ -103,6 +104,14 @@ class NatsRequests:
         await self._connection.unsubscribe([self._scopes.pop(scope) for scope in old])
         if denied is not None:
             raise denied
+
+    async def last_due(self, subject: str) -> Incoming | None:
+        """See `Requests.last_due`."""
+        stored = await read_last(self._connection, SCHEDULES_STREAM, due_subject(subject))
+        if stored is None or not stored.body:
+            return None
+        # the headers of the answer are those of the delivery, so is the run that derives from them
+        return admit(subject, stored.body, stored.headers)
 
     async def _add(self, new: Sequence[str], wanted: Mapping[str, str]) -> BusDeniedError | None:
         """Subscribe to all at once; when the broker refuses one, to each by itself."""

@@ -20,6 +20,7 @@ from ccm_agent.daemon.assignment_wiring import Parts, make_assigning
 from ccm_agent.daemon.beats import Beats, Pulse
 from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.bundles import Bundles
+from ccm_agent.daemon.catch_up import CatchUp
 from ccm_agent.daemon.claim import Claim
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.continuation import Continuations
@@ -117,6 +118,9 @@ class Agent:
             on_change=self._rerouted,
             on_read=self._read_scopes,
         )
+        self._catch_up = CatchUp(
+            self.node, ports.requests, ports.link, state / "due.json", lambda: self.scopes, self._arrived
+        )
         self._convergence = self._make_convergence()
         self._continuations = Continuations(state / "continuation.json")
         self._bundles = Bundles(ports.objects, state / "bundles")
@@ -171,6 +175,7 @@ class Agent:
         self._bulletin.started()
         await self._routing.begin()
         self._ports.link.on_connect(self._beats.reconnected)
+        self._ports.link.on_connect(self._catch_up.expect)
         self._beats.soon()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job, name=f"agent:{name}") for name, job in self._jobs().items()]
@@ -189,6 +194,7 @@ class Agent:
         """What goes on side by side for as long as the agent lives, by name."""
         jobs = {
             "disabling": self._disabling.run(),
+            "catch_up": self._catch_up.run(),
             "delivery": self._delivery.run(),
             "requests": self._serve_requests(),
             "runs": self._serve_runs(),
@@ -259,6 +265,7 @@ class Agent:
     def _open(self) -> tuple[list[LedgerEntry], list[OpenRun]]:
         self._claim.take()
         self._disabling.open()
+        self._catch_up.open()
         self._stamps.open()
         self._assigned.open()
         self._assigning.open()
@@ -319,6 +326,7 @@ class Agent:
                     self._bulletin.refused(incoming.subject, str(err))
                 except Exception:  # one request must not end the agent
                     log.exception("a request could not be handled", extra={"subject": incoming.subject})
+                self._catch_up.heard(incoming)
 
     async def _serve_runs(self) -> None:
         while True:
@@ -372,11 +380,14 @@ class Agent:
 
     def _rerouted(self, facts: dict[str, Any]) -> None:
         self._heartbeat.record.facts = facts
+        self._catch_up.expect()
         self._beats.soon()
 
     def _read_scopes(self) -> None:
         """Which assignments mean this node follows from its scopes, so they are read after those."""
         self._assigning.read_again()
+        if self._routing.is_right:
+            self._catch_up.settled()
 
     # -- wiring
 

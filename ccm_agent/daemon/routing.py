@@ -24,6 +24,7 @@ class Routing:
 
     Attributes:
         scopes: What is subscribed.
+        is_right: The last reading of the facts succeeded, so the scopes are those of now.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Routing:
             on_read: Called whenever the scopes are what the broker says: at each connection, at a poke, and now and then.
         """
         self.scopes: list[str] = []
+        self.is_right = False
         self._node = node
         self._requests = requests
         self._bucket = bucket
@@ -89,9 +91,11 @@ class Routing:
             except TimeoutError:
                 pass
             self._wake.clear()
+            self.is_right = False
             try:
                 await self._read()
                 await self._subscribe()
+                self.is_right = self._link.connected
             except BusError as err:
                 log.info("assigned facts cannot be read now", extra={"reason": str(err)})
             if self._link.connected:

@@ -648,6 +648,16 @@ class Requests(Protocol):
         """
         ...
 
+    async def last_due(self, subject: str) -> Incoming | None:
+        """
+        The scheduled request that was due last for a request's subject, as it was delivered; None when none was.
+
+        Raises:
+            BusError: The broker is away, knows no schedules, or does not let us.
+            ProtocolError: What is there breaks the rules of the protocol.
+        """
+        ...
+
 
 class StoredEvent(Struct, frozen=True, kw_only=True):
     """

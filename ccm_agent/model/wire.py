@@ -70,6 +70,7 @@ class Request(Struct, kw_only=True, omit_defaults=True):
         requester: Who asks, for people to read; who may is decided by the broker and by signatures.
         deadline: A node that has not begun by then does not begin: `expired`. None: no limit.
         deadline_s: The same as a duration from the time it is due, for scheduled requests; 0: no limit.
+        catch_up: Of a scheduled request: a node that was away when it was due takes it when it is back.
     """
 
     protocol: str
@@ -81,6 +82,7 @@ class Request(Struct, kw_only=True, omit_defaults=True):
     requester: str = ""
     deadline: datetime | None = None
     deadline_s: float = 0
+    catch_up: bool = False
 
 
 class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -67,6 +67,7 @@ class MemoryBroker:
         self.is_running = True
         self.buckets: dict[str, list[Write]] = {}
         self.objects: dict[str, dict[str, bytes]] = {}
+        self.due: dict[str, Sent] = {}
         self._sequences: dict[str, int] = {}
         self._interests: dict[Interest, None] = {}
         self._links: list[MemoryLink] = []
@@ -110,16 +111,14 @@ class MemoryBroker:
         """Deliver a scheduled request that is due, as the broker republishes it."""
         due = due_subject(subject)
         written = self.store(SCHEDULES_STREAM, [], due, body)
-        self.inject(
-            subject,
-            body,
-            {
-                "Nats-Stream": SCHEDULES_STREAM,
-                "Nats-Subject": due,
-                "Nats-Sequence": str(written.sequence),
-                "Nats-Time-Stamp": written.time.isoformat(),
-            },
-        )
+        headers = {
+            "Nats-Stream": SCHEDULES_STREAM,
+            "Nats-Subject": due,
+            "Nats-Sequence": str(written.sequence),
+            "Nats-Time-Stamp": written.time.isoformat(),
+        }
+        self.due[subject] = Sent(subject, body, headers)
+        self.inject(subject, body, headers)
 
     # --- what the ports below are made of ---
 

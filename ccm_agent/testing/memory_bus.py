@@ -22,6 +22,7 @@ from ccm_agent.bus.events import EVENTS_STREAM, check_delivered
 from ccm_agent.bus.requests import admit
 from ccm_agent.bus.subjects import (
     check_key,
+    due_subject,
     key_subject,
     parse_event,
     parse_request,
@@ -279,6 +280,13 @@ class MemoryRequests:
         parse_request(subject)
         self._bus.check(subject, len(body))
         self._bus.broker.publish(Sent(subject, body, headers or {}))
+
+    async def last_due(self, subject: str) -> Incoming | None:
+        """See `Requests.last_due`."""
+        due = due_subject(subject)
+        self._bus.check(due)
+        found = self._bus.broker.due.get(subject)
+        return None if found is None else admit(subject, found.body, found.headers)
 
     async def subscribe(
         self,

@@ -18,6 +18,8 @@ from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings, settings_for
+from ccm_agent.bus.streams import store
+from ccm_agent.bus.subjects import due_subject, parse_request, schedule_subject
 from ccm_agent.model.errors import BusError, BusSetupError
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_servers, find_server
@@ -75,6 +77,9 @@ class Broker(Protocol):
     async def copy_to(self, subject: str, stream: str, stored: str) -> None:
         """Have the newest message on a stored subject delivered to another subject, as a direct get with `reply` does."""
 
+    async def fire(self, subject: str, body: bytes) -> None:
+        """A request that was scheduled is due."""
+
 
 class RealBroker:
     """A nats-server of the test's own."""
@@ -114,6 +119,14 @@ class RealBroker:
             await thief.publish(question, b"", reply=subject, confirm=True)
             await thief.request(question)  # answered after the copy was sent
 
+    async def fire(self, subject: str, body: bytes) -> None:
+        protocol, scope = parse_request(subject)
+        # what should have happened already happens at once
+        headers = {"Nats-Schedule": "@at 2026-01-01T00:00:00Z", "Nats-Schedule-Target": due_subject(subject)}
+        async with Connection(settings(self.server, "op")) as operator:
+            await operator.connect_now()
+            await store(operator, schedule_subject(protocol, scope, "one"), body, headers)
+
 
 class FakeBroker:
     """The memory bus."""
@@ -144,6 +157,9 @@ class FakeBroker:
             "Nats-Time-Stamp": "x",
         }
         self.broker.inject(subject, b'{"protocol":"x"}', headers)
+
+    async def fire(self, subject: str, body: bytes) -> None:
+        self.broker.fire(subject, body)
 
 
 class Heard:

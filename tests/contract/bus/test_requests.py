@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.bus.subjects import fact_scope, node_scope, request_subject, scopes_of
+from ccm_agent.daemon.due import run_of
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.ports import Incoming
 from ccm_agent.model.wire import MANIFEST_APPLY, NODE_PING
@@ -174,6 +175,50 @@ async def test_a_document_copied_to_the_subject_of_a_request_is_refused(broker) 
     assert subject == ping("all")
     assert "a copy of a message in KV_CCM_DATA" in str(error)
     assert heard.items == []
+
+
+SITE = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request","name":"site"}'
+
+
+async def test_what_was_due_last_is_given_as_it_was_delivered(broker) -> None:
+    node = await broker.connect("web1")
+    heard = Heard()
+    await node.requests.subscribe(["all"], heard)
+    subject = request_subject(MANIFEST_APPLY, "all")
+
+    await broker.fire(subject, SITE)
+    [delivered] = await heard.wait(1)
+    found = await node.requests.last_due(subject)
+
+    assert found is not None
+    assert found.scheduled
+    assert (found.subject, found.protocol, found.scope, found.body) == (subject, MANIFEST_APPLY, "all", SITE)
+    assert run_of(found) == run_of(delivered)
+
+
+async def test_the_newest_of_what_was_due_is_given_and_each_subject_has_its_own(broker) -> None:
+    node = await broker.connect("web1")
+    heard = Heard()
+    await node.requests.subscribe(["all"], heard)
+    subject = request_subject(MANIFEST_APPLY, "all")
+    await broker.fire(subject, SITE)
+    await heard.wait(1)
+    await broker.fire(subject, SITE.replace(b"site", b"base"))
+    await heard.wait(2)
+
+    found = await node.requests.last_due(subject)
+
+    assert found is not None
+    assert found.body == SITE.replace(b"site", b"base")
+    assert await node.requests.last_due(request_subject(MANIFEST_APPLY, "node.web1")) is None
+
+
+async def test_what_was_due_cannot_be_asked_for_while_the_broker_is_away(broker) -> None:
+    node = await broker.connect("web1")
+    await broker.stop()
+
+    with pytest.raises(BusUnavailableError):
+        await node.requests.last_due(request_subject(MANIFEST_APPLY, "all"))
 
 
 async def test_an_apply_is_another_subject_than_a_ping(broker) -> None:

@@ -1,0 +1,360 @@
+"""Schedules that a node was away for, on a broker in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.subjects import fact_scope, request_subject
+from ccm_agent.daemon.disabling import disable
+from ccm_agent.daemon.keeping import read_kept
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_PLAN,
+    NODE_PING,
+    Disabled,
+    ManifestRequest,
+    Request,
+    Stamped,
+)
+from ccm_agent.testing.clock import FakeClock
+from ccm_agent.testing.memory_bus import MemoryBroker
+from tests.support.agent import (
+    Controller,
+    FakeEngine,
+    Running,
+    agent_ports,
+    agent_settings,
+    memory_bus,
+    running,
+    until,
+)
+
+NODE = "web1.example.net"
+WEB = fact_scope("role", "web")
+DAY_S = 86_400.0
+
+
+class Fleet:
+    """A broker with schedules, and one node that comes and goes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = FakeClock(datetime(2026, 11, 21, 12, 0, tzinfo=UTC))
+        self.broker = MemoryBroker(now=self.clock.now)
+        self.engine = FakeEngine()
+        self.controller = Controller(memory_bus(self.broker, "op"))
+
+    @asynccontextmanager
+    async def node(self) -> AsyncIterator[Running]:
+        """The node, once it has seen what there is for it."""
+        ports = agent_ports(memory_bus(self.broker, NODE), self.engine, self.clock)
+        async with running(agent_settings(self.folder, NODE), ports) as one:
+            await self.settled(one)
+            yield one
+
+    async def settled(self, one: Running) -> None:
+        """Wait until it is known what was due, and whatever came of it has ended."""
+        await until(lambda: one.agent._catch_up.is_settled and not one.agent._inbox)
+        await self.answered()
+        await until(lambda: not one.agent.is_busy)
+
+    async def answered(self) -> None:
+        """Everything that came before has been looked at."""
+        ping = await self.controller.ask(Request(protocol=NODE_PING))
+        await self.controller.answer(ping, NODE)
+
+    def fire(self, name: str = "nightly", scope: str = "all", **fields: Any) -> None:
+        """A schedule is due."""
+        values: dict[str, Any] = {"protocol": MANIFEST_APPLY, "catch_up": True, **fields}
+        request = ManifestRequest(name=name, manifest="stable /a", cause="schedule", **values)
+        self.clock_on(60)
+        self.broker.fire(request_subject(request.protocol, scope), msgspec.json.encode(request))
+
+    def clock_on(self, seconds: float) -> None:
+        """Time passes, and nobody has to do anything in it."""
+        self.clock._pass(seconds)
+
+    async def assign(self, role: str, number: int) -> None:
+        """Give the node a role; "" takes it away."""
+        facts = {"role": role} if role else {}
+        document = Stamped(bucket="CCM_FACTS", key=NODE, number=number, body=facts)
+        await self.controller.bus.bucket("CCM_FACTS").put(NODE, msgspec.json.encode(document))
+
+    @property
+    def applied(self) -> list[str]:
+        """The manifests that were applied, in order."""
+        return [source.name for source, _ in self.engine.applied]
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> Fleet:
+    one = Fleet(tmp_path)
+    await one.controller.listen()
+    return one
+
+
+async def test_a_node_that_was_off_takes_the_last_due_request_once(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire("first")
+    fleet.fire("second")
+
+    async with fleet.node():
+        pass
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["second"]
+
+
+async def test_a_node_whose_broker_was_away_takes_it_when_that_is_back(fleet: Fleet) -> None:
+    async with fleet.node() as one:
+        fleet.broker.stop()
+        fleet.fire()
+        before = list(fleet.applied)
+        fleet.broker.start()
+        await until(lambda: len(fleet.applied) == 1)
+        await fleet.settled(one)
+
+    assert (before, fleet.applied) == ([], ["nightly"])
+
+
+async def test_a_node_that_was_there_does_not_take_it_again_however_late_it_restarts(fleet: Fleet) -> None:
+    async with fleet.node() as one:
+        fleet.fire()
+        await until(lambda: len(fleet.applied) == 1)
+        await fleet.settled(one)
+    # the ledger has forgotten it, and the schedule is a monthly one
+    fleet.clock_on(10 * DAY_S)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["nightly"]
+
+
+async def test_what_was_caught_up_with_is_not_caught_up_with_again_when_the_ledger_has_forgotten(
+    fleet: Fleet,
+) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire()
+    async with fleet.node():
+        pass
+    fleet.clock_on(10 * DAY_S)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["nightly"]
+
+
+async def test_a_schedule_that_does_not_say_so_is_not_caught_up_with(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire(catch_up=False)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == []
+
+
+async def test_a_node_that_is_new_has_missed_nothing(fleet: Fleet) -> None:
+    fleet.fire()
+
+    async with fleet.node():
+        pass
+    before = list(fleet.applied)
+    fleet.fire("next")
+    async with fleet.node():
+        pass
+
+    assert (before, fleet.applied) == ([], ["next"])
+
+
+async def test_a_role_that_was_given_later_has_missed_nothing_and_misses_what_comes_after(
+    fleet: Fleet,
+) -> None:
+    async with fleet.node() as one:
+        fleet.fire("before", WEB)
+        await fleet.assign("web", 1)
+        await until(lambda: WEB in one.agent.scopes)
+        await fleet.settled(one)
+    fleet.fire("after", WEB)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["after"]
+
+
+async def test_a_role_that_was_taken_while_the_node_was_away_is_not_caught_up_with(fleet: Fleet) -> None:
+    await fleet.assign("web", 1)
+    async with fleet.node() as one:
+        await until(lambda: WEB in one.agent.scopes)
+        await fleet.settled(one)
+    fleet.fire(scope=WEB)
+    await fleet.assign("", 2)
+
+    async with fleet.node() as one:
+        await until(lambda: WEB not in one.agent.scopes)
+        await fleet.settled(one)
+
+    assert fleet.applied == []
+
+
+async def test_each_scope_and_action_is_caught_up_with_by_itself(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire("everybody")
+    fleet.fire("plan", protocol=MANIFEST_PLAN)
+    fleet.fire("mine", f"node.{NODE}")
+    fleet.fire("others", "node.db1")
+
+    async with fleet.node():
+        await until(lambda: len(fleet.applied) == 3)
+
+    assert sorted(fleet.applied) == ["everybody", "mine", "plan"]
+
+
+async def test_targets_are_looked_at_when_it_is_caught_up_with(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire(targets=["role=db"])
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == []
+
+
+@pytest.mark.parametrize(("deadline_s", "applied"), [(0, ["nightly"]), (3600, [])], ids=["none", "an hour"])
+async def test_a_deadline_says_how_late_a_node_may_catch_up(
+    fleet: Fleet, deadline_s: float, applied: list[str]
+) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire(deadline_s=deadline_s)
+    fleet.clock_on(2 * 3600)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == applied
+
+
+async def test_what_a_disabled_node_refused_is_not_caught_up_with_when_it_is_enabled(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire()
+    now = fleet.clock.now()
+    await asyncio.to_thread(
+        disable, fleet.folder, Disabled(since=now, until=now + timedelta(hours=1), why="x", by="maria")
+    )
+    async with fleet.node():
+        pass
+    fleet.clock_on(2 * 3600)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == []
+
+
+async def test_a_due_request_that_is_delivered_and_found_at_once_is_one_run(fleet: Fleet) -> None:
+    async with fleet.node() as one:
+        fleet.broker.stop()
+        fleet.fire()
+        [due] = fleet.broker.due.values()
+        fleet.broker.start()
+        fleet.broker.inject(due.subject, due.body, due.headers)
+        await until(lambda: len(fleet.applied) == 1)
+        await fleet.settled(one)
+
+    assert fleet.applied == ["nightly"]
+
+
+async def test_a_replica_that_lags_brings_nothing_old_back(fleet: Fleet) -> None:
+    async with fleet.node() as one:
+        fleet.fire("old")
+        old = dict(fleet.broker.due)
+        await until(lambda: len(fleet.applied) == 1)
+        fleet.clock_on(10 * DAY_S)
+        fleet.fire("new")
+        await until(lambda: len(fleet.applied) == 2)
+        await fleet.settled(one)
+    fleet.broker.due.update(old)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["old", "new"]
+
+
+async def test_a_stream_that_was_made_anew_is_caught_up_with_from_its_beginning(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    for _ in range(3):
+        fleet.fire()
+    async with fleet.node():
+        pass
+    fleet.broker._sequences["CCM_SCHEDULES"] = 0
+    fleet.fire("anew")
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["nightly", "anew"]
+
+
+async def test_a_broker_that_cannot_tell_now_is_asked_again(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire()
+    fleet.broker.deny(NODE, "choria.ccm.due.>")
+    ports = agent_ports(memory_bus(fleet.broker, NODE), fleet.engine, fleet.clock)
+
+    async with running(agent_settings(fleet.folder, NODE, read_interval_s=0.02), ports) as one:
+        await fleet.answered()
+        before = list(fleet.applied)
+        fleet.broker._denied.clear()
+        await until(lambda: len(fleet.applied) == 1)
+        await fleet.settled(one)
+
+    assert (before, fleet.applied) == ([], ["nightly"])
+
+
+async def test_a_due_request_that_is_none_is_passed_over(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire()
+    subject = request_subject(MANIFEST_APPLY, "all")
+    due = fleet.broker.due[subject]
+    fleet.broker.due[subject] = type(due)(subject, b"{", due.headers)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == []
+
+
+async def test_what_was_seen_is_for_this_node_alone(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+
+    kept = await asyncio.to_thread(read_kept, fleet.folder / "due.json", dict[str, Any])
+
+    assert kept is not None
+    assert kept["node"] == NODE
+    assert set(kept["seen"]) == {
+        request_subject(protocol, scope)
+        for protocol in (MANIFEST_APPLY, MANIFEST_PLAN)
+        for scope in ("all", f"node.{NODE}")
+    }
