@@ -268,10 +268,13 @@ class Packed(Struct, frozen=True, kw_only=True):
         kind: "tar.gz", "tar" (compressed or not, as its content says) or "zip".
         limit_entries, limit_bytes: How much is taken; more is an error before anything is written. 0 bytes: what the adapter
             thinks a file of that size can honestly hold.
+        proof: A path in the archive whose presence tells that all was unpacked; "" for none. Where it is not there yet it comes
+            last, and not at all when unpacking fails.
     """
 
     path: str
     kind: str
+    proof: str = ""
     limit_entries: int = 1_000_000
     limit_bytes: int = 0
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +37,28 @@ class Tree:
         """What can still be written here."""
         space = os.fstatvfs(self._fd)
         return space.f_bavail * space.f_frsize
+
+    def has(self, path: str) -> bool:
+        """Whether something stands at a path; nothing is made on the way."""
+        try:
+            os.stat(path, dir_fd=self._fd, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def rename(self, path: str, new: str) -> None:
+        """Give what stands at a path another name, which is free, in the same directory."""
+        with self.parent(path) as (parent, name):
+            os.rename(name, posixpath.basename(new), src_dir_fd=parent, dst_dir_fd=parent)
+
+    def remove(self, path: str) -> None:
+        """Remove what stands at a path, a directory with all that is in it; a symlink as such."""
+        with self.parent(path) as (parent, name):
+            found = _look(parent, name)
+            if found and stat.S_ISDIR(found.st_mode):
+                shutil.rmtree(name, dir_fd=parent)
+            elif found:
+                os.unlink(name, dir_fd=parent)
 
     def make_directory(self, path: str) -> None:
         """Make a directory; a symlink that stands there gives way, what else stands there is an error."""

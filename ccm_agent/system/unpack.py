@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, cast
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
 from ccm_agent.system.entries import Entry, tar_entry, zip_entry
+from ccm_agent.system.held_back import held_back
 from ccm_agent.system.hop import Stop, Threads
 from ccm_agent.system.tree import Tree, open_tree
 
@@ -65,14 +66,15 @@ def unpack(packed: Packed, into: str, stop: Stop) -> int:
     with open_tree(into) as tree, _opened(packed) as (source, size_bytes):
         entries = _checked(packed, source, stop, size_bytes)
         _refuse_too_large(packed, entries, tree)
-        for entry in entries:
-            stop.check()
-            with _reported(packed, f"entry {entry.name!r}"):
-                _write(tree, entry, source, stop)
-        for entry in reversed(entries):
-            # a directory's own mode and time come last: a read-only one could not be filled, and filling changes its time
-            if entry.kind == "directory":
-                tree.set_attributes(entry.name, entry)
+        with held_back(tree, entries, packed.proof) as written:
+            for entry in written:
+                stop.check()
+                with _reported(packed, f"entry {entry.name!r}"):
+                    _write(tree, entry, source, stop)
+            for entry in reversed(written):
+                # a directory's own mode and time come last: a read-only one could not be filled, and filling changes its time
+                if entry.kind == "directory":
+                    tree.set_attributes(entry.name, entry)
     return len(entries)
 
 

@@ -11,6 +11,9 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 
 KINDS = {".tar.gz": "tar.gz", ".tgz": "tar.gz", ".tar": "tar", ".zip": "zip"}
 """Kinds of archives by the end of a file's name."""
+NEW_MODE = 0o600
+RIGHT_MODE = 0o644
+"""An archive may have these permissions and no others: who may write to it may have it unpacked as they like."""
 
 
 class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -59,7 +62,8 @@ class ArchiveMetadata(Struct, kw_only=True, omit_defaults=True):
         checksum: Its SHA-256; "" when it is not there.
         archive_exists, creates_exists: Whether the archive, and what unpacking it makes, are there.
         owner, group: Names of the archive file's owner; "" when it is not there.
-        uid, gid: Their numbers.
+        uid, gid: Their numbers. Ours, as what follows.
+        mode: Its permissions as four octal digits; "" when it is not there.
         mtime: Modification time.
         size: Size in bytes.
         provider: The provider that looked.
@@ -73,6 +77,7 @@ class ArchiveMetadata(Struct, kw_only=True, omit_defaults=True):
     group: str
     uid: int = -1
     gid: int = -1
+    mode: str = ""
     mtime: datetime | None = None
     size: int = 0
     provider: str

@@ -22,8 +22,8 @@ class ArchiveProvider(Protocol):
         """Unpack it. An archive that cannot be unpacked does not stay where nothing else would tell that it failed."""
         ...
 
-    async def set_owner(self, wanted: ArchiveProperties) -> None:
-        """Set owner and group of the archive that is there."""
+    async def set_attributes(self, wanted: ArchiveProperties) -> None:
+        """Set owner and group of the archive that is there, and take away permissions that it should not have."""
         ...
 
     async def remove(self, wanted: ArchiveProperties) -> None:

@@ -10,7 +10,14 @@ from urllib.parse import urlsplit
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.archive.model import KINDS, ArchiveMetadata, ArchiveProperties, ArchiveState, kind_of
+from ccm_agent.resources.archive.model import (
+    KINDS,
+    RIGHT_MODE,
+    ArchiveMetadata,
+    ArchiveProperties,
+    ArchiveState,
+    kind_of,
+)
 from ccm_agent.resources.contract import Decision, Situation, Step
 from ccm_agent.resources.owners import is_same_owner
 
@@ -103,14 +110,16 @@ def _difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
         return "the archive file is missing"
     if wanted.checksum and not _has_checksum(wanted, found):
         return f"checksum mismatch: found {found.checksum}, wanted {wanted.checksum}"
-    return _owner_difference(wanted, found)
+    return _attribute_difference(wanted, found)
 
 
-def _owner_difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
+def _attribute_difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
     if not is_same_owner(wanted.owner, found.owner, found.uid):
         return f"owner mismatch: found {found.owner}, wanted {wanted.owner}"
     if not is_same_owner(wanted.group, found.group, found.gid):
         return f"group mismatch: found {found.group}, wanted {wanted.group}"
+    if found.mode and int(found.mode, 8) & ~RIGHT_MODE:
+        return f"mode mismatch: found {found.mode}, wanted no more than {RIGHT_MODE:04o}"
     return ""
 
 
@@ -128,8 +137,8 @@ def _steps(wanted: ArchiveProperties, found: ArchiveMetadata) -> list[Step]:
         steps.append(Step(noop="Would have extracted", action=lambda p: p.extract(wanted)))
     if wanted.cleanup:
         steps.append(_remove("Would have cleaned up", wanted))
-    elif not needs_download and _owner_difference(wanted, found):
-        steps.append(Step(noop="Would have updated attributes", action=lambda p: p.set_owner(wanted)))
+    elif not needs_download and _attribute_difference(wanted, found):
+        steps.append(Step(noop="Would have updated attributes", action=lambda p: p.set_attributes(wanted)))
     return steps
 
 

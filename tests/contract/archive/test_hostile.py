@@ -11,6 +11,7 @@ import json
 import os
 import tarfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,6 +49,17 @@ def link(name: str, target: str, kind: bytes, then: str = "") -> bytes:
         if then:
             archive.addfile(tarfile.TarInfo(then), io.BytesIO())
     return gzip.compress(out.getvalue(), mtime=0)
+
+
+def zipped(*entries: tuple[str, str, int]) -> bytes:
+    """A zip of entries: name, content (of a symlink its target), type bits."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content, kind in entries:
+            info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+            info.external_attr, info.compress_type = (kind | 0o644) << 16, zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return out.getvalue()
 
 
 def body(content: bytes, claimed: int | None = None) -> Answer:
@@ -92,6 +104,25 @@ def stalling() -> Iterator[Answer]:
         over.set()
 
 
+def in_pieces(content: bytes, can_go_on: bool, asked: list[str]) -> Answer:
+    """Answer with half of the content and hang up; then with the rest, or all again where the server cannot go on."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        where = handler.headers.get("Range", "")
+        asked.append(where)
+        start = int(where.removeprefix("bytes=").rstrip("-")) if where and can_go_on else 0
+        rest = content[start:]
+        handler.send_response(206 if start else 200)
+        handler.send_header("ETag", '"one"')
+        handler.send_header("Content-Length", str(len(rest)))
+        if start:
+            handler.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        handler.end_headers()
+        handler.wfile.write(rest if where else rest[: len(rest) // 2])
+
+    return answer
+
+
 @contextmanager
 def serving(answer: Answer) -> Iterator[str]:
     """A server on loopback that answers everything in one way."""
@@ -114,13 +145,13 @@ def serving(answer: Answer) -> Iterator[str]:
         server.server_close()
 
 
-async def apply(folder: Path, url: str, **more: Any) -> TransactionEvent:
+async def apply(folder: Path, url: str, file: str = "app.tar.gz", **more: Any) -> TransactionEvent:
     """Apply an archive; its event."""
     properties = {
-        "ensure": "present", "url": f"{url}/app.tar.gz", "owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name,
+        "ensure": "present", "url": f"{url}/{file}", "owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name,
         "extract_parent": str(folder / "opt"), "creates": str(folder / "opt/app"), **more,
     }  # fmt: skip
-    manifest = {"ccm": {"resources": [{"archive": [{str(folder / "app.tar.gz"): properties}]}]}}
+    manifest = {"ccm": {"resources": [{"archive": [{str(folder / file): properties}]}]}}
     events: list[TransactionEvent] = []
     source = ManifestSource(text=json.dumps(manifest).encode(), directory=str(folder), name="m.yaml")
     await App({}, str(folder)).engine().apply(source, ApplyOptions(on_event=events.append, facts={}))
@@ -131,7 +162,7 @@ async def apply(folder: Path, url: str, **more: Any) -> TransactionEvent:
 def tree(folder: Path) -> dict[str, str]:
     """What is in a folder, but for the directory that is unpacked into."""
     return {
-        str(path.relative_to(folder)): path.read_text()
+        str(path.relative_to(folder)): path.read_text(errors="replace")
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "opt" not in path.relative_to(folder).parts
     }
@@ -157,6 +188,17 @@ HOSTILE = {
         "is a hardlink to '../outside/file'",
     ),
     "a device": (link("d", "", tarfile.CHRTYPE), "is neither file, directory nor link"),
+    "a FIFO": (link("p", "", tarfile.FIFOTYPE), "is neither file, directory nor link"),
+    "an absolute symlink": (link("l", "/etc/passwd", tarfile.SYMTYPE), "is a symlink to '/etc/passwd'"),
+    "an absolute hardlink": (link("l", "/etc/passwd", tarfile.LNKTYPE), "is a hardlink to '/etc/passwd'"),
+    "a name with dots in the middle": (
+        tar(**{"a/../../outside/file": "changed"}),
+        "leads out of the directory",
+    ),
+    "good entries before the bad one": (
+        tar(app="fine", **{"../outside/file": "changed"}),
+        "leads out of the directory",
+    ),
     "truncated": (tar(app=os.urandom(4000).hex())[:-500], "cannot be unpacked"),
     "not an archive": (b"<html>not found</html>", "cannot be unpacked"),
 }
@@ -174,6 +216,87 @@ async def test_a_hostile_archive_is_a_clear_error_and_touches_nothing(place: Pat
     assert list((place / "opt").iterdir()) == []
     (place / "app.tar.gz").unlink()  # with `creates` the archive stays, as it came
     assert tree(place) == {"outside/file": "as it was"}
+
+
+S_IFREG, S_IFLNK = 0o100000, 0o120000
+HOSTILE_ZIP = {
+    "traversal": (zipped(("../outside/file", "changed", S_IFREG)), "leads out of the directory that is unpacked into"),
+    "an absolute name": (zipped(("/tmp/ccm-hostile", "x", S_IFREG)), "has an absolute name"),
+    "a symlink that leads out": (
+        zipped(("l", "../outside", S_IFLNK), ("l/file", "changed", S_IFREG)), "is a symlink to '../outside'"
+    ),
+    "truncated": (zipped(("app", os.urandom(4000).hex(), S_IFREG))[:-500], "cannot be unpacked"),
+    "not an archive": (b"<html>not found</html>", "cannot be unpacked"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE_ZIP))
+async def test_a_hostile_zip_is_a_clear_error_and_touches_nothing(place: Path, name: str) -> None:
+    content, sentence = HOSTILE_ZIP[name]
+
+    with serving(body(content)) as url:
+        event = await apply(place, url, "app.zip")
+
+    assert event.failed
+    assert sentence in event.error[0]
+    assert list((place / "opt").iterdir()) == []
+    (place / "app.zip").unlink()
+    assert tree(place) == {"outside/file": "as it was"}
+
+
+@pytest.mark.parametrize("creates", ["app", ""])
+async def test_a_symlink_that_stood_in_the_way_leads_nothing_out_and_the_next_run_fails_too(
+    place: Path, creates: str
+) -> None:
+    (place / "opt").mkdir()
+    (place / "opt/way").symlink_to(place / "outside")
+    more = {"creates": str(place / "opt/app") if creates else ""}
+
+    with serving(body(tar(app="fine", **{"way/file": "changed"}))) as url:
+        events = [await apply(place, url, **more) for _ in range(2)]
+
+    assert all(event.failed for event in events)
+    assert "leads out of" in events[1].error[0]
+    assert (place / "outside/file").read_text() == "as it was"
+    assert not creates or not (place / "opt/app").exists()
+
+
+async def test_a_directory_in_the_way_fails_each_time_and_what_tells_of_success_is_not_left(
+    place: Path,
+) -> None:
+    (place / "opt/way").mkdir(parents=True)
+
+    with serving(body(tar(app="fine", way="a file"))) as url:
+        events = [await apply(place, url) for _ in range(2)]
+
+    assert [event.failed for event in events] == [True, True]
+    assert sorted(path.name for path in (place / "opt").iterdir()) == ["way"]
+
+
+async def test_a_new_release_that_cannot_be_unpacked_is_tried_again(place: Path) -> None:
+    old, new = tar(app="old", way="a file"), tar(app="new", **{"way/x": "under a file"})
+    with serving(body(old)) as url:
+        await apply(place, url, checksum=hashlib.sha256(old).hexdigest())
+
+    with serving(body(new)) as url:
+        events = [await apply(place, url, checksum=hashlib.sha256(new).hexdigest()) for _ in range(2)]
+
+    assert [event.failed for event in events] == [True, True]
+    assert (place / "app.tar.gz").read_bytes() == old
+
+
+async def test_a_bomb_of_entries_is_refused_before_anything_is_written(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_agent.system.unpack.HONEST_BYTES", 1 << 20)
+    monkeypatch.setattr("ccm_agent.system.unpack.HONEST_RATIO", 10)
+    content = zipped(*((f"f{number}", "0" * 20_000, S_IFREG) for number in range(100)))
+
+    with serving(body(content)) as url:
+        event = await apply(place, url, "app.zip")
+
+    assert "unpacks to more than 1048576 bytes" in event.error[0]
+    assert list((place / "opt").iterdir()) == []
 
 
 async def test_a_bomb_is_refused_before_anything_is_written(
@@ -216,6 +339,30 @@ async def test_a_redirect_away_from_the_web_is_not_followed(place: Path, target:
 
     assert "only http and https are fetched" in event.error[0]
     assert tree(place) == {"outside/file": "as it was"}
+
+
+async def test_a_redirect_that_never_ends_is_given_up(place: Path) -> None:
+    with serving(redirect("/again.tar.gz")) as url:
+        event = await apply(place, url)
+
+    assert "redirects more than 10 times" in event.error[0]
+    assert tree(place) == {"outside/file": "as it was"}
+
+
+@pytest.mark.parametrize("can_go_on", [True, False])
+async def test_a_transfer_that_breaks_off_goes_on_or_begins_again(place: Path, can_go_on: bool) -> None:
+    asked: list[str] = []
+    content = tar(app=os.urandom(600).hex())
+    checksum = hashlib.sha256(content).hexdigest()
+
+    with serving(in_pieces(content, can_go_on, asked)) as url:
+        event = await apply(place, url, checksum=checksum)
+
+    assert (event.outcome.value, event.error) == ("changed", [])
+    assert asked == ["", f"bytes={len(content) // 2}-"]
+    assert hashlib.sha256((place / "app.tar.gz").read_bytes()).hexdigest() == checksum
+    assert (place / "opt/app").exists()
+    assert tree(place).keys() == {"outside/file", "app.tar.gz"}
 
 
 async def test_half_an_answer_is_no_archive(place: Path) -> None:

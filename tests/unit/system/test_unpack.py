@@ -284,3 +284,98 @@ def test_nothing_is_written_once_it_is_to_stop(place: Path) -> None:
         unpack(Packed(path=str(place / "a.tar"), kind="tar"), str(place / "into"), stop)
 
     assert tree(place / "into") == {}
+
+
+class TestWhatTellsThatItWasDone:
+    """`Packed.proof`: a file or directory of the archive that the next run takes for the whole."""
+
+    APP = (
+        {"name": "app/bin/app", "content": "run"},
+        {"name": "app/README", "content": "read"},
+        {"name": "app/bin/again", "hardlink": "app/bin/app"},
+    )
+
+    def unpack(self, place: Path, content: bytes, proof: str) -> None:
+        archive = place / "a.tar.gz"
+        archive.write_bytes(content)
+        unpack(Packed(path=str(archive), kind="tar.gz", proof=proof), str(place / "into"), Stop())
+
+    @pytest.mark.parametrize("proof", ["app/bin/app", "app", "app/bin", "app/README", "elsewhere", ""])
+    def test_it_is_there_in_the_end_with_all_else(self, place: Path, proof: str) -> None:
+        self.unpack(place, tar(*self.APP), proof)
+
+        assert tree(place / "into") == {
+            "app": "/",
+            "app/README": "read",
+            "app/bin": "/",
+            "app/bin/again": "run",
+            "app/bin/app": "run",
+        }
+        assert (place / "into/app/bin/app").stat().st_nlink == 2
+
+    @pytest.mark.parametrize("proof", ["app/bin/app", "app", "app/bin", "app/README"])
+    def test_it_is_not_there_when_what_comes_later_fails(self, place: Path, proof: str) -> None:
+        (place / "into/in-the-way").mkdir()
+
+        with pytest.raises(
+            FileError, match="entry 'in-the-way' is no directory, and a directory stands there"
+        ):
+            self.unpack(place, tar(*self.APP, {"name": "in-the-way", "content": "x"}), proof)
+
+        assert not (place / "into" / proof).exists()
+        assert not list((place / "into").rglob(".ccm-*"))
+
+    def test_it_is_not_there_when_something_came_to_it_through_a_symlink(self, place: Path) -> None:
+        (place / "into/in-the-way").mkdir()
+        parts = [{"name": "way", "symlink": "app"}, {"name": "way/x", "content": "x"}, {"name": "in-the-way"}]
+
+        with pytest.raises(FileError, match="in-the-way"):
+            self.unpack(place, tar(*parts), "app")
+
+        assert tree(place / "into") == {"in-the-way": "/", "way": "-> app"}
+
+    def test_what_was_there_before_stays_until_it_is_replaced(self, place: Path) -> None:
+        (place / "into/app/bin").mkdir(parents=True)
+        (place / "into/app/bin/app").write_text("old")
+        (place / "into/in-the-way").mkdir()
+
+        with pytest.raises(FileError, match="in-the-way"):
+            self.unpack(place, tar({"name": "in-the-way"}, *self.APP), "app/bin/app")
+
+        assert (place / "into/app/bin/app").read_text() == "old"
+
+    def test_an_error_names_the_entry_as_it_is_packed(self, place: Path) -> None:
+        parts = [{"name": "app/x", "hardlink": "app/nothing"}]
+
+        with pytest.raises(FileError) as caught:
+            self.unpack(place, tar(*parts), "app")
+
+        assert caught.value.message.endswith(
+            "entry 'app/x' is a hardlink to 'app/nothing', which is no file that was unpacked"
+        )
+
+    @pytest.mark.parametrize("checks", range(10))
+    def test_a_stop_at_any_time_leaves_nothing_of_it(self, place: Path, checks: int) -> None:
+        archive = place / "a.tar.gz"
+        archive.write_bytes(tar(*self.APP))
+
+        with pytest.raises(InterruptedError):
+            unpack(
+                Packed(path=str(archive), kind="tar.gz", proof="app"), str(place / "into"), StopAfter(checks)
+            )
+
+        assert tree(place / "into") == {}
+
+
+class StopAfter(Stop):
+    """A stop that comes after so many looks at it."""
+
+    def __init__(self, checks: int) -> None:
+        super().__init__()
+        self._left = checks
+
+    def check(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self.set()
+        super().check()

@@ -16,14 +16,19 @@ from ccm_agent.model.errors import DownloadError, FileError
 from ccm_agent.model.ports import Download, Files, Packed, Transfer, Unpack
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.secret import Secret, mask_url
-from ccm_agent.resources.archive.model import ArchiveMetadata, ArchiveProperties, ArchiveState
+from ccm_agent.resources.archive.model import (
+    NEW_MODE,
+    RIGHT_MODE,
+    ArchiveMetadata,
+    ArchiveProperties,
+    ArchiveState,
+)
 
 if TYPE_CHECKING:
     from ccm_agent.model.ports import FileLook
 
 PROVIDER = "http"
 PROTOCOL = "io.choria.ccm.v1.resource.archive.state"
-MODE = 0o600
 LIMIT_BYTES = 1 << 40
 PROGRESS_BYTES = 64 << 20
 """A long download says how far it is each time so much has come."""
@@ -72,15 +77,15 @@ class Http:
         """
         Fetch into a file beside the target.
 
-        Where it is to be unpacked and no `creates` will tell whether that was done, the archive takes its place after that: a
-        run that ends in between, for whatever reason, then does all of it again.
+        Where it is to be unpacked and no `creates` will tell whether that was done, or one that is there from before, the archive
+        takes its place after that: a run that ends in between, for whatever reason, then does all of it again.
         """
         # an owner that does not exist is found before a byte is fetched
         await self._files.ids(wanted.owner, wanted.group)
         async with self._limit(wanted):
             staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{secrets.token_hex(8)}.part")
             await self._fetch(wanted, staged)
-            if wanted.extract_parent and not wanted.creates:
+            if wanted.extract_parent and not await self._creates_will_tell(wanted):
                 self._staged[wanted.name] = staged
             else:
                 await self._put_in_place(wanted, staged)
@@ -89,9 +94,8 @@ class Http:
         staged = self._staged.pop(wanted.name, "")
         try:
             async with self._limit(wanted):
-                await self._unpack.unpack(
-                    Packed(path=staged or wanted.name, kind=wanted.kind), wanted.extract_parent
-                )
+                packed = Packed(path=staged or wanted.name, kind=wanted.kind, proof=_proof(wanted))
+                await self._unpack.unpack(packed, wanted.extract_parent)
         except BaseException as err:
             if staged:
                 await self._files.remove(staged)
@@ -101,14 +105,21 @@ class Http:
         if staged:
             await self._put_in_place(wanted, staged)
 
-    async def set_owner(self, wanted: ArchiveProperties) -> None:
+    async def set_attributes(self, wanted: ArchiveProperties) -> None:
         (look,) = await self._files.look([wanted.name], digest=False, follow=False)
-        await self._files.set_attributes(
-            wanted.name, owner=wanted.owner, group=wanted.group, mode=look.mode & 0o7777
-        )
+        mode = look.mode & 0o7777
+        if mode & ~RIGHT_MODE:
+            mode = NEW_MODE
+        await self._files.set_attributes(wanted.name, owner=wanted.owner, group=wanted.group, mode=mode)
 
     async def remove(self, wanted: ArchiveProperties) -> None:
         await self._files.remove(wanted.name)
+
+    async def _creates_will_tell(self, wanted: ArchiveProperties) -> bool:
+        if not wanted.creates:
+            return False
+        (look,) = await self._files.look([_absolute(wanted.creates)], digest=False)
+        return look.kind == ABSENT
 
     async def _fetch(self, wanted: ArchiveProperties, staged: str) -> None:
         transfer = Transfer(
@@ -135,7 +146,9 @@ class Http:
 
     async def _put_in_place(self, wanted: ArchiveProperties, staged: str) -> None:
         try:
-            await self._files.adopt(staged, wanted.name, owner=wanted.owner, group=wanted.group, mode=MODE)
+            await self._files.adopt(
+                staged, wanted.name, owner=wanted.owner, group=wanted.group, mode=NEW_MODE
+            )
         except BaseException:
             await self._files.remove(staged)
             raise
@@ -172,6 +185,7 @@ def metadata(
         creates_exists=creates_exists,
         owner=archive.owner,
         group=archive.group,
+        mode=f"{archive.mode & 0o7777:04o}",
         uid=archive.uid,
         gid=archive.gid,
         mtime=datetime.fromtimestamp(archive.mtime_ns / 1e9, UTC),
@@ -180,6 +194,13 @@ def metadata(
     )
 
 
+def _proof(wanted: ArchiveProperties) -> str:
+    """What `creates` is called in the archive; "" when it is none of it."""
+    inside = wanted.extract_parent.rstrip("/") + "/"
+    path = _absolute(wanted.creates) if wanted.creates else ""
+    return path.removeprefix(inside) if path.startswith(inside) else ""
+
+
 def _absolute(path: str) -> str:
-    """A relative path is taken from where this program stands, as CCM has it."""
-    return os.path.abspath(path)  # noqa: PTH100 - by its text alone: symlinks are for the kernel to follow
+    """By its text alone. A relative path is taken from where this program stands, as CCM has it."""
+    return posixpath.normpath(path if path.startswith("/") else f"{os.getcwd()}/{path}")  # noqa: PTH109 - slow to import
