@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ WRITE_BYTES = 1 << 20
 FILES_AT_ONCE = 4
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _OK, _PARTIAL, _UNCHANGED, _SERVER_ERROR = 200, 206, 304, 500
+_SENDABLE = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
+"""What a URL may hold as it is sent: RFC 3986, section 2."""
 
 OnProgress = Callable[[int, int], None]
 
@@ -179,10 +182,8 @@ class SystemDownload:
         self, session: ClientSession, transfer: Transfer, headers: dict[str, str]
     ) -> ClientResponse:
         """The first answer that is no redirect."""
-        from yarl import URL
-
         try:
-            first = URL(transfer.url)
+            first = _as_url(transfer.url)
         except ValueError:
             raise DownloadError(f"{mask_url(transfer.url)}: this is not a URL") from None
         _refuse_scheme(transfer, first)
@@ -204,7 +205,7 @@ class SystemDownload:
             response.release()
             basic = {}  # user name and password go to the URL that they were given for alone, as Go's client has it
             try:
-                following = url.join(URL(location))
+                following = url.join(_as_url(location))
             except ValueError:
                 raise DownloadError(f"{mask_url(transfer.url)}: redirects to what is no URL") from None
             _refuse_scheme(transfer, following)
@@ -260,6 +261,18 @@ class SystemDownload:
         if isinstance(err, ClientPayloadError):
             return "the transfer broke off"
         return f"the transfer broke off: {type(err).__name__}"
+
+
+def _as_url(text: str) -> URL:
+    """
+    A URL, or part of one, which is sent as it is written.
+
+    The library would write it anew in a spelling of its own, and a server may tell `%2f` from `%2F` and from `/`, or have signed
+    what it was asked for. Only what cannot be sent as it stands, such as a space, is written anew.
+    """
+    from yarl import URL
+
+    return URL(text, encoded=_SENDABLE.fullmatch(text) is not None)
 
 
 def _unchanged(transfer: Transfer) -> Transferred:

@@ -191,6 +191,31 @@ class TestFetching:
         assert await refused(download.fetch(Transfer(url=url))) == message
 
 
+class TestUrls:
+    @pytest.mark.parametrize(
+        ("written", "sent"),
+        [
+            pytest.param("/a*b%2fc?x=%2f%41&y=a+b", "/a*b%2fc?x=%2f%41&y=a+b", id="as it is written"),
+            pytest.param("/a/../b", "/a/../b", id="dots are the server's affair"),
+            pytest.param(
+                "/a b/\u00fc?q=\u00fc", "/a%20b/%C3%BC?q=%C3%BC", id="what cannot be sent is quoted"
+            ),
+            pytest.param("/100%", "/100%25", id="a percent sign by itself"),
+            pytest.param("?x=1", "/?x=1", id="no path"),
+            pytest.param("/a#part", "/a", id="no fragment"),
+        ],
+    )
+    @pytest.mark.parametrize("by_redirect", [False, True])
+    async def test_a_url_is_sent_as_it_is_written(
+        self, site: Site, download: SystemDownload, written: str, sent: str, by_redirect: bool
+    ) -> None:
+        url = site.redirect("/from", site.url + written) if by_redirect else site.url + written
+
+        await refused(download.fetch(Transfer(url=url)))
+
+        assert site.requests[-1].raw_path == sent
+
+
 class TestSecrets:
     BASIC = "Basic bWU6cHc="
 
