@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import Clock, KeyValue, Objects
     from ccm_agent.model.registration import RegistrationEntry
     from ccm_agent.registration.lookup import Lookup
+    from ccm_agent.registration.registry import Registry
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.templates.asking import Asking
     from ccm_agent.templates.env import Environment
@@ -207,6 +208,12 @@ class App:
         from ccm_agent.bus.kv import NatsKeyValue
 
         return NatsKeyValue(await self.connection(), name)
+
+    async def registry(self, stream: str = "") -> Registry:
+        """The registrations of a stream."""
+        from ccm_agent.registration.registry import Registry
+
+        return Registry(await self.connection(), stream)
 
     async def connection(self) -> Connection:
         """

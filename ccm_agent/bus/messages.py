@@ -32,11 +32,13 @@ class Message(Struct, frozen=True, kw_only=True):
         subject: What it was published on.
         body: Its bytes.
         headers: Headers, names as sent.
+        reply: Where an answer would go; what a consumer delivers says here where it stood.
     """
 
     subject: str
     body: bytes
     headers: Mapping[str, str] = {}
+    reply: str = ""
 
     @property
     def status(self) -> str:
@@ -135,4 +137,6 @@ class Waiting:
 
 def message_of(theirs: Any) -> Message:
     """A message of nats-py's as one of ours."""
-    return Message(subject=theirs.subject, body=theirs.data, headers=theirs.headers or {})
+    return Message(
+        subject=theirs.subject, body=theirs.data, headers=theirs.headers or {}, reply=theirs.reply or ""
+    )

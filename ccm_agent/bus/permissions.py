@@ -5,7 +5,7 @@ A broker checks the subject that somebody publishes on or subscribes to, and not
 body says. So each list is made for a project in which subjects carry scope and sender, and what they cannot bound the agents
 check themselves (`bus.requests`, `bus.events`). Every line is tried on a real server in tests/nats/test_permissions.py.
 
-Consumers appear nowhere: nobody here makes one.
+Consumers appear once: who may read what other nodes wrote does it by one.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Role(Struct, frozen=True, kw_only=True):
         data: May write hiera documents.
         facts: May assign facts, and so move nodes into any role.
         schedules: May make schedules, and so apply anywhere: the broker does not compare a schedule's target with its subject.
-        admin: May make streams, remove nodes and purge.
+        admin: May make streams, remove nodes, register and remove services, and purge.
     """
 
     plan: tuple[str, ...] = (EVERYWHERE,)
@@ -94,7 +94,9 @@ class Role(Struct, frozen=True, kw_only=True):
     admin: bool = False
 
 
-def node_permissions(node: str, addresses: Sequence[str] = ()) -> Permissions:
+def node_permissions(
+    node: str, addresses: Sequence[str] = (), *, reads_registrations: bool = False
+) -> Permissions:
     """
     What a node may do: speak in its own name, hear what is for it, and read what operators wrote.
 
@@ -104,6 +106,8 @@ def node_permissions(node: str, addresses: Sequence[str] = ()) -> Permissions:
     Args:
         node: Its identity.
         addresses: Where its services may say that they are; without any it registers none.
+        reads_registrations: It may read what other nodes registered, for a load balancer: by a consumer, whose messages keep
+            their subject wherever they are sent (ADR 60).
     """
     check_node(node)
     run_protocols = (TRANSACTION_EVENT, SESSION_START, SESSION_SUMMARY, SESSION_PROGRESS, SESSION_ANSWER)
@@ -121,6 +125,7 @@ def node_permissions(node: str, addresses: Sequence[str] = ()) -> Permissions:
         f"{_DIRECT}.OBJ_{MANIFESTS}",
         f"{_DIRECT}.OBJ_{MANIFESTS}.>",
         f"{_DIRECT}.{SCHEDULES_STREAM}.{DUE_PREFIX}.>",
+        *(_reads_registrations() if reads_registrations else ()),
     )
     subscribe = (
         request_pattern("all"),
@@ -132,6 +137,13 @@ def node_permissions(node: str, addresses: Sequence[str] = ()) -> Permissions:
         f"{inbox_prefix(node)}.>",
     )
     return Permissions(publish=publish, subscribe=subscribe)
+
+
+def _reads_registrations() -> tuple[str, ...]:
+    return (
+        f"$JS.API.CONSUMER.CREATE.{REGISTRATION}.*.{REGISTRATION_PREFIX}.>",
+        f"$JS.API.CONSUMER.MSG.NEXT.{REGISTRATION}.*",
+    )
 
 
 def operator_permissions(name: str, role: Role) -> Permissions:
@@ -161,7 +173,11 @@ def operator_permissions(name: str, role: Role) -> Permissions:
     if role.schedules:
         publish += [f"{SCHEDULE_PREFIX}.>", f"$JS.API.STREAM.PURGE.{SCHEDULES_STREAM}"]
     if role.admin:
-        publish += [key_subject(NODES, ">"), f"{REGISTRATION_PREFIX}.>", f"$JS.API.STREAM.PURGE.{REGISTRATION}"]
+        publish += [
+            key_subject(NODES, ">"),
+            f"{REGISTRATION_PREFIX}.>",
+            f"$JS.API.STREAM.PURGE.{REGISTRATION}",
+        ]
         publish += [f"$JS.API.STREAM.{verb}.*" for verb in ("CREATE", "UPDATE")]
         publish += [f"$JS.API.STREAM.PURGE.{name}" for name in (EVENTS_STREAM, f"KV_{RUNS}", f"KV_{NODES}")]
     subscribe = (

@@ -24,6 +24,7 @@ VERBS = {
     "facts": ("facts", "Show this host's facts."),
     "hiera": ("hiera", "Resolve hierarchical data."),
     "lint": ("lint", "Check manifests without applying them."),
+    "registration": ("registration", "Register services by hand, and see who is registered."),
     "schema": ("schema", "Print the JSON Schema of manifests or of a type."),
     "session": ("session", "Tie several `ccm ensure` together."),
     "status": ("status", "Show the state of a resource."),

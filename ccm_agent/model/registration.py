@@ -21,6 +21,9 @@ from ccm_agent.model.errors import DocumentError, Place, PropertyError, Protocol
 NEVER = "never"
 """A TTL: the entry does not expire."""
 
+REGISTER, REMOVE = "register", "remove"
+"""What can happen to an entry."""
+
 MAX_PORT = 65_535
 MAX_PRIORITY = 255
 ANNOTATIONS_LIMIT_BYTES = 64 << 10
@@ -48,6 +51,21 @@ class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_d
     ttl: Annotated[
         str | None, Meta(description="How long the entry lives without being renewed, or `never`.")
     ] = None
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """
+    Something that happened to an entry.
+
+    Attributes:
+        action: REGISTER for one that is new or was renewed, REMOVE for one that is gone.
+        entry: The entry, as it was last seen.
+        reason: Why it is gone: `MaxAge`, `Remove` or `Purge` in the broker's words, `Gone` where it does not say.
+    """
+
+    action: str
+    entry: RegistrationEntry
+    reason: str = ""
 
 
 def check_entry(entry: RegistrationEntry) -> None:

@@ -54,6 +54,7 @@ class Seen(Struct, frozen=True, kw_only=True):
         time: When it was stored.
         entry: The entry; None when it is gone.
         reason: Why it is gone, in the broker's words: `MaxAge`, `Remove` or `Purge`.
+        is_spoilt: Something stands there that is neither an entry nor such a mark.
     """
 
     subject: str
@@ -61,6 +62,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     time: datetime
     entry: RegistrationEntry | None = None
     reason: str = ""
+    is_spoilt: bool = False
 
 
 def entry_subject(entry: RegistrationEntry) -> str:
@@ -70,9 +72,9 @@ def entry_subject(entry: RegistrationEntry) -> str:
     )
 
 
-def read_stored(stored: Stored) -> Seen | None:
+def read_stored(stored: Stored) -> Seen:
     """
-    A stored message as an entry, or as the mark of one that is gone; None for what is neither.
+    A stored message as an entry, as the mark of one that is gone, or as what is neither.
 
     The broker lets a node publish on its own subjects, and looks at no body. So an entry counts only where its own words
     belong, and not where somebody's direct get had it sent (`copied`): otherwise one node could stand in another's place.
@@ -89,5 +91,5 @@ def read_stored(stored: Stored) -> Seen | None:
             raise ProtocolError("it says something else than its subject")
     except CcmError as err:
         log.warning("a registration is passed over", extra={"subject": stored.subject, "reason": str(err)})
-        return None
+        return Seen(subject=stored.subject, sequence=stored.sequence, time=stored.time, is_spoilt=True)
     return Seen(subject=stored.subject, sequence=stored.sequence, time=stored.time, entry=entry)

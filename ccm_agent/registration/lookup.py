@@ -7,10 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.consumers import read_newest_by_consumer
 from ccm_agent.bus.layout import REGISTRATION
 from ccm_agent.bus.streams import read_newest
 from ccm_agent.model.durations import format_duration
-from ccm_agent.model.errors import BusUnavailableError, FileError, UnsettledError
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, FileError, UnsettledError
 from ccm_agent.model.registration import sort_key
 from ccm_agent.registration.belief import read_sightings, write_sightings
 from ccm_agent.registration.entries import Query, Seen, read_stored
@@ -41,8 +42,12 @@ async def read(connection: Connection, stream: str, query: Query) -> list[Seen]:
         DataError: The query can be no subject.
         BusError: It cannot be read.
     """
-    stored = await read_newest(connection, stream, [query.pattern])
-    return [seen for one in stored if (seen := read_stored(one)) is not None]
+    try:
+        stored = await read_newest(connection, stream, [query.pattern])
+    except BusDeniedError:
+        # a node on a broker with permissions: nobody reads what others wrote by direct get (ADR 60)
+        stored = await read_newest_by_consumer(connection, stream, query.pattern)
+    return [read_stored(one) for one in stored]
 
 
 async def find(connection: Connection, stream: str, query: Query) -> list[RegistrationEntry]:
@@ -105,19 +110,16 @@ class Lookup:
             self._meet(sightings, connection)
             there = {one.subject for one in found if one.entry is not None}
             removed = {one.subject for one in found if one.reason in REMOVED}
+            spoilt = {one.subject: one.time.timestamp() for one in found if one.is_spoilt}
             missing = sightings.missing(pattern, there, removed)
-            doubt_s = self._settle_s - (self._now() - sightings.steady_since)
+            since = max([sightings.steady_since, *(spoilt.get(one, 0) for one in missing)])
+            doubt_s = self._settle_s - (self._now() - since)
             is_believed = not missing or doubt_s <= 0
             if is_believed:
                 sightings.believe(pattern, there)
             await self._keep(sightings)
         if not is_believed:
-            raise UnsettledError(
-                f"registrations of {query}: {len(missing)} that were known are missing, and the broker was away "
-                f"{format_duration(round(self._now() - sightings.steady_since))} ago: nodes have "
-                f"{format_duration(max(1, round(doubt_s)))} more to register again; "
-                "a settle time of 0s believes it at once"
-            )
+            raise _unsettled(query, len(missing), self._now() - since, doubt_s)
         return _entries(found)
 
     def _meet(self, sightings: Sightings, connection: Connection) -> None:
@@ -150,3 +152,11 @@ class Lookup:
 
 def _entries(found: list[Seen]) -> list[RegistrationEntry]:
     return sorted((one.entry for one in found if one.entry is not None), key=sort_key)
+
+
+def _unsettled(query: Query, count: int, ago_s: float, doubt_s: float) -> UnsettledError:
+    ago, more = format_duration(max(0, round(ago_s))), format_duration(max(1, round(doubt_s)))
+    return UnsettledError(
+        f"registrations of {query}: {count} that were known are missing, and {ago} ago the broker was away or something else "
+        f"stood in their place: nodes have {more} more to register again; a settle time of 0s believes at once that they are gone"
+    )

@@ -7,10 +7,8 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from ccm_agent.model.errors import BusUnavailableError
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.registration import REGISTER, REMOVE, Change
 from ccm_agent.registration.lookup import read
 
 if TYPE_CHECKING:
@@ -26,24 +24,6 @@ How often the stream is looked at.
 An entry that expires tells nobody where the stream makes no markers, so there is nothing to wait for; one question a second
 costs the broker less than a consumer does.
 """
-
-REGISTER = "register"
-REMOVE = "remove"
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """
-    Something that happened to an entry.
-
-    Attributes:
-        action: REGISTER for one that is new or was renewed, REMOVE for one that is gone.
-        entry: The entry, as it was last seen.
-        reason: Why it is gone: `MaxAge`, `Remove` or `Purge` in the broker's words, `Gone` where it does not say.
-    """
-
-    action: str
-    entry: RegistrationEntry
-    reason: str = ""
 
 
 async def watch(
@@ -70,7 +50,7 @@ def _changes(known: dict[str, Seen], found: list[Seen]) -> list[Change]:
     for subject, one in list(known.items()):
         seen = now.get(subject)
         if (seen is None or seen.entry is None) and one.entry is not None:
-            reason = seen.reason if seen is not None else "Gone"
+            reason = seen.reason if seen is not None and seen.reason else "Gone"
             changes.append(Change(action=REMOVE, entry=one.entry, reason=reason))
             del known[subject]
     for one in found:

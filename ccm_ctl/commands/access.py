@@ -83,21 +83,33 @@ def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
 
 @verb(
     "add",
-    examples=["ccmctl node add web1 > web1.creds", "ccmctl node add web1 --address 10.0.0.5 --expires 90d"],
+    examples=[
+        "ccmctl node add web1 > web1.creds",
+        "ccmctl node add web1 --address 10.0.0.5 --expires 90d",
+        "ccmctl node add lb1 --reads-registrations > lb1.creds",
+    ],
     options=[
         click.Argument(["name"], metavar="NODE"),
         click.Option(["--address"], multiple=True, metavar="IP", help="Its services may register there; may be given again."),
+        click.Option(["--reads-registrations"], is_flag=True, help="Its templates may ask which services are registered."),
         _EXPIRES,
         keys_option(),
     ],
 )  # fmt: skip
 def add_node(
-    application: Application, name: str, address: tuple[str, ...], expires: int | None, keys: str
+    application: Application,
+    name: str,
+    address: tuple[str, ...],
+    reads_registrations: bool,
+    expires: int | None,
+    keys: str,
 ) -> Exit:
     """Print credentials with which a node may do its work, in its own name and no other. They are secret."""
     from ccm_agent.bus.permissions import node_permissions
 
-    allowed = node_permissions(name, [_checked_address(one) for one in address])
+    allowed = node_permissions(
+        name, [_checked_address(one) for one in address], reads_registrations=reads_registrations
+    )
     _give(application, _keys(application, keys).add("node", name, allowed, expires=_at(expires)))
     return Exit.OK
 

@@ -17,11 +17,11 @@ from ccm_agent.bus.layout import Layout
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import registration_subject
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError, UnsettledError, UsageError
-from ccm_agent.model.registration import RegistrationEntry, instance_of
+from ccm_agent.model.registration import Change, RegistrationEntry, instance_of
 from ccm_agent.registration.entries import Query, entry_subject
 from ccm_agent.registration.lookup import Lookup, find
 from ccm_agent.registration.publish import Publisher, make_stream, remove
-from ccm_agent.registration.watch import Change, watch
+from ccm_agent.registration.watch import watch
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_agent.testing.records import FakeRecords

@@ -50,8 +50,8 @@ def test_the_broker_s_marker_is_an_entry_that_is_gone() -> None:
         ),
     ],
 )
-def test_what_is_no_entry_of_its_subject_is_passed_over(message: Stored) -> None:
-    assert read_stored(message) is None
+def test_what_is_no_entry_of_its_subject_is_spoilt(message: Stored) -> None:
+    assert read_stored(message) == Seen(subject=message.subject, sequence=7, time=NOW, is_spoilt=True)
 
 
 def test_a_query_is_a_pattern_with_wildcards() -> None:

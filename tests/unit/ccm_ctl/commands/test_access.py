@@ -79,6 +79,18 @@ def test_a_nodes_credentials_say_what_a_node_may(keys: Path) -> None:
     }
 
 
+def test_a_load_balancers_credentials_let_it_read_what_is_registered(keys: Path) -> None:
+    plain, lb = (
+        claims(ccmctl(keys, "node", "add", "lb1", *more).out)["nats"]["pub"]["allow"]
+        for more in ([], ["--reads-registrations"])
+    )
+
+    assert [subject for subject in lb if subject not in plain] == [
+        "$JS.API.CONSUMER.CREATE.REGISTRATION.*.choria.ccm.registration.v1.>",
+        "$JS.API.CONSUMER.MSG.NEXT.REGISTRATION.*",
+    ]
+
+
 def test_an_operators_scopes_are_said_as_targets_are(keys: Path) -> None:
     said = ccmctl(keys, "operator", "add", "bob", "--apply", "role=web", "--apply", "node=db1", "--data")
 

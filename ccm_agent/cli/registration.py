@@ -1,0 +1,211 @@
+"""`ccm registration`: services by hand, and who else is registered."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ccm_agent.cli import options
+from ccm_agent.cli.given import pairs
+from ccm_agent.cli.terminal import Terminal
+from ccm_agent.model.errors import DocumentError, UsageError
+
+if TYPE_CHECKING:
+    from ccm_agent.model.registration import RegistrationEntry
+
+Result = TypeVar("Result")
+
+ALIASES = {"c": "create", "q": "query", "delete": "rm"}
+
+
+class Names(click.Group):
+    """Verbs have the further names that CCM gives them."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
+
+
+@click.group("registration", cls=Names)
+@click.option(
+    "--context", "nats_context", metavar="NAME", help="NATS context to connect with [NATS_CONTEXT]."
+)
+@options.log_flags
+@click.pass_context
+def command(context: click.Context, nats_context: str | None) -> None:
+    """Register services by hand, and see who is registered."""
+    context.obj = nats_context
+
+
+def shared(function: Any) -> Any:
+    """What each verb takes: the stream, and the context, which may stand before the verb's name too."""
+    decorators = (
+        options.registration_flag,
+        click.option("--context", "nats_context", metavar="NAME", help="NATS context to connect with."),
+        *options.LOG_FLAGS,
+        click.pass_obj,
+    )
+    return options.decorated(function, decorators)
+
+
+def known_by(function: Any) -> Any:
+    """What an entry is known by."""
+    decorators = (
+        click.option("--cluster", required=True, metavar="NAME", help="The cluster name."),
+        click.option("--service", required=True, metavar="NAME", help="The service name."),
+        click.option("--protocol", required=True, metavar="NAME", help="The protocol name."),
+        click.option("--address", required=True, metavar="IP", help="Where it is reached."),
+        click.option("--port", required=True, type=int, metavar="PORT", help="The port number."),
+    )
+    return options.decorated(function, decorators)
+
+
+def filtered(function: Any) -> Any:
+    """Which entries, by place."""
+    names = ("cluster", "protocol", "service", "address")
+    return options.decorated(function, tuple(click.argument(name, default="*") for name in names))
+
+
+def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awaitable[Result]]) -> Result:
+    """Connect with the context that was named, ask, and let go."""
+    from ccm_agent.app import App
+
+    context = given["nats_context"] or before or os.environ.get("NATS_CONTEXT") or "CCM"
+
+    async def work() -> Result:
+        app = App(os.environ, context=context)
+        try:
+            return await question(await app.registry(given["registration"]))
+        finally:
+            await app.close()
+
+    return asyncio.run(work())
+
+
+@command.command("init")
+@click.option("--replicas", type=int, default=1, show_default=True, help="Copies of the stream, 1 to 5.")
+@click.option(
+    "--max-age",
+    default="1m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long an entry without a TTL of its own lives.",
+)
+@shared
+def init(before: str | None, **given: Any) -> None:
+    """Make the stream that holds registrations, or change it."""
+    age_s = _seconds("--max-age", given["max_age"])
+    made = ask(before, given, lambda registry: registry.make(given["replicas"], age_s))
+    Terminal().note(
+        "info",
+        "Registration stream ready",
+        {"stream": made["name"], "subjects": " ".join(made["subjects"]), "replicas": made["num_replicas"]},
+    )
+
+
+@command.command("create")
+@known_by
+@click.option(
+    "--priority", type=int, default=100, show_default=True, help="1 to 255, a lower one is preferred."
+)
+@click.option(
+    "--ttl", default="30s", show_default=True, metavar="DURATION", help="How long it lives, or `never`."
+)
+@click.option(
+    "--annotation", "-A", multiple=True, metavar="K=V", help="A further word about it; may be repeated."
+)
+@shared
+def create(before: str | None, **given: Any) -> None:
+    """Register an entry."""
+    annotations = pairs(given["annotation"], "--annotation")
+    entry = _entry(given, priority=given["priority"], ttl=given["ttl"] or None, annotations=annotations)
+    ask(before, given, lambda registry: registry.create(entry))
+    Terminal().note("info", "Registration entry created", {**_fields(entry), "priority": entry.priority})
+
+
+@command.command("rm")
+@known_by
+@click.option("--force", is_flag=True, help="Do not ask whether it is meant.")
+@shared
+def rm(before: str | None, force: bool, **given: Any) -> None:
+    """Remove an entry; a node that is still stable registers it again."""
+    entry = _entry(given, priority=1)
+    what = f"{entry.cluster}/{entry.service}/{entry.protocol} at {entry.address}:{entry.port}"
+    if not force and not click.confirm(f"Remove registration entry {what}?", default=False):
+        return
+    if ask(before, given, lambda registry: registry.remove(entry)):
+        Terminal().note("info", "Registration entry removed", _fields(entry))
+    else:
+        Terminal().note("warning", "There is no such registration entry", _fields(entry))
+
+
+@command.command("query")
+@filtered
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML.")
+@shared
+def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> None:
+    """Show who is registered: [CLUSTER [PROTOCOL [SERVICE [ADDRESS]]]], `*` for any."""
+    from ccm_agent.cli import registration_lines
+
+    found = ask(before, given, lambda registry: registry.find(*_filter(given)))
+    found.sort(key=lambda entry: (entry.cluster, entry.protocol, entry.service))
+    show = (
+        registration_lines.as_json
+        if as_json
+        else registration_lines.as_yaml
+        if as_yaml
+        else registration_lines.listing
+    )
+    Terminal().data(show(found).rstrip("\n"))
+
+
+@command.command("watch")
+@filtered
+@click.option("--json", "as_json", is_flag=True, help="Print each change as a line of JSON.")
+@shared
+def watch(before: str | None, as_json: bool, **given: Any) -> None:
+    """Show who is registered, and each change, until it is interrupted."""
+    from ccm_agent.cli import registration_lines
+
+    terminal = Terminal(data_on_stdout=as_json)
+
+    async def follow(registry: Any) -> None:
+        async for change in registry.watch(*_filter(given)):
+            if as_json:
+                terminal.data(registration_lines.change_json(change))
+            else:
+                terminal.note(*registration_lines.change_note(change))
+            terminal.flush()
+
+    ask(before, given, follow)
+
+
+def _filter(given: dict[str, Any]) -> tuple[str, ...]:
+    return given["cluster"], given["protocol"], given["service"], given["address"]
+
+
+def _entry(given: dict[str, Any], **more: Any) -> RegistrationEntry:
+    from ccm_agent.model.registration import RegistrationEntry, check_entry
+
+    known = {name: given[name] for name in ("cluster", "service", "protocol", "address", "port")}
+    entry = RegistrationEntry(**known, **more)
+    check_entry(entry)
+    return entry
+
+
+def _fields(entry: RegistrationEntry) -> dict[str, object]:
+    names = ("cluster", "service", "protocol", "address", "port")
+    return {name: getattr(entry, name) for name in names}
+
+
+def _seconds(flag: str, written: str) -> float:
+    from ccm_agent.model.durations import parse_duration
+
+    try:
+        return parse_duration(written)
+    except DocumentError as err:
+        raise UsageError(f"{flag}: {err.message}") from err

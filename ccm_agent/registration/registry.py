@@ -1,0 +1,53 @@
+"""The registrations of one stream, for somebody at a command line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.bus.layout import REGISTRATION
+from ccm_agent.registration import publish
+from ccm_agent.registration.entries import Query
+from ccm_agent.registration.lookup import find
+from ccm_agent.registration.publish import Publisher
+from ccm_agent.registration.watch import watch
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.model.registration import Change, RegistrationEntry
+
+
+class Registry:
+    """
+    All that can be done with a stream of registrations; each call raises BusError when the broker cannot or may not.
+
+    Args:
+        connection: The broker.
+        stream: Name of the stream; "" is the usual one.
+    """
+
+    def __init__(self, connection: Connection, stream: str = "") -> None:
+        self.stream = stream or REGISTRATION
+        self._connection = connection
+
+    async def make(self, replicas: int, max_age_s: float) -> dict[str, Any]:
+        """Make the stream, or make it what is asked; see `publish.make_stream`."""
+        return await publish.make_stream(
+            self._connection, self.stream, replicas=replicas, max_age_s=max_age_s
+        )
+
+    async def create(self, entry: RegistrationEntry) -> None:
+        """Register an entry."""
+        await Publisher(self._connection, "jetstream", self.stream).publish(entry)
+
+    async def remove(self, entry: RegistrationEntry) -> bool:
+        """Remove an entry; False when there was none."""
+        return await publish.remove(self._connection, entry, self.stream)
+
+    async def find(self, *query: str) -> list[RegistrationEntry]:
+        """The entries that fit cluster, protocol, service and address, whatever happened to the broker."""
+        return await find(self._connection, self.stream, Query(*query))
+
+    def watch(self, *query: str) -> AsyncGenerator[Change, None]:
+        """What is registered, then each change."""
+        return watch(self._connection, self.stream, Query(*query))
