@@ -235,10 +235,13 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
     run = str(status.get("run") or "") if status is not None else presence.run if presence else ""
     if not run:
         return None
-    name = evidence.node.name
+    name, blocked = evidence.node.name, _behind(evidence)
+    words = hand_words(run, status)
     return Reason(
-        state="running",
-        sentence=one_line(f"{name} is at work: {hand_words(run, status)}."),
+        state="waiting" if blocked else "running",
+        sentence=one_line(
+            f"{name} waits with {blocked}: {words} is in hand." if blocked else f"{name} is at work: {words}."
+        ),
         meaning="change",
         next=(
             Next(f"ccmctl events -n {name} -r {run}", "to look on"),
@@ -246,6 +249,16 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
         ),
         run=run,
     )
+
+
+def _behind(evidence: Evidence) -> str:
+    """What waits for the run in hand to end; "" when nothing does."""
+    status = evidence.status or {}
+    for name, judged in evidence.judged.items():
+        if judged.is_on_its_way and name != status.get("name"):
+            return f"the assignment {name}"
+    waiting = [str(one.get("name") or one.get("run")) for one in status.get("waiting") or []]
+    return waiting[0] if waiting else ""
 
 
 def hand_words(run: str, status: dict[str, Any] | None) -> str:

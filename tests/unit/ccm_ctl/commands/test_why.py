@@ -287,7 +287,7 @@ def test_refused_facts_and_what_the_agent_refused_are_told() -> None:
 
 def test_a_node_at_work_says_where_it_is_and_which_lock_it_waits_for() -> None:
     status = {
-        "run": RUN, "name": "base", "waiting": [{"run": "x", "name": "web"}],
+        "run": RUN, "name": "base",
         "progress": {"resource": "package#nginx", "position": 2, "total": 9, "resource_s": 240.0},
         "waits_for": {"package": "ccm apply (pid 99) since 2026-11-21T11:56:00Z"},
     }  # fmt: skip
@@ -300,7 +300,18 @@ def test_a_node_at_work_says_where_it_is_and_which_lock_it_waits_for() -> None:
         f"web1 is at work: run {RUN} of base, at package#nginx (2 of 9) for 4 min; "
         "it waits for the package lock, which ccm apply (pid 99) since 2026-11-21T11:56:00Z has."
     )
-    assert "queue       1 run: web\n" in done.out
+    assert "assignment  base 3 of role=web: waiting" in done.out
+
+
+def test_a_node_that_waits_for_the_end_of_another_run_says_for_which() -> None:
+    status = {"run": RUN, "name": "other", "waiting": [{"run": "x", "name": "base"}]}
+
+    done = a_desk(a_record(assignments={"base": the_base(state="waiting")}), status=status).ccmctl(
+        "why", "web1"
+    )
+
+    assert done.out.splitlines()[0] == f"web1 waits with the assignment base: run {RUN} of other is in hand."
+    assert "queue       1 run: base\n" in done.out
 
 
 def test_a_node_that_cannot_tell_what_it_did_says_so() -> None:
