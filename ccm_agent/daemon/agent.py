@@ -254,7 +254,8 @@ class Agent:
         """
         if refusal := self._standing.refusal("apply"):
             raise refusal
-        return await self._convergence.once() if self._convergence is not None else []
+        manifests = await self._convergence.once() if self._convergence is not None else []
+        return manifests + await self._assigning.once()
 
     def close(self) -> None:
         """Close the files of the agent's state; nothing is lost by it."""

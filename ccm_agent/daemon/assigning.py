@@ -23,6 +23,7 @@ from ccm_agent.daemon.data_buckets import DataBuckets
 from ccm_agent.daemon.drift import Drift
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.heartbeat import facts_digest
+from ccm_agent.daemon.once import Ended
 from ccm_agent.daemon.overlap import Overlap
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError
 from ccm_agent.model.ports import KeyValue, Link
@@ -74,6 +75,7 @@ class Assigning:
         """Nothing runs yet."""
         self._ground = ground
         self._wake = asyncio.Event()
+        self._is_up = asyncio.Event()
         self._must_read = False
         self._poked = 0
         self._pokes: dict[str, Callable[[], Awaitable[None]]] = {}
@@ -101,6 +103,12 @@ class Assigning:
         """Facts may be others now, or the node was disabled, or enabled."""
         self._wake.set()
 
+    async def once(self) -> list[Ended]:
+        """Converge on everything now, whenever it is due; how each ended."""
+        await self._is_up.wait()
+        orders = [worker.once() for worker, _ in self._workers.values()]
+        return list(await asyncio.gather(*orders))
+
     async def run(self) -> None:
         """Converge on what is assigned, for ever."""
         self.states.tell()
@@ -114,12 +122,13 @@ class Assigning:
                 except Exception:  # one bad moment must not end the assignments
                     log.exception("assignments could not be looked at")
                 await self.states.keep()
+                self._is_up.set()
                 await self._wait()
 
     async def _first(self) -> None:
         """Wait for the first reading, for a while: what was known before may be out of date."""
         ground = self._ground
-        if ground.link.connected or not ground.source.known:
+        if not ground.source.known:
             return
         rest_s = ground.shop.settings().connect_spread_s + FIRST_READ_S
         sleep = asyncio.create_task(ground.shop.clock.sleep(rest_s), name="assignments:first")
@@ -132,8 +141,7 @@ class Assigning:
 
     async def _wait(self) -> None:
         """Until there is a reason; where facts decide, also until they may be others."""
-        known = self._ground.source.known.values()
-        if not any(one.assignment.targets or one.assignment.where for one in known):
+        if not any(map(_asks, self._ground.source.known.values())):
             await self._wake.wait()
             return
         try:
@@ -177,10 +185,10 @@ class Assigning:
         """Give each worker what counts now."""
         scopes = self._ground.scopes()
         known = [one for one in self._ground.source.known.values() if one.assignment.scope in scopes]
-        facts = await self._ground.facts() if known else {}
+        facts = await self._ground.facts() if any(map(_asks, known)) else {}
         best = winners(candidate for one in known if (candidate := self._meant(one, facts)))
         await self._keep_needed(best)
-        refused = await self._refused(best, facts)
+        refused = await self._refused(best)
         self.states.keep_only(set(best), set(self._ground.source.known))
         for name in [name for name in self._workers if name not in best]:
             log.info("an assignment has ended", extra={"assignment": name})
@@ -193,7 +201,7 @@ class Assigning:
     def _meant(self, known: Known, facts: Mapping[str, Any]) -> Candidate | None:
         """The assignment, if it means this node; one whose selector cannot be read is refused rather than passed over."""
         assignment = known.assignment
-        if not assignment.targets and not assignment.where:
+        if not _asks(known):
             return Candidate(known=known)
         try:
             is_meant = self._ground.matches(assignment.targets, assignment.where, facts)
@@ -205,7 +213,7 @@ class Assigning:
         self._told.pop(known.key, None)
         return Candidate(known=known) if is_meant else None
 
-    async def _refused(self, best: Mapping[str, Candidate], facts: Mapping[str, Any]) -> dict[str, Refusal]:
+    async def _refused(self, best: Mapping[str, Candidate]) -> dict[str, Refusal]:
         """Who is refused because another one manages the same; a plan manages nothing."""
         applied = {
             name: one.known
@@ -214,6 +222,7 @@ class Assigning:
         }
         refused: dict[str, Refusal] = {}
         if len(applied) > 1:
+            facts = await self._ground.facts()
             refused = conflicts(await self._ground.overlap.managed(applied, facts, facts_digest(facts)))
         sentences = sorted({str(one) for one in refused.values()})
         sentence = "; ".join(sentences)
@@ -240,3 +249,8 @@ class Assigning:
             task = group.create_task(worker.run(), name=f"assignment:{name}")
             self._workers[name] = worker, task
         return self._workers[name][0]
+
+
+def _asks(known: Known) -> bool:
+    """Whom it means depends on more facts than its scope says."""
+    return bool(known.assignment.targets or known.assignment.where)

@@ -4,6 +4,7 @@ How this node stands to each assignment: told when it changes, and on disk, so t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,7 @@ class AssignmentStates:
         self._clock = clock
         self._on_change = on_change
         self._is_dirty = False
+        self._lock = asyncio.Lock()
 
     def open(self) -> None:
         """Take what an earlier process knew. Blocking."""
@@ -110,12 +112,12 @@ class AssignmentStates:
 
     async def keep(self) -> None:
         """Write down what has changed."""
-        if not self._is_dirty:
-            return
-        self._is_dirty = False
-        try:
-            await write_kept(
-                self._path, _Kept(node=self._node, states=dict(self.told), begun=dict(self._begun))
-            )
-        except FileError as err:
-            log.warning("the states of assignments are not kept on disk", extra={"reason": str(err)})
+        async with self._lock:
+            if not self._is_dirty:
+                return
+            self._is_dirty = False
+            kept = _Kept(node=self._node, states=dict(self.told), begun=dict(self._begun))
+            try:
+                await write_kept(self._path, kept)
+            except FileError as err:
+                log.warning("the states of assignments are not kept on disk", extra={"reason": str(err)})

@@ -21,6 +21,7 @@ from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.disabling import CODE as DISABLED
 from ccm_agent.daemon.drift import Drift
 from ccm_agent.daemon.handlers import Refusal
+from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
 from ccm_agent.daemon.scheduler import splay
 from ccm_agent.daemon.source import FETCH_S
 from ccm_agent.daemon.source_worker import FULL_PAUSE_S
@@ -48,6 +49,9 @@ LATE = Refusal("run.expired", "its deadline passed before it began here; assign 
 
 MINIMUM_INTERVAL_S = 1.0
 """An assignment that asks for less would leave the node no time for anything else."""
+
+MAXIMUM_INTERVAL_S = 366 * 86_400.0
+"""More is never, and would be no time that a calendar knows."""
 
 RETRY_S = 30.0
 """What could not be fetched though the broker is there is tried again after this, if that is sooner than the interval."""
@@ -95,24 +99,44 @@ class AssignmentWorker:
         self._due: float | None = None
         self._is_first = True
         self._wake = asyncio.Event()
+        self._orders = Orders(name)
+        self._ended: Ended | None = None
 
     def assign(self, candidate: Candidate) -> None:
         """This is what counts now; it may be what counted before."""
         self._wanted = candidate
         self._wake.set()
 
+    def once(self) -> asyncio.Future[Ended]:
+        """Somebody at this host wants it applied now, and waits for how it ends."""
+        order = self._orders.place()
+        self._wake.set()
+        return order
+
     async def run(self) -> None:
         """Apply what is assigned, for ever."""
-        await self._drift.open()
-        while True:
-            await self._wait()
-            self._wake.clear()
-            try:
-                await self._turn()
-            except Exception:  # one turn must not end the worker
-                self._due = self._shop.clock.monotonic() + self._interval_s()
-                log.exception("an assignment could not be worked on", extra={"assignment": self._name})
-            await self._shop.states.keep()
+        try:
+            await self._drift.open()
+            while True:
+                await self._wait()
+                self._wake.clear()
+                await self._guarded_turn()
+                await self._shop.states.keep()
+        finally:
+            self._orders.give_up()
+
+    async def _guarded_turn(self) -> None:
+        self._ended = None
+        is_asked = bool(self._orders)
+        self._orders.begin()
+        try:
+            await self._turn(is_asked=is_asked)
+        except Exception as err:  # one turn must not end the worker
+            self._due = self._shop.clock.monotonic() + self._interval_s()
+            log.exception("an assignment could not be worked on", extra={"assignment": self._name})
+            self._ended = not_begun(self._name, f"{type(err).__name__}: {err}", "ccm.fault")
+        finally:
+            self._orders.end(self._ended)
 
     # -- when
 
@@ -131,7 +155,11 @@ class AssignmentWorker:
 
     def _interval_s(self) -> float:
         own = self._wanted.known.assignment.interval_s if self._wanted else 0.0
-        return max(own, MINIMUM_INTERVAL_S) if own > 0 else self._shop.settings().interval_s
+        return (
+            min(max(own, MINIMUM_INTERVAL_S), MAXIMUM_INTERVAL_S)
+            if own > 0
+            else self._shop.settings().interval_s
+        )
 
     def _schedule(self, *, is_news: bool) -> None:
         """The next time: news reach a whole fleet at once, so each node begins its rhythm at a moment of its own."""
@@ -150,7 +178,7 @@ class AssignmentWorker:
 
     # -- what
 
-    async def _turn(self) -> None:
+    async def _turn(self, *, is_asked: bool) -> None:
         wanted = self._wanted
         if wanted is None:
             return
@@ -162,10 +190,10 @@ class AssignmentWorker:
             return
         is_news = self._tried != (known.key, known.number)
         is_due = self._due is None or self._due <= self._shop.clock.monotonic()
-        if not (is_news or is_due or self._stands() == WAITING):
+        if not (is_news or is_due or is_asked or self._stands() == WAITING):
             return
         if is_news:
-            await self._announce(known)
+            await self._announce(known, in_a_hurry=is_asked)
         elif self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
             # what kept it from being applied is over
             self._say(known, WAITING)
@@ -185,7 +213,7 @@ class AssignmentWorker:
     def _refused(self, wanted: Candidate) -> bool:
         return wanted.refusal is not None or self._shop.refusal(wanted.known.assignment.mode) is not None
 
-    async def _announce(self, known: Known) -> None:
+    async def _announce(self, known: Known, *, in_a_hurry: bool) -> None:
         """Say that it is known, and let a part of the fleet go first; a node that starts does not wait."""
         self._due = None
         told = self._shop.states.told.get(self._name)
@@ -194,7 +222,7 @@ class AssignmentWorker:
             self._say(known, WAITING)
             await self._shop.states.keep()
         pause_s = self._shop.settings().change_pause_s
-        if pause_s and not self._is_first:
+        if pause_s and not self._is_first and not in_a_hurry:
             await self._shop.clock.sleep(random.uniform(0, pause_s))
         self._is_first = False
 
@@ -243,6 +271,7 @@ class AssignmentWorker:
         reason = str(err) or f"it could not be fetched in {FETCH_S:g} s"
         code = err.code if isinstance(err, CcmError) else BusUnavailableError.code
         now = self._shop.clock.monotonic()
+        self._ended = not_begun(self._name, reason, code)
         self._due = now + min(RETRY_S, self._interval_s())
         log.warning(
             "an assignment cannot be fetched",
@@ -337,6 +366,7 @@ class AssignmentWorker:
             error = failed.error[0] if failed.error else "failed"
             reason, code = f"{failed.resource}: {error}", failed.code
         self._say(known, summary.state, reason, code, run=run, has_begun=has_begun)
+        self._ended = ended_of(self._name, summary)
 
     def _stand_back(self, known: Known, refusal: Refusal) -> None:
         state = NodeState.REFUSED.value
@@ -350,6 +380,7 @@ class AssignmentWorker:
                 extra={"assignment": self._name, "state": state, "reason": str(refusal)},
             )
         self._say(known, state, str(refusal), refusal.code)
+        self._ended = not_begun(self._name, str(refusal), refusal.code)
 
     def _stands(self) -> str:
         state = self._shop.states.now.get(self._name)

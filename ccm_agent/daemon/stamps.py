@@ -7,6 +7,7 @@ seen of each key is kept on disk, so that a restart does not make an old documen
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class Stamps:
         self.numbers: dict[str, int] = {}
         self._path = path
         self._kept: dict[str, int] = {}
+        self._lock = asyncio.Lock()
 
     def open(self) -> None:
         """Read what an earlier process knew; a file that cannot be read counts as empty, and is said so. Blocking."""
@@ -70,11 +72,13 @@ class Stamps:
 
     async def keep(self) -> None:
         """Write the numbers to disk, if any has changed."""
-        if self.numbers == self._kept:
-            return
-        now = dict(self.numbers)
-        try:
-            await write_kept(self._path, now)
-            self._kept = now
-        except FileError as err:
-            log.warning("the numbers of documents are not kept on disk", extra={"reason": str(err)})
+        # one after the other: two that write at once would leave neither's file
+        async with self._lock:
+            if self.numbers == self._kept:
+                return
+            now = dict(self.numbers)
+            try:
+                await write_kept(self._path, now)
+                self._kept = now
+            except FileError as err:
+                log.warning("the numbers of documents are not kept on disk", extra={"reason": str(err)})

@@ -277,8 +277,8 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "disabled".
         reason, code: Why it is not as it should be; "" when it is.
         since: When it first came to this state with this revision.
-        run: The last run.
-        next_time: When it is tried again; None: not known, or not at all.
+        run: The run that it came to this state with: a later one that found the same is no news.
+        next_time: When it is tried again, of one that is not as it should be; None: not known, or not at all.
     """
 
     key: str

@@ -8,7 +8,14 @@ from contextlib import aclosing
 import pytest
 
 from ccm_agent.bus.subjects import encode_token
-from ccm_agent.model.errors import BusUnavailableError, DataError, ProtocolError, RevisionError, UsageError
+from ccm_agent.model.errors import (
+    BusUnavailableError,
+    DataError,
+    ProtocolError,
+    RevisionError,
+    RevisionGoneError,
+    UsageError,
+)
 from tests.support.nats_server import WAIT_S, Heard
 
 BUCKET = "CCM_DATA"
@@ -350,3 +357,57 @@ async def test_an_update_that_expires_is_there_until_it_does(broker) -> None:
     assert (await bucket.get("presence.web1")).revision == second
     with pytest.raises(UsageError):
         await bucket.update("presence.web1", b"three", second, ttl_s=0)
+
+
+async def test_a_key_is_read_as_it_was_when_the_bucket_stood_at_a_revision(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    first = await bucket.put("common", b"one")
+    between = await bucket.put("other", b"x")
+    second = await bucket.put("common", b"two")
+    deleted = await bucket.put("last", b"y")
+    await bucket.delete("common")
+    gone = await bucket.revision()
+
+    found = [await bucket.as_of("common", each) for each in (first, between, second, deleted)]
+
+    assert [(one.value, one.revision) for one in found] == [
+        (b"one", first),
+        (b"one", first),
+        (b"two", second),
+        (b"two", second),
+    ]
+    assert await bucket.as_of("common", gone) is None
+
+
+async def test_a_revision_that_is_no_longer_kept_is_gone(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    first = await bucket.put("common", b"first")
+    for number in range(20):
+        await bucket.put("common", b"%d" % number)
+
+    with pytest.raises(RevisionGoneError, match="nothing of it is kept from revision"):
+        await bucket.as_of("common", first)
+
+
+async def test_what_was_copied_onto_a_key_is_no_part_of_its_past(broker) -> None:
+    operator = await broker.connect("op")
+    bucket = operator.bucket(BUCKET)
+    await bucket.put("other", b"planted")
+    first = await bucket.put("common", b"true")
+    await broker.copy_to("$KV.CCM_DATA.common", "KV_CCM_DATA", "$KV.CCM_DATA.other")
+    later = await bucket.put("other", b"later")
+
+    found = [await bucket.as_of("common", each) for each in (first, later)]
+
+    assert [one.value for one in found] == [b"true", b"true"]
+
+
+async def test_who_was_poked_finds_at_least_that_revision(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    await bucket.put("all.a", b"one")
+    revision = await bucket.put("all.b", b"two")
+    await bucket.delete("all.a")
+
+    found = await bucket.matching(["all.*"], obeyed=True, at_least=revision + 1)
+
+    assert [(one.key, one.revision) for one in found] == [("all.b", revision)]

@@ -420,3 +420,18 @@ async def test_more_than_a_thousand_assignments_for_others_cost_nothing(world: W
         names = list((await world.operator.record()).assignments)
 
     assert names == ["site"]
+
+
+async def test_whoever_is_at_the_host_can_have_it_applied_now(world: World) -> None:
+    async with world.agent() as one:
+        await world.operator.assign("site", "stable /a")
+        await world.operator.assign("bad", "failed /b")
+        await world.operator.stands("site", "stable")
+        await world.operator.stands("bad", "failed")
+        ended = await one.agent.converge_once()
+
+    assert {(one.name, one.state, one.total) for one in ended} == {
+        ("site", "stable", 1),
+        ("bad", "failed", 1),
+    }
+    assert len(world.engine.applied) == 4

@@ -183,3 +183,34 @@ async def test_a_kept_document_that_somebody_damaged_does_not_count(tmp_path: Pa
 def damage(folder: Path) -> None:
     for path in folder.rglob("*.json"):
         path.write_text("{half")
+
+
+async def test_the_past_is_read_once_and_kept_for_a_start_without_a_broker(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"old")
+    await at.put("common", b"new")
+    bucket, _ = await at.process()
+    before = await bucket.as_of("common", 1)
+    at.broker.stop()
+
+    again, _ = await at.process()
+
+    assert (value(before), value(await again.as_of("common", 1))) == (b"old", b"old")
+    with pytest.raises(BusUnavailableError):
+        await again.as_of("common", 2)
+
+
+async def test_what_is_kept_of_the_past_goes_when_nobody_pins_it(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"one")
+    await at.put("common", b"two")
+    bucket, _ = await at.process()
+    await bucket.as_of("common", 1)
+    await bucket.as_of("common", 2)
+
+    await bucket.forget_pins({2})
+    at.broker.stop()
+
+    assert value(await bucket.as_of("common", 2)) == b"two"
+    with pytest.raises(BusUnavailableError):
+        await bucket.as_of("common", 1)

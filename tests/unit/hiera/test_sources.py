@@ -46,6 +46,9 @@ class Bucket:
             return None
         return Entry(key=key, value=value, revision=7, created=datetime(2030, 1, 1, tzinfo=UTC))
 
+    async def as_of(self, key: str, revision: int) -> Entry | None:
+        return await self.get(f"{key}_at_{revision}")
+
 
 def sources(
     files: dict[str, bytes] | None = None, bucket: dict[str, bytes] | None = None, **more: Any
@@ -193,3 +196,24 @@ async def test_a_large_document_is_read_too() -> None:
     resolved, _ = await sources({"/etc/site/large.yaml": large}).resolve("large.yaml", {})
 
     assert len(resolved.data) == THREAD_FROM_BYTES // 10
+
+
+async def test_a_pinned_bucket_is_read_as_it_was_whichever_number_was_seen_since() -> None:
+    numbers = {"CCM_DATA/common": 9}
+    room = sources(bucket={"common": stamped(9), "common_at_3": stamped(2)}, numbers=numbers)
+
+    fetched = await room.pinned({"CCM_DATA": 3}).fetch("kv://CCM_DATA/common")
+
+    assert (fetched.content, numbers) == (PLAIN, {"CCM_DATA/common": 9})
+
+
+async def test_a_pinned_document_of_another_key_is_refused_all_the_same() -> None:
+    room = sources(bucket={"common_at_3": stamped(2, key="other")})
+
+    with pytest.raises(ProtocolError, match="was written for"):
+        await room.pinned({"CCM_DATA": 3}).fetch("kv://CCM_DATA/common")
+
+
+async def test_a_document_that_was_absent_at_the_pinned_revision_says_so() -> None:
+    with pytest.raises(DataError, match="had no key common at revision 3"):
+        await sources().pinned({"CCM_DATA": 3}).fetch("kv://CCM_DATA/common")

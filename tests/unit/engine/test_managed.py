@@ -1,0 +1,54 @@
+import pytest
+
+from ccm_agent.engine.request import ManifestSource
+from ccm_agent.model.errors import InputError
+from tests.support.engine import Bench, bench
+
+
+async def managed(at: Bench, text: str) -> set[str]:
+    source = ManifestSource(text=text.encode(), directory="/work")
+    found = await at.engine.managed(source, at.options(facts={"os": "linux"}))
+    assert (at.events, at.board.looks, at.board.looks_ahead) == ([], [], [])
+    return found
+
+
+async def test_the_resources_of_a_manifest_are_named_and_nothing_is_looked_at() -> None:
+    text = """
+data: {who: rip}
+ccm:
+  resources:
+    - note: [{"${ Data.who }": {text: hello}}, {motd: {text: hello}}]
+"""
+
+    assert await managed(bench(), text) == {"note#rip", "note#motd"}
+
+
+async def test_what_its_control_keeps_from_being_managed_here_is_left_out() -> None:
+    text = """
+ccm:
+  resources:
+    - note:
+        - here: {text: a, control: {if: Facts.os == 'linux'}}
+        - elsewhere: {text: a, control: {if: Facts.os == 'bsd'}}
+        - not_here: {text: a, control: {unless: Facts.os == 'linux'}}
+"""
+
+    assert await managed(bench(), text) == {"note#here"}
+
+
+async def test_a_child_stands_for_what_is_in_it_and_one_that_is_not_there_yet_for_nothing() -> None:
+    at = bench()
+    at.files.put("/work/child.yaml", "ccm: {resources: [{note: [{inner: {text: a}}]}]}")
+    text = """
+ccm:
+  resources:
+    - apply: [{child.yaml: {}}, {later.yaml: {}}]
+    - note: [{outer: {text: a}}]
+"""
+
+    assert await managed(at, text) == {"note#inner", "note#outer"}
+
+
+async def test_a_manifest_that_cannot_be_used_says_so() -> None:
+    with pytest.raises(InputError):
+        await managed(bench(), "ccm: {resources: [{no_such_type: [{a: {}}]}]}")
