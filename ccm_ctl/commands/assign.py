@@ -234,7 +234,7 @@ class _Change:
 
         application, fleet, name = self._application, self._fleet, self._standing.name
         nodes = counts_for(self._inventory, self._after, self._standing)
-        await refuse_overlaps(fleet, self._inventory, self._after, self._standing, self._inside)
+        await refuse_overlaps(application, fleet, self._inventory, self._after, self._standing, self._inside)
         if self._before and not self._gone and self._is_same(self._before.assignment):
             await self._put_bundle()  # somebody may have removed it
             application.terminal.record(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.targets import target_options, wish_of
 from ccm_ctl.commands.tree import group, verb
@@ -90,12 +90,32 @@ def _rm(application: Application, names: tuple[str, ...], force: bool) -> Exit:
                 await fleet.facts.delete(node.name)
             application.terminal.record(records.NODE, node=node.name, state="removed")
             application.terminal.show(f"{node.name}: removed\n")
+        await _tell_assigned(application, fleet, [node.name for node in found])
         return Exit.OK
 
     return application.run(work)
 
 
 nodes.add_command(_rm)
+
+
+async def _tell_assigned(application: Application, fleet: Fleet, names: Sequence[str]) -> None:
+    """Say what stands for a node that is gone, and for no other: one that comes under its name would get it."""
+    from ccm_agent.bus.subjects import node_scope
+    from ccm_ctl.fleet.assignments import read_assignments
+
+    scopes = {node_scope(name): name for name in names}
+    try:
+        standing = (await read_assignments(fleet)).standing
+    except BusError:
+        return  # they are removed all the same
+    for one in standing:
+        if one.assignment.scope in scopes:
+            name = scopes[one.assignment.scope]
+            application.terminal.note(
+                f"{name}: its own assignment {one.name} still stands; "
+                f"to end it, `ccmctl unassign {one.name} --scope node={name}`"
+            )
 
 
 def node_fields(node: Node) -> dict[str, Any]:

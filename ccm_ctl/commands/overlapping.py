@@ -42,10 +42,17 @@ def assignment_name(text: str) -> str:
 
 
 async def refuse_overlaps(
-    fleet: Fleet, inventory: Inventory, after: Assignments, standing: Standing, inside: Inside
+    application: Application,
+    fleet: Fleet,
+    inventory: Inventory,
+    after: Assignments,
+    standing: Standing,
+    inside: Inside,
 ) -> None:
     """
     Refuse what agents would refuse: a resource that another assignment manages on one of the same nodes.
+
+    Names with templates that read alike may be the same on a node or not: that is said, and left to the node.
 
     Raises:
         ConflictError: Both are named. The other one would be refused as well, so nothing is assigned.
@@ -56,10 +63,17 @@ async def refuse_overlaps(
         node: [one for one in after.of_node(inventory.nodes[node]).values() if one.name != standing.name]
         for node in counts_for(inventory, after, standing)
     }
-    for overlap in await overlaps(fleet, counting, inside.certain):
-        raise ConflictError(
-            f"{standing.name}: it manages {overlap.resource}, and so does the assignment {overlap.name} on "
-            f"{fold_names(overlap.nodes)}, where agents would refuse both; take it out of one of them"
+    found = await overlaps(fleet, counting, inside.resources)
+    for overlap in found:
+        if overlap.resource in inside.certain:
+            raise ConflictError(
+                f"{standing.name}: it manages {overlap.resource}, and so does the assignment {overlap.name} on "
+                f"{fold_names(overlap.nodes)}, where agents would refuse both; take it out of one of them"
+            )
+    for overlap in found:
+        application.terminal.note(
+            f"{overlap.resource}: the assignment {overlap.name} writes the same on {fold_names(overlap.nodes)}; "
+            "agents refuse both where it is the same resource"
         )
 
 

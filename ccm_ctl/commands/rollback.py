@@ -56,7 +56,7 @@ def rollback(application: Application, name: str, revision: int | None, scope: s
         standing = revived(fleet, old, past.newest)
         after = known.with_one(standing)
         inside = await read_inside(fleet, standing.assignment.bundle)
-        await refuse_overlaps(fleet, inventory, after, standing, inside)
+        await refuse_overlaps(application, fleet, inventory, after, standing, inside)
         if past.current is not None:
             changes = await difference(application, fleet, past.current, standing.assignment, inside)
             application.terminal.show(changes)

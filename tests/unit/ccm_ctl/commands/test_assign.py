@@ -239,6 +239,20 @@ def test_a_resource_that_another_assignment_manages_is_refused_and_both_are_name
     assert (elsewhere.code, apart.code) == (0, 0)
 
 
+def test_names_that_only_a_node_knows_are_left_to_the_node(tmp_path: Path) -> None:
+    desk = fleet()
+    path = write(tmp_path / "home.yaml", MOTD.replace("/etc/motd", "\"{{ lookup('facts.home') }}/motd\""))
+    desk.ccmctl("assign", "base", path, "-t", "env=prod", "--yes")
+
+    said = desk.ccmctl("assign", "web", path, "-t", "role=web", "--yes")
+
+    assert (said.code, said.err) == (
+        0,
+        "file#{{ lookup('facts.home') }}/motd: the assignment base writes the same on web1; "
+        "agents refuse both where it is the same resource\n",
+    )
+
+
 def test_an_operator_is_told_where_the_broker_does_not_let_it_assign(motd: str) -> None:
     desk = fleet()
     desk.broker.deny("op", "$KV.CCM_ASSIGNMENTS.fact.role.db.*")
