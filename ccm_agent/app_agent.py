@@ -5,6 +5,7 @@ The composition root of the agent: what `app.py` is to a command, for a process 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import time
@@ -36,6 +37,7 @@ from ccm_agent.daemon.service import serve, serve_once
 from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.daemon.world import Ports
 from ccm_agent.engine.mask import for_bus
+from ccm_agent.engine.parsed import ParsedDocuments
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
@@ -54,6 +56,10 @@ from ccm_agent.system.runner import SystemRunner
 from ccm_agent.version import VERSION
 
 log = logging.getLogger(__name__)
+
+
+GARBAGE_THRESHOLD = (20_000, 20, 20)
+"""See `gc.set_threshold`."""
 
 
 def check_agent(config: str) -> None:
@@ -90,6 +96,8 @@ def run_agent(
     set_up_logging(settings.log_level, settings.log_format)
     restarts = partial(is_restarting, SystemRunner())
     build = partial(build_agent, clock=clock)
+    # what an agent makes lives for one run or for years: to look for garbage every 700 values costs a tenth of each run
+    gc.set_threshold(*GARBAGE_THRESHOLD)
     run(serve(path, settings, build, Notifier(), hand_over_output, restarts))
 
 
@@ -163,6 +171,7 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
             sources=sources,
             make_expressions=expressions,
             register=_register(connection, settings),
+            read_document=ParsedDocuments().read,
         )
         return LocalEngine(world)
 

@@ -298,6 +298,15 @@ class ManifestContext:
         if self.state.options.metrics is not None:
             self.state.options.metrics.checked(event, check, seconds)
 
+    def release(self) -> None:
+        """
+        Let go of the providers: nothing more is applied here.
+
+        They know this context, which knows them. An agent that applies for years would leave each run to the garbage collection,
+        and that takes longer than the run.
+        """
+        self._providers.clear()
+
     # ---- inside ----
 
     @property
@@ -348,8 +357,15 @@ class ManifestContext:
         document = make_document(data, path, posixpath.dirname(path))
         # the data of the manifest around it has what lies over all of them already
         override = self.data if child.data is None else merge.deep(child.data, self.state.outer_data)
+        world = self.state.world
         loaded = await asyncio.to_thread(
-            load_manifest, document, self.state.world.catalog, self.state.expressions, (), override
+            load_manifest,
+            document,
+            world.catalog,
+            self.state.expressions,
+            (),
+            override,
+            world.read_document,
         )
         for around in (*self.parents, self):
             same = around.loaded.document.name == path or around.loaded.document.digest == document.digest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -88,6 +88,10 @@ class MakeExpressions(Struct, frozen=True):
         return made
 
 
+ReadDocument = Callable[[str, str], object]
+"""The values of a document, from its text and the name that errors give it."""
+
+
 def make_document(data: bytes, name: str, directory: str, digest: str = "") -> Document:
     """
     A document from its bytes.
@@ -109,6 +113,7 @@ def load_manifest(
     make_expressions: MakeExpressions,
     overlays: tuple[Resolved, ...] = (),
     override: Mapping[str, Any] | None = None,
+    read: ReadDocument = codec.decode_document,
 ) -> Loaded:
     """
     Resolve and check a manifest. Blocking: belongs into a thread.
@@ -119,12 +124,13 @@ def load_manifest(
         make_expressions: Makes its expressions, once its data is known.
         overlays: Hiera documents over the manifest's own data, later ones win.
         override: Data over all of those.
+        read: Parses the document.
 
     Raises:
         InputError: Something in it, or in the data, cannot be right.
     """
     with _garbage_rests():
-        manifest, root = manifest_of(document)
+        manifest, root = manifest_of(document, read)
         data = _data(root, document, make_expressions.facts, overlays, override)
         expressions = make_expressions(data, document.directory)
         loaded = Loaded(
@@ -159,14 +165,16 @@ def _garbage_rests() -> Iterator[None]:
             gc.enable()
 
 
-def manifest_of(document: Document) -> tuple[Manifest, Mapping[str, Any]]:
+def manifest_of(
+    document: Document, read: ReadDocument = codec.decode_document
+) -> tuple[Manifest, Mapping[str, Any]]:
     """
     A manifest's sections, and all that stands in its document.
 
     Raises:
         InputError: It cannot be read, or has not the form of a manifest.
     """
-    root = codec.decode_document(document.text, document.name)
+    root = read(document.text, document.name)
     if root is None:
         raise ManifestError(EMPTY, place=Place(document.name))
     if not isinstance(root, dict):

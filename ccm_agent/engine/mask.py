@@ -61,7 +61,7 @@ def learn_rules(masker: Masker, check: HealthCheck) -> None:
 def masked(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:
     """The event without secrets: in its properties, its state, its errors and the output that it quotes."""
     event.properties = masked_properties(kind, event.properties)
-    if not any(True for _ in masker):
+    if masker.is_idle:
         return event
     event.error = [masker.text(text) for text in event.error]
     event.output = masker.text(event.output)
@@ -98,11 +98,15 @@ def masked_properties(kind: AnyType, wanted: Any) -> Any:
     """A type's properties with its secret fields masked, and credentials out of its URLs."""
     if not kind.secret and not kind.urls:
         return wanted
-    changes: dict[str, Any] = {field: _masked_value(getattr(wanted, field)) for field in kind.secret}
+    changes: dict[str, Any] = {}
+    for field in kind.secret:
+        if value := getattr(wanted, field):
+            changes[field] = _masked_value(value)
     for field in kind.urls:
         value = getattr(wanted, field)
-        changes[field] = mask_url(value) if isinstance(value, str) else value
-    return msgspec.structs.replace(wanted, **changes)
+        if isinstance(value, str) and (shown := mask_url(value)) != value:
+            changes[field] = shown
+    return msgspec.structs.replace(wanted, **changes) if changes else wanted
 
 
 def _masked_value(value: Any) -> Any:

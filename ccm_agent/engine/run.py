@@ -89,7 +89,13 @@ class LocalEngine:
             loaded = await load_tinycm(document, self.world, state.expressions, host)
         else:
             loaded = await asyncio.to_thread(
-                load_manifest, document, self.world.catalog, state.expressions, overlays, options.data
+                load_manifest,
+                document,
+                self.world.catalog,
+                state.expressions,
+                overlays,
+                options.data,
+                self.world.read_document,
             )
         return Plan(loaded=loaded, state=state, data_revisions={**source.data_revisions, **revisions})
 
@@ -146,7 +152,10 @@ class LocalEngine:
             health_check_only=options.health_check_only,
             apply_resources=tally.run,
         )
-        return await tally.apply_one(context, declared)
+        try:
+            return await tally.apply_one(context, declared)
+        finally:
+            context.release()
 
     async def status(self, type_name: str, name: str, options: ApplyOptions) -> Any:
         """
@@ -307,6 +316,12 @@ class _Tally:
 
     async def run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
         """Apply a manifest's resources in order; the last event of each, by type and name."""
+        try:
+            return await self._run(context)
+        finally:
+            context.release()
+
+    async def _run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
         resources, state = context.loaded.resources, context.state
         on_resource = state.options.on_resource if not context.parents else None
         last: dict[tuple[str, str], TransactionEvent] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ccm_agent.engine.expressions import Expressions
+from ccm_agent.model.codec import decode_document
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.resources.catalog import Catalog
@@ -32,6 +33,7 @@ class World(Struct, frozen=True, kw_only=True):
         sources: Fetches hiera documents; relative paths begin in the directory given.
         directory: Where relative paths of manifests and hiera documents begin: the working directory; absolute.
         port: A further port, by the name that `ResourceContext.port` knows it by; KeyError for one that there is not.
+        read_document: Parses a manifest's text, whose name errors give.
         register: Publishes a service entry; None where there is no broker.
         probe: What providers ask about the host; None asks the host itself.
         version: Of this program, for events.
@@ -46,6 +48,7 @@ class World(Struct, frozen=True, kw_only=True):
     sources: Callable[[str], Sources]
     directory: str
     port: Callable[[str], Any]
+    read_document: Callable[[str, str], object] = decode_document
     register: Callable[[RegistrationEntry], Awaitable[None]] | None = None
     probe: Probe | None = None
     version: str = ""

@@ -87,6 +87,11 @@ class Masker:
             return [self.value(v) for v in value]
         return value
 
+    @property
+    def is_idle(self) -> bool:
+        """It knows no secret, so there is nothing to take out."""
+        return not self._plain
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._plain)
 

@@ -27,6 +27,6 @@ def own_group() -> str:
 
 def is_same_owner(wanted: str, name: str, number: int) -> bool:
     """Digits are a number, whatever the system calls it; anything else is a name."""
-    if wanted.isascii() and wanted.isdigit():
+    if wanted[:1].isdigit() and wanted.isascii() and wanted.isdigit():
         return wanted.lstrip("0") == str(number).lstrip("0")
     return wanted == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -102,6 +103,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
         return bits
 
 
+@lru_cache(maxsize=256)
 def parse_mode(mode: str, kept: int = 0) -> int:
     """
     The bits of a mode: `0644`, `644`, `0o644`, or `6x4`.
