@@ -183,7 +183,10 @@ def _nodes(layout: Layout) -> dict[str, Any]:
 
 
 def _objects(name: str) -> dict[str, Any]:
-    return _stream(f"OBJ_{name}", [f"$O.{name}.C.>", f"$O.{name}.M.>"], discard="new", allow_rollup_hdrs=True)
+    """Its descriptions alone are poked with: once one is there, so are the chunks."""
+    poke = {"src": f"$O.{name}.M.>", "dest": f"{POKE_PREFIX}.{name}.>", "headers_only": True}
+    subjects = [f"$O.{name}.C.>", f"$O.{name}.M.>"]
+    return _stream(f"OBJ_{name}", subjects, discard="new", allow_rollup_hdrs=True, republish=poke)
 
 
 def _events(layout: Layout) -> dict[str, Any]:

@@ -18,10 +18,14 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.streams import Patience, call, read_all, read_last, store
+from ccm_agent.bus.subjects import poke_subject
 from ccm_agent.model.errors import BusError, NotFoundError, ProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.messages import Message
 
 log = logging.getLogger(__name__)
 
@@ -120,13 +124,31 @@ class NatsObjects:
         if before is not None:
             await self._purge(before.nuid)
 
-    async def digest(self, name: str) -> str | None:
+    async def digest(self, name: str, at_least: int = 0) -> str | None:
         """See `Objects.digest`."""
-        meta = await self._meta(name)
+        meta = await self._meta(name, at_least)
         return None if meta is None else _hex(meta.digest)
 
-    async def _meta(self, name: str) -> _Meta | None:
-        stored = await read_last(self._connection, self._stream, self._meta_subject(name))
+    async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Callable[[], Awaitable[None]]:
+        """See `Objects.pokes`."""
+        subject = self._meta_subject(name)
+
+        def poked(message: Message) -> None:
+            headers = message.headers
+            sequence = headers.get("Nats-Sequence", "")
+            is_ours = headers.get("Nats-Stream") == self._stream and headers.get("Nats-Subject") == subject
+            if is_ours and sequence.isdecimal():
+                on_poke(int(sequence))
+
+        made = await self._connection.subscribe([poke_subject(self.bucket, _token(name))], poked)
+
+        async def stop() -> None:
+            await self._connection.unsubscribe(made)
+
+        return stop
+
+    async def _meta(self, name: str, at_least: int = 0) -> _Meta | None:
+        stored = await read_last(self._connection, self._stream, self._meta_subject(name), at_least)
         if stored is None or not stored.body or stored.copied:
             return None  # a copied description was written by nobody: `put` makes a new one
         try:
@@ -158,10 +180,14 @@ class NatsObjects:
             log.warning("chunks of an object could not be removed", extra={"error": str(err)})
 
     def _meta_subject(self, name: str) -> str:
-        return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+        return f"$O.{self.bucket}.M.{_token(name)}"
 
     def _chunks(self, nuid: str) -> str:
         return f"$O.{self.bucket}.C.{nuid}"
+
+
+def _token(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
 
 
 def _hex(digest: str) -> str:

@@ -134,6 +134,7 @@ def node_permissions(
         poke_subject(FACTS, node),
         poke_subject(DATA, ">"),
         poke_subject(ASSIGNMENTS, ">"),
+        poke_subject(MANIFESTS, ">"),
         f"{inbox_prefix(node)}.>",
     )
     return Permissions(publish=publish, subscribe=subscribe)

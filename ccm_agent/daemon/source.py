@@ -12,7 +12,7 @@ import hashlib
 import logging
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from msgspec import Struct
 from ccm_agent.daemon.packed import Origin, Packed
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import (
+    BusError,
     BusUnavailableError,
     CcmError,
     DownloadError,
@@ -73,6 +74,10 @@ class Source(Protocol):
         Raises:
             CcmError: The origin cannot be asked or gives nothing usable; `last_good` stands.
         """
+        ...
+
+    async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """Be told of changes from here on, where the origin tells of them; calling the result ends it."""
         ...
 
     def last_good(self) -> ManifestSource | None:
@@ -129,6 +134,10 @@ class FileSource:
             text=text, name=self.name, directory=posixpath.dirname(self.name), digest=digest
         )
 
+    async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """See `Source.listen`: it is looked at now and then."""
+        return _nothing
+
     def last_good(self) -> ManifestSource | None:
         """See `Source.last_good`: somebody who removed a manifest from this host wants it applied no more."""
         return None
@@ -144,6 +153,10 @@ class _PackedSource:
     async def open(self) -> None:
         """See `Source.open`."""
         await self._packed.open()
+
+    async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """See `Source.listen`: it is looked at now and then."""
+        return _nothing
 
     def last_good(self) -> ManifestSource | None:
         """See `Source.last_good`."""
@@ -214,6 +227,20 @@ class ObjectSource(_PackedSource):
         self._objects = objects
         self._key = key
         self._refused: tuple[str, CcmError] | None = None
+        self._poked = 0
+
+    async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """See `Source.listen`."""
+
+        def poked(revision: int) -> None:
+            self._poked = max(self._poked, revision)
+            on_change()
+
+        try:
+            return await self._objects.pokes(self._key, poked)
+        except BusError as err:
+            log.info("changes of an object are not told", extra={"source": self.name, "reason": str(err)})
+            return _nothing
 
     async def current(self) -> ManifestSource:
         """See `Source.current`."""
@@ -224,7 +251,8 @@ class ObjectSource(_PackedSource):
             raise BusUnavailableError(f"{self.name}: not fetched in {FETCH_S:g} s") from None
 
     async def _current(self) -> ManifestSource:
-        digest = await self._objects.digest(self._key)
+        at_least, self._poked = self._poked, 0
+        digest = await self._objects.digest(self._key, at_least)
         if digest is None:
             raise NotFoundError(f"{self.name}: not there; put it into the object store")
         known = self._packed.origin
@@ -242,6 +270,10 @@ class ObjectSource(_PackedSource):
             raise
         self._refused = None
         return self._ready()
+
+
+async def _nothing() -> None:
+    """There is nothing to end."""
 
 
 def _is_bad(err: CcmError) -> bool:

@@ -12,6 +12,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -108,9 +109,13 @@ class SourceWorker:
         try:
             await self.source.open()
             await self._drift.open()
-            while True:
-                await self._wake.wait()
-                await self._guarded_turn()
+            stop = await self.source.listen(partial(self.trigger, POLL))
+            try:
+                while True:
+                    await self._wake.wait()
+                    await self._guarded_turn()
+            finally:
+                await stop()
         finally:
             self._orders.give_up()
 

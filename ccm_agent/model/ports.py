@@ -599,8 +599,12 @@ class Objects(Protocol):
         """Store an object, unless one of that name with the same content is there."""
         ...
 
-    async def digest(self, name: str) -> str | None:
-        """SHA-256 (hex) of what is stored under a name, or None; cheap enough to ask on each interval."""
+    async def digest(self, name: str, at_least: int = 0) -> str | None:
+        """SHA-256 (hex) of what is stored under a name, as of this revision or later; None when nothing is. Cheap to ask."""
+        ...
+
+    async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Callable[[], Awaitable[None]]:
+        """Tell the revision of each change of an object from here on, where the store has pokes; calling the result ends it."""
         ...
 
 

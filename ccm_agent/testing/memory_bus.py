@@ -23,6 +23,7 @@ from ccm_agent.bus.requests import admit
 from ccm_agent.bus.subjects import (
     check_key,
     due_subject,
+    encode_token,
     key_subject,
     parse_event,
     parse_request,
@@ -257,9 +258,21 @@ class MemoryObjects:
     async def put(self, name: str, content: bytes) -> None:
         """See `Objects.put`."""
         self._bus.check(f"$O.{self.bucket}.M")
+        if self._stored.get(name) == content:
+            return
         self._stored[name] = content
+        self._bus.broker.deliver(Sent(self._poke(name), b"", {"Nats-Sequence": "1"}))
 
-    async def digest(self, name: str) -> str | None:
+    async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Stop:
+        """See `Objects.pokes`."""
+        return self._bus.subscribe(
+            self._poke(name), lambda message: on_poke(int(message.headers["Nats-Sequence"]))
+        )
+
+    def _poke(self, name: str) -> str:
+        return poke_subject(self.bucket, encode_token(name))
+
+    async def digest(self, name: str, at_least: int = 0) -> str | None:
         """See `Objects.digest`."""
         self._bus.check(f"$O.{self.bucket}.M")
         content = self._stored.get(name)

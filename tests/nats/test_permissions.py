@@ -174,6 +174,7 @@ NODE_MAY_SUBSCRIBE = [
     "choria.ccm.poke.CCM_FACTS.web1",
     "choria.ccm.poke.CCM_DATA.>",
     "choria.ccm.poke.CCM_ASSIGNMENTS.all.*",
+    "choria.ccm.poke.CCM_MANIFESTS.c2l0ZQ==",
     "_INBOX_web1.x.*",
 ]
 NODE_MAY_NOT_SUBSCRIBE = [

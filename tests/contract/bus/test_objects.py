@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 
@@ -63,6 +64,24 @@ async def test_names_may_be_any_text(broker) -> None:
         await objects.put(name, name.encode())
 
     assert [await objects.get(name, LIMIT) for name in names] == [name.encode() for name in names]
+
+
+async def test_who_listens_is_poked_when_an_object_is_another(broker) -> None:
+    operator, node = await broker.connect("op"), await broker.connect("web1")
+    await operator.objects(STORE).put("site a/b", b"one")
+    heard: asyncio.Queue[int] = asyncio.Queue()
+    stop = await node.objects(STORE).pokes("site a/b", heard.put_nowait)
+
+    await operator.objects(STORE).put("another", b"one")
+    await operator.objects(STORE).put("site a/b", b"one")
+    await operator.objects(STORE).put("site a/b", b"two")
+    async with asyncio.timeout(10):
+        revision = await heard.get()
+
+    assert await node.objects(STORE).digest("site a/b", revision) == hashlib.sha256(b"two").hexdigest()
+    await stop()
+    await operator.objects(STORE).put("site a/b", b"three")
+    assert heard.empty()
 
 
 async def test_while_the_broker_is_away_every_call_says_so(broker) -> None:

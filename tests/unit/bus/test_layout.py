@@ -46,6 +46,14 @@ def test_every_bucket_pokes_with_headers_only() -> None:
     )
 
 
+def test_a_store_pokes_for_its_descriptions_alone() -> None:
+    assert streams()["OBJ_CCM_MANIFESTS"]["republish"] == {
+        "src": "$O.CCM_MANIFESTS.M.>",
+        "dest": "choria.ccm.poke.CCM_MANIFESTS.>",
+        "headers_only": True,
+    }
+
+
 def test_what_is_due_goes_out_as_the_request_that_it_is() -> None:
     schedules = streams()["CCM_SCHEDULES"]
 

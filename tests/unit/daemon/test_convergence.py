@@ -169,6 +169,33 @@ async def test_objects_and_web_bundles_that_changed_are_applied(world: World) ->
     assert world.engine.actions[2:] == ["change", "change"]
 
 
+async def test_an_object_that_changed_is_applied_when_the_poke_comes(world: World) -> None:
+    objects = world.bus.objects("site")
+    await objects.put("base.tar.gz", packed("one"))
+    async with world.agent("obj://site/base.tar.gz", interval_s=86_400, watch_interval_s=0) as one:
+        await world.applies(1)
+        await world.idle(one)
+        await objects.put("base.tar.gz", packed("two"))
+        applied = await world.applies(2)
+
+    assert [source.digest for source, _ in applied] == [digest_of(packed("one")), digest_of(packed("two"))]
+    assert world.engine.actions == ["interval", "change"]
+
+
+async def test_an_object_whose_pokes_are_denied_is_looked_at(world: World) -> None:
+    world.broker.deny(NODE, "choria.ccm.poke.site.>")
+    objects = world.bus.objects("site")
+    await objects.put("base.tar.gz", packed("one"))
+    async with world.agent("obj://site/base.tar.gz", interval_s=86_400, watch_interval_s=30) as one:
+        await world.applies(1)
+        await world.idle(one)
+        await objects.put("base.tar.gz", packed("two"))
+        await world.clock.advance(30)
+        await world.applies(2)
+
+    assert world.engine.actions == ["interval", "change"]
+
+
 async def test_data_that_changed_is_applied_when_the_poke_comes(world: World) -> None:
     world.files.put(SITE, "stable /a")
     data = world.controller.bus.bucket("CCM_DATA")
