@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.testing.nats_server import free_ports
-from tests.support.fleet import a_file, fleet, manifest
+from tests.support.fleet import TOP, a_file, fleet, manifest
+
+NAME = re.compile(r"\b(?:choria_ccm|process)_[a-z_]+[a-z]\b")
+"""A metric, as the documentation and the dashboard write it."""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -17,10 +20,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 def test_metrics_count_what_the_agent_did(tmp_path: Path) -> None:
     (port,) = free_ports(1)
 
-    def numbers() -> dict[str, float]:
+    def text() -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        return {series: float(value) for series, value in re.findall(r"^([^#].*) (\S+)$", text, re.MULTILINE)}
+            return str(answer.read().decode())
+
+    def numbers() -> dict[str, float]:
+        return {
+            series: float(value) for series, value in re.findall(r"^([^#].*) (\S+)$", text(), re.MULTILINE)
+        }
 
     with fleet(tmp_path) as built:
         site = built.write("own.yaml", manifest(a_file("own")))
@@ -32,7 +39,13 @@ def test_metrics_count_what_the_agent_did(tmp_path: Path) -> None:
         built.wait_for(lambda: numbers()["choria_ccm_agent_spool_events"] == 0, "the spool to be empty")
 
         found = numbers()
+        names = set(re.findall(r"^# HELP (\S+)", text(), re.MULTILINE))
 
+    assert names == set(NAME.findall((TOP / "docs/concepts/metrics.md").read_text()))
+    shown = set(NAME.findall((TOP / "deploy/grafana/agents.json").read_text()))
+    assert {name.removesuffix("_sum").removesuffix("_count") for name in shown} <= {
+        name.removesuffix("_count") for name in names
+    }
     resource = f'type="file",name="{agent.files}/asked"'
     assert {name: found[name] for name in found if name.endswith((f"{{{resource}}}", '",name="asked"}'))} == {
         f"choria_ccm_resource_state_total_count{{{resource}}}": 1,
