@@ -124,8 +124,15 @@ class Documents:
         await self._bucket.delete(key)
 
     async def _last_number(self, key: str) -> int:
-        """The highest number that a key had, for agents remember it when the document is gone."""
-        known = [decode_document(entry).number for entry in await self._bucket.history(key) if entry.value]
+        """
+        No less than the highest number that a key had, for agents remember it when the document is gone.
+
+        A purge takes the history with it and leaves its own mark. The bucket had counted at least as far by then as the number.
+        """
+        known = [
+            decode_document(entry).number if entry.value else entry.revision
+            for entry in await self._bucket.history(key)
+        ]
         return max(known, default=0)
 
 

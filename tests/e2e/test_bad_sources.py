@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ccm_agent.model.wire import AGENT_REFUSED
-from tests.support.buckets import put_data, put_object, put_spoiled
+from tests.support.buckets import purge_data, put_data, put_object, put_spoiled
 from tests.support.bundles import packed
 from tests.support.faults import (
     MINUTES_5,
@@ -49,6 +49,23 @@ def test_the_key_of_the_data_is_deleted(site: Fleet, name: str) -> None:
 
 
 GOOD = packed(manifest(a_file("object", "2")))
+
+
+def test_the_key_of_the_data_is_purged_and_put_again(site: Fleet, name: str) -> None:
+    agent = add_faulty(site, name, interval="5m", external_data_url=f"kv://CCM_DATA/{name}")
+    for greeting in ("hi", "hello"):
+        put = site.ctl("data", "put", name, "-", stdin=f"data: {{greeting: {greeting}}}\n")
+        assert put.code == 0, put.err
+    agent.wants("{{ lookup('data.greeting') }}")
+    agent.start()
+    assert_converges(site, agent, "hello")
+
+    purge_data(site, name)
+    corrected(site, agent, "hello")
+    site.ctl("data", "put", name, "-", stdin="data: {greeting: goodbye}\n")
+
+    # its number goes on, or nodes that remember it would take it for an old one
+    assert_converges(site, agent, "goodbye")
 
 
 def half_an_archive(fleet: Fleet, key: str) -> None:

@@ -26,6 +26,18 @@ def put_data(fleet: Fleet, key: str, content: str) -> None:
     asyncio.run(put())
 
 
+def purge_data(fleet: Fleet, key: str) -> None:
+    """Remove a document with all its history, as `nats kv purge` does."""
+
+    async def purge() -> None:
+        async with Connection(settings_for(fleet.url)) as connection:
+            await connection.connect_now()
+            headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+            await store(connection, f"$KV.CCM_DATA.{key}", b"", headers)
+
+    asyncio.run(purge())
+
+
 def put_object(fleet: Fleet, key: str, content: bytes) -> None:
     """Store an object."""
 
