@@ -17,18 +17,25 @@ LISTED = re.compile(r"^- `([^`]+)`", re.MULTILINE)
 COUNT = re.compile(r"^all: (\d+) of (\d+) ", re.MULTILINE)
 
 
-@pytest.mark.parametrize("file", ["package_apt", "package_dnf", "service"])
-def test_the_cases_are_answered_as_the_reference_does(base: Path, file: str) -> None:
+FILES = ["package_apt", "package_dnf", "service"]
+
+
+def run_in_node(file: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(CONFORMANCE / "run-in-node"), str(Path(sys.executable).parent / "ccm")]
     env = {**os.environ, "IN_SANDBOX": "1", "CM_TESTENV": str(CONFORMANCE.parent / "testenv")}
+    return subprocess.run([*command, str(file)], env=env, capture_output=True, text=True, check=False)
 
-    done = subprocess.run(
-        [*command, str(CONFORMANCE / f"runs/{file}.json")],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_mistakes_are_not_made_here(base: Path, file: str) -> None:
+    done = run_in_node(CONFORMANCE / f"ours/{file}.json")
+
+    assert (done.returncode, COUNT.search(done.stdout) is not None) == (0, True), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_cases_are_answered_as_the_reference_does(base: Path, file: str) -> None:
+    done = run_in_node(CONFORMANCE / f"runs/{file}.json")
 
     count = COUNT.search(done.stdout)
     assert count is not None, done.stdout + done.stderr
