@@ -129,11 +129,9 @@ class Documents:
 
         A purge takes the history with it and leaves its own mark. The bucket had counted at least as far by then as the number.
         """
-        known = [
-            decode_document(entry).number if entry.value else entry.revision
-            for entry in await self._bucket.history(key)
-        ]
-        return max(known, default=0)
+        entries = await self._bucket.history(key)
+        known = [decode_document(entry).number for entry in entries if entry.value]
+        return max(known or [entry.revision for entry in entries], default=0)
 
 
 def decode_document(entry: Entry) -> Document:
