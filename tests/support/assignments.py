@@ -144,6 +144,11 @@ class World:
         await until(lambda: len(self.engine.applied) >= count)
         return self.engine.runs
 
+    async def pass_s(self, seconds: float) -> None:
+        """Let time pass, once whoever waits for it does; one that is about to would begin to wait only then."""
+        await until(lambda: self.clock.sleepers > 0)
+        await self.clock.advance(seconds)
+
     async def idle(self, one: Running) -> None:
         """Wait until no run is in hand or waits."""
         await until(lambda: not one.agent.is_busy)

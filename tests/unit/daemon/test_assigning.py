@@ -67,10 +67,10 @@ async def test_it_is_applied_again_on_its_own_interval_and_a_stable_node_writes_
     async with world.agent(interval_s=3600) as one:
         await world.operator.assign("site", "stable /a", interval_s=60)
         first = await world.operator.stands("site", "stable")
-        await world.clock.advance(60)
+        await world.pass_s(60)
         await world.runs(2)
         await world.idle(one)
-        await world.clock.advance(60)
+        await world.pass_s(60)
         await world.runs(3)
         await world.idle(one)
         told = (await world.operator.record()).assignments["site"]
@@ -87,7 +87,7 @@ async def test_a_change_under_what_was_as_wanted_is_told_as_drift(world: World) 
         await world.operator.assign("site", "changed /a")
         await world.runs(1)
         await world.idle(one)
-        await world.clock.advance(300)
+        await world.pass_s(300)
         drift = await world.controller.said_like(AGENT_DRIFT)
 
     assert drift["details"]["resources"] == ["file#/a"]
@@ -289,7 +289,7 @@ async def test_what_has_begun_before_its_deadline_goes_on_converging_even_after_
     async with world.agent():
         await world.operator.assign("site", "stable /a", deadline=START + timedelta(seconds=10))
         await world.operator.stands("site", "stable")
-        await world.clock.advance(300)
+        await world.pass_s(300)
         await world.runs(2)
 
     async with world.agent():
@@ -340,7 +340,7 @@ async def test_an_older_number_is_refused_and_the_newer_one_stands(world: World)
         old = world.broker.buckets[BUCKET][0].body
         await world.operator.bus.bucket(BUCKET).put("all.site", old)
         told = await world.controller.said(event_subject(AGENT_REFUSED, NODE))
-        await world.clock.advance(300)
+        await world.pass_s(300)
         await world.idle(one)
 
     assert told["details"] == {"refused": f"{BUCKET}/all.site"}
@@ -355,7 +355,7 @@ async def test_a_node_that_starts_without_a_network_converges_on_what_it_knew(wo
 
     async with world.agent():
         await until(lambda: world.clock.sleepers > 0)
-        await world.clock.advance(60)
+        await world.pass_s(60)
         await world.runs(2)
 
     assert [source.digest for source, _ in world.engine.applied] == [assignment.bundle.digest] * 2
@@ -383,7 +383,7 @@ async def test_a_bundle_that_is_not_there_is_told_and_tried_again(world: World) 
     async with world.agent():
         state = await world.operator.stands("site", "failed")
         world.broker.objects["CCM_MANIFESTS"].update(bundles)
-        await world.clock.advance(300)
+        await world.pass_s(300)
         await world.operator.stands("site", "stable")
 
     assert (state.code, state.run) == ("bus.not_found", "")
