@@ -7,7 +7,7 @@ import sys
 VERBS = {
     "init": "Make the streams and buckets on the broker.",
     "nodes": "List nodes, present and expected; remove one.",
-    "node": "Show everything about one node; give it credentials.",
+    "node": "Show, certify, reset and remove one node.",
     "why": "Say why a node is as it is, and what to do.",
     "operator": "Give operators credentials, and take them back.",
     "ping": "Ask nodes whether their agent answers.",

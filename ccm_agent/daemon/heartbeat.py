@@ -107,6 +107,9 @@ class Heartbeat:
         try:
             self._revision = await self._bucket.update(key, body, self._revision, ttl_s=self._ttl_s)
         except RevisionError:
+            if not self._conflicts:
+                # somebody removed a node that lives, or a twin wrote its own record: what else stands there is doubtful
+                self.reconnected()
             self._conflicts, self._peaceful = self._conflicts + 1, 0
             await self._put(key, body)
         except BusError:

@@ -200,6 +200,12 @@ def _give(application: Application, made: Credentials) -> None:
     application.terminal.secret(made.text.reveal())
 
 
+def still_certified(application: Application, folder: str, names: Sequence[str]) -> list[str]:
+    """Those of these nodes whose credentials are good, as far as the folder with the keys knows."""
+    certified = _keys(application, folder).certified("node")
+    return [name for name in names if name in certified]
+
+
 def _keys(application: Application, folder: str) -> Keys:
     from ccm_ctl.fleet.keys import Keys, keys_folder
 

@@ -17,8 +17,8 @@ from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from ccm_agent.hiera.explain import Candidate, Explained
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.explaining import Candidate, Explained
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.render.table import Cell
 
@@ -75,14 +75,9 @@ def _explain(
     files = {url: read_source(url) for url in urls if "://" not in url}
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.hiera.explain import Source
-        from ccm_ctl.fleet.explaining import explain_value, read_stored
+        from ccm_ctl.fleet.explaining import explain_value
 
-        sources = [
-            Source(name=url, text=files[url]) if url in files else await read_stored(fleet, url)
-            for url in urls
-        ]
-        explained = await explain_value(fleet, key, node, sources)
+        explained = await explain_value(fleet, key, node, urls, files)
         _tell(application, explained, node, show_secrets=show_secrets)
         if not data:
             await _tell_others(application, fleet, node)

@@ -8,6 +8,7 @@ import click
 
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.access import add_node, revoke_node
+from ccm_ctl.commands.removing import remove_nodes, reset_nodes
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 
-@group("node", no_args_is_help=True, examples=["ccmctl node show web1", "ccmctl node add web1 > web1.creds"])
+@group(
+    "node",
+    no_args_is_help=True,
+    examples=["ccmctl node show web1", "ccmctl node add web1 > web1.creds", "ccmctl node rm web9"],
+)
 def node(application: Application) -> None:
-    """Show everything about one node; give it credentials, and take them back."""
+    """Show everything about one node; give it credentials, and take them back; remove it, or forget its machine."""
 
 
 @verb(
@@ -66,5 +71,5 @@ def _show(application: Application, name: str) -> Exit:
     return application.run(work)
 
 
-for _command in (_show, add_node, revoke_node):
+for _command in (_show, add_node, revoke_node, remove_nodes, reset_nodes):
     node.add_command(_command)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.removing import remove_nodes
 from ccm_ctl.commands.targets import target_options, wish_of
-from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.commands.tree import group
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -58,64 +56,7 @@ def nodes(application: Application, **options: Any) -> Exit:
     return application.run(work)
 
 
-@verb(
-    "rm",
-    examples=["ccmctl nodes rm web9", "ccmctl nodes rm web1 --force   # of two agents with one identity"],
-    options=[
-        click.Argument(["names"], metavar="NODE...", nargs=-1, required=True),
-        click.Option(["--force"], is_flag=True, help="Even one that is present."),
-    ],
-)
-def _rm(application: Application, names: tuple[str, ...], force: bool) -> Exit:
-    """
-    Remove nodes that are gone for good: what is known of them, and the facts that were assigned to them.
-
-    One that is present is removed with --force only; its agent comes back with its next sign of life.
-    """
-
-    async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.discovery import read_inventory
-
-        inventory = await read_inventory(fleet)
-        found = [inventory.need(name) for name in names]
-        for node in found:
-            if node.is_present and not force:
-                raise UsageError(
-                    f"{node.name}: is present and would come back; stop its agent first, or say --force"
-                )
-        for node in found:
-            for kind in ("node", "facts", "presence"):
-                await fleet.nodes.delete(f"{kind}.{node.name}")
-            if node.assigned:
-                await fleet.facts.delete(node.name)
-            application.terminal.record(records.NODE, node=node.name, state="removed")
-            application.terminal.show(f"{node.name}: removed\n")
-        await _tell_assigned(application, fleet, [node.name for node in found])
-        return Exit.OK
-
-    return application.run(work)
-
-
-nodes.add_command(_rm)
-
-
-async def _tell_assigned(application: Application, fleet: Fleet, names: Sequence[str]) -> None:
-    """Say what stands for a node that is gone, and for no other: one that comes under its name would get it."""
-    from ccm_agent.bus.subjects import node_scope
-    from ccm_ctl.fleet.assignments import read_assignments
-
-    scopes = {node_scope(name): name for name in names}
-    try:
-        standing = (await read_assignments(fleet)).standing
-    except BusError:
-        return  # they are removed all the same
-    for one in standing:
-        if one.assignment.scope in scopes:
-            name = scopes[one.assignment.scope]
-            application.terminal.note(
-                f"{name}: its own assignment {one.name} still stands; "
-                f"to end it, `ccmctl unassign {one.name} --scope node={name}`"
-            )
+nodes.add_command(remove_nodes)
 
 
 def node_fields(node: Node) -> dict[str, Any]:

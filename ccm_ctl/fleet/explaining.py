@@ -10,24 +10,39 @@ from ccm_ctl.fleet.discovery import read_facts, read_inventory
 from ccm_ctl.fleet.documents import Documents
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ccm_agent.hiera.explain import Explained, Source
+    from ccm_agent.hiera.explain import Candidate as Candidate
+    from ccm_agent.hiera.explain import Explained as Explained
+    from ccm_agent.hiera.explain import Source
     from ccm_ctl.fleet.ports import Fleet
 
 BUCKET = "CCM_DATA"
 PREFIX = f"kv://{BUCKET}/"
 
 
-async def explain_value(fleet: Fleet, key: str, node: str, sources: Sequence[Source]) -> Explained:
+async def explain_value(
+    fleet: Fleet, key: str, node: str, urls: Sequence[str], texts: Mapping[str, str]
+) -> Explained:
     """
     Where the value of a key on a node comes from, with the facts that the node told last.
 
+    Args:
+        fleet: The bus.
+        key: Its dotted path.
+        node: The node's name.
+        urls: The documents, each merged over those before it.
+        texts: Of those that are no keys of CCM_DATA, what they say.
+
     Raises:
         NoTargetError: There is no such node.
-        CcmError: A document cannot be resolved with the node's facts.
+        CcmError: A document is not there, or cannot be resolved with the node's facts.
     """
-    from ccm_agent.hiera.explain import explain
+    from ccm_agent.hiera.explain import Source, explain
+
+    sources = [
+        Source(name=url, text=texts[url]) if url in texts else await _read_stored(fleet, url) for url in urls
+    ]
 
     inventory = await read_inventory(fleet)
     found = inventory.need(node)
@@ -35,14 +50,8 @@ async def explain_value(fleet: Fleet, key: str, node: str, sources: Sequence[Sou
     return await asyncio.to_thread(explain, key, sources, found.facts)
 
 
-async def read_stored(fleet: Fleet, url: str) -> Source:
-    """
-    A document of CCM_DATA as it is now.
-
-    Raises:
-        InputError: The URL is none of this bucket.
-        NotFoundError: There is no such document.
-    """
+async def _read_stored(fleet: Fleet, url: str) -> Source:
+    """A document of CCM_DATA as it is now."""
     from ccm_agent.hiera.explain import Source
 
     if not url.startswith(PREFIX) or url == PREFIX:

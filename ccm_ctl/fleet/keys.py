@@ -144,6 +144,10 @@ class Keys:
         except (OSError, msgspec.MsgspecError) as err:
             raise InputError(f"{self.folder / _USERS}: cannot be read: {err}") from err
 
+    def certified(self, kind: str) -> set[str]:
+        """The names of a kind whose credentials are good, as far as this folder knows; a folder without keys knows of none."""
+        return {user.name for user in self._valid().values() if user.kind == kind}
+
     def _valid(self) -> dict[str, User]:
         users = self.users()
         gone = {user.public_key for user in users if user.revoked}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, Disabled, NodeRecord, Presence
@@ -113,38 +111,3 @@ def test_an_unknown_node_names_the_nearest() -> None:
         (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
         (1, "ccmctl: zzz: there is no such node; `ccmctl nodes` shows which there are\n"),
     ]
-
-
-def test_a_node_is_removed_with_its_assigned_facts_and_one_that_is_present_only_by_force() -> None:
-    desk = a_fleet()
-    desk.ccmctl("facts", "set", "web2", "env=prod")
-    desk.nodes = []
-
-    refused = desk.ccmctl("nodes", "rm", "web2", "web1")
-    removed = desk.ccmctl("nodes", "rm", "web2")
-    forced = desk.ccmctl("nodes", "rm", "web1", "--force", "--json")
-    desk.hooks = []
-
-    assert (refused.code, refused.err) == (
-        1,
-        "ccmctl: web1: is present and would come back; stop its agent first, or say --force\n",
-    )
-    assert removed.out == "web2: removed\n"
-    assert forced.records == [{"record": "node", "node": "web1", "state": "removed"}]
-    assert [line.split()[0] for line in desk.ccmctl("nodes").out.splitlines()] == ["NODE", "db1", "1"]
-
-
-def test_what_is_assigned_to_a_removed_node_alone_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "motd.yaml"
-    path.write_text("ccm: {resources: []}")
-    desk = Desk(FakeNode("web9", {"role": "web"}, is_present=False))
-    for name, targets in (("own", "node=web9"), ("roles", "role=web")):
-        assert desk.ccmctl("assign", name, str(path), "-t", targets, "--yes").code == 0
-
-    said = desk.ccmctl("nodes", "rm", "web9")
-
-    assert (said.code, said.out, said.err) == (
-        0,
-        "web9: removed\n",
-        "web9: its own assignment own still stands; to end it, `ccmctl unassign own --scope node=web9`\n",
-    )
