@@ -120,8 +120,9 @@ def small_disks(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_disks")
-def test_the_disk_is_full_under_the_spool(site: Fleet, name: str) -> None:
-    agent = add_faulty(site, name, disks=["state/spool"])
+@pytest.mark.parametrize("folder", ["state/spool", "state"], ids=["the spool", "all of its state"])
+def test_the_disk_is_full_under(site: Fleet, name: str, folder: str) -> None:
+    agent = add_faulty(site, name, disks=[folder])
     agent.wants("1")
     agent.start()
     assert_converges(site, agent, "1")

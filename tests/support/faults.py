@@ -123,7 +123,8 @@ class FaultyAgent(AgentProcess):
         """The runs of which something was put into its spool, as far as the files of that go back."""
         found = set()
         folder = self.directory / "state" / "spool"
-        for path in (self._inside(folder) if folder in self.disks else folder).glob("*.log"):
+        is_on_disk = any(disk in (folder, *folder.parents) for disk in self.disks)
+        for path in (self._inside(folder) if is_on_disk else folder).glob("*.log"):
             for _, payload in read_records(path.read_bytes()).records:
                 record = decoder.decode(payload)
                 found |= {record.run} if isinstance(record, Spooled) and record.run else set()
