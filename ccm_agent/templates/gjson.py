@@ -24,13 +24,14 @@ from ccm_agent.templates.gjson_paths import (
 )
 from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed, squash, unescape, value_end
 from ccm_agent.templates.gojson import quote
-from ccm_agent.templates.values import INT_MAX, INT_MIN, wrap_int
+from ccm_agent.templates.values import INT_MAX, INT_MIN
 
 PATH_LIMIT = 16 * 1024
 # Characters that a path may look at and make, all in all.
 WORK_LIMIT = 256 * 1024 * 1024
 
 _SAFE_INT = 2**53 - 1
+_PAST_INT = 2.0**63
 _DIGITS = re.compile(r"-?[0-9]+\Z")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 
@@ -79,15 +80,20 @@ def number_of(raw: str) -> float:
 
 
 def scalar_number(raw: str) -> int | float:
-    """A number as `lookup()` gives it: a float when its text has a point, else an int of 64 bits."""
+    """
+    A number as `lookup()` gives it: a float when its text has a point, else an int if it fits into 64 bits.
+
+    What does not fit is a float and near to what is written; Choria CCM gives the smallest int, or one that has gone round.
+    """
     number = number_of(raw)
     if "." in raw:
         return number
     if -_SAFE_INT <= number <= _SAFE_INT:
         return int(number)
-    if _DIGITS.match(raw) and len(raw) < 1000:
-        return wrap_int(int(raw))
-    return int(number) if INT_MIN <= number <= INT_MAX else INT_MIN
+    if abs(number) > _PAST_INT:
+        return number
+    whole = int(raw) if _DIGITS.match(raw) else int(number)
+    return whole if INT_MIN <= whole <= INT_MAX else number
 
 
 def get(json: str, path: str) -> Result:

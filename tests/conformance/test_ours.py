@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.answer import answer, read_question
+from tests.conformance.test_answers import same
 from tests.support.warm_ccm import warm_ccm
 
 HERE = Path(__file__).parent
@@ -44,6 +46,25 @@ def test_the_mistakes_are_not_made_here(name: str, ccm: Path) -> None:
         line for line in done.stdout.splitlines() if not line.startswith((f"{name}.json: ", "all: "))
     ]
     assert (differences, done.stderr, done.returncode) == ([], "", 0)
+
+
+def test_the_mistaken_answers_are_not_given_here() -> None:
+    path = HERE / "ours/answers.jsonl"
+    wanted = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    theirs = [
+        json.loads(line)
+        for line in (HERE / "mistakes/answers.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+
+    given = [answer(read_question(json.dumps(case))) for case in wanted]
+
+    wrong = {
+        case["id"]: got
+        for case, got in zip(wanted, given, strict=True)
+        if not ("error" in got if "error" in case else "value" in got and same(case["value"], got["value"]))
+    }
+    assert wrong == {}
+    assert [case["id"] for case in wanted] == [case["id"] for case in theirs]
 
 
 @pytest.mark.parametrize("name", MISTAKES)
