@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.discovery import Resolved
     from ccm_ctl.fleet.schedules import Schedule, Schedules
 
+DEADLINE_S = 3600
+"""How late a node may begin unless something else is said."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -42,6 +45,7 @@ def schedule(application: Application) -> None:
     "add",
     examples=[
         'ccmctl schedule add nightly site/ --cron "0 0 2 * * *" --tz Europe/Berlin --targets role=web',
+        "ccmctl schedule add weekly site/ --every 168h --targets role=web --catch-up   # nodes that were away, too",
         "ccmctl schedule add often site/ --every 1h --targets role=web --yes",
         "ccmctl schedule add once site/ --at 2026-12-01T02:00Z --all",
     ],
@@ -53,7 +57,8 @@ def schedule(application: Application) -> None:
         click.Option(["--tz"], default="", metavar="ZONE", help="Time zone of --cron. [UTC]"),
         click.Option(["--every"], type=Duration(), help="A duration, at least 1s."),
         click.Option(["--at"], default="", metavar="TIME", help="Once: 2026-12-01T02:00Z."),
-        click.Option(["--deadline"], type=Duration(), default="1h", show_default=True, help="How late nodes may begin."),
+        click.Option(["--deadline"], type=Duration(), help="How late nodes may begin. [1h; with --catch-up: however late]"),
+        click.Option(["--catch-up"], is_flag=True, help="A node that was away when it was due takes it when it is back, once."),
         click.Option(["--noop"], is_flag=True, help="Change nothing; say what would change."),
         click.Option(["--manifest"], default="", metavar="PATH", help="The manifest within the directory. [manifest.yaml]"),
         click.Option(["--data", "-d"], multiple=True, metavar="URL", help="Hiera data over the manifest's own: kv://CCM_DATA/common."),
@@ -104,7 +109,8 @@ def _request(operator: str, content: Content, resolved: Resolved, options: dict[
         targets=resolved.targets,
         where=resolved.where,
         requester=operator,
-        deadline_s=float(options["deadline"]),
+        deadline_s=deadline_of(options["deadline"], catch_up=options["catch_up"]),
+        catch_up=options["catch_up"],
         name=content.name,
         manifest=content.text,
         bundle=content.bundle,
@@ -112,6 +118,11 @@ def _request(operator: str, content: Content, resolved: Resolved, options: dict[
         data=list(options["data"]),
         cause="schedule",
     )
+
+
+def deadline_of(given: int | None, *, catch_up: bool) -> float:
+    """How late nodes may begin, in seconds; 0 is however late, for a node that is to catch up may have been away for a week."""
+    return float(given if given is not None else 0 if catch_up else DEADLINE_S)
 
 
 @verb("list", examples=["ccmctl schedule list"])
@@ -127,7 +138,9 @@ def _list(application: Application) -> Exit:
         for one in await _open(broker).all():
             application.terminal.record(records.SCHEDULE, **_fields(one, now))
             action = "plan" if one.protocol == MANIFEST_PLAN else "apply"
-            when = f"{one.when} {one.zone}".strip()
+            when = f"{one.when} {one.zone}".strip() or "was due once"
+            if one.request.catch_up:
+                when += ", catch up"
             targets = " or ".join(one.request.targets) or one.scope
             rows.append(
                 [
@@ -193,8 +206,10 @@ def _run(application: Application, name: str, yes: bool) -> Exit:
         action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
         if action == "apply" and not await agreed(application, f"apply {request.name} to", resolved, yes=yes):
             return NOT_AGREED
-        deadline = fleet.clock.now() + timedelta(seconds=request.deadline_s)
-        request = msgspec.structs.replace(request, deadline=deadline, deadline_s=0, cause="request")
+        late = timedelta(seconds=request.deadline_s or DEADLINE_S)
+        request = msgspec.structs.replace(
+            request, deadline=fleet.clock.now() + late, deadline_s=0, catch_up=False, cause="request"
+        )
         launch = prepare(fleet, request, resolved, action, request.name)
         return await start_and_watch(application, fleet, launch, offline_ok=False)
 
@@ -260,6 +275,7 @@ def _fields(one: Schedule, now: datetime) -> dict[str, object]:
         "where": one.request.where or None,
         "when": one.when,
         "zone": one.zone or None,
+        "catch_up": one.request.catch_up or None,
         "next": one.next_after(now),
         "last": one.last,
     }

@@ -43,7 +43,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
         name: As it is called.
         subject: Where it is stored.
         protocol, scope: What it asks of whom.
-        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`.
+        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`; "" for one that was due once and is kept for those who
+            catch up.
         zone: Time zone of a cron; "" is UTC.
         stored: When it was made.
         last: When it was due last; None: not yet.
@@ -87,12 +88,15 @@ class Schedules:
         self._connection = connection
 
     async def all(self) -> list[Schedule]:
-        """All of them, by name. What somebody copied there is none."""
+        """All of them, by name, those too that were due once and are not due again. What somebody copied there is none."""
         stored = await read_newest(
             self._connection, SCHEDULES_STREAM, [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"]
         )
         due = {each.subject: each.time for each in stored if each.subject.startswith(f"{DUE_PREFIX}.")}
         found = [_schedule(each, due) for each in stored if each.subject not in due and not each.copied]
+        lasting = {one.subject for one in found if one is not None}
+        past = [_past(each) for each in stored if each.subject in due and not each.copied]
+        found += [one for one in past if one is not None and one.subject not in lasting]
         return sorted((one for one in found if one is not None), key=lambda one: one.name)
 
     async def need(self, name: str) -> Schedule:
@@ -117,7 +121,7 @@ class Schedules:
             UsageError: The name is taken for other nodes, or others have a schedule for the same nodes already.
         """
         subject = schedule_subject(request.protocol, scope, name)
-        known = await self.all()
+        known = [one for one in await self.all() if one.when]
         for one in known:
             if one.name == name and one.subject != subject:
                 raise UsageError(f"{name}: there is a schedule of that name for {one.scope}; remove it first")
@@ -126,19 +130,45 @@ class Schedules:
                     f"{name}: the schedule {one.name} asks the same of {scope}, and one would hide what the other had due; "
                     "use one manifest, or other targets"
                 )
-        headers = {
-            "Nats-Schedule": when,
-            "Nats-Schedule-Target": due_subject(request_subject(request.protocol, scope)),
-        }
+        target = due_subject(request_subject(request.protocol, scope))
+        # nobody is to catch up with what was due of the one that this takes the place of
+        await self._purge(target)
+        headers = {"Nats-Schedule": when, "Nats-Schedule-Target": target}
         if zone:
             headers["Nats-Schedule-Time-Zone"] = zone
         await store(self._connection, subject, msgspec.json.encode(request), headers)
         return any(one.subject == subject for one in known)
 
     async def remove(self, name: str) -> None:
-        """Take a schedule away; NotFoundError when there is none."""
-        subject = (await self.need(name)).subject
+        """Take a schedule away, and what nodes that are away would catch up with; NotFoundError when there is none."""
+        one = await self.need(name)
+        await self._purge(one.subject)
+        await self._purge(due_subject(request_subject(one.protocol, one.scope)))
+
+    async def _purge(self, subject: str) -> None:
         await call(self._connection, f"STREAM.PURGE.{SCHEDULES_STREAM}", {"filter": subject})
+
+
+def _past(stored: Stored) -> Schedule | None:
+    """A schedule that was due once: the broker removes it then, and names it in what was due."""
+    headers = {key.lower(): value for key, value in stored.headers.items()}
+    try:
+        protocol, scope, name = parse_schedule(headers.get("nats-scheduler", ""))
+        request = msgspec.json.decode(stored.body, type=ManifestRequest)
+    except (CcmError, msgspec.MsgspecError):
+        return None
+    if due_subject(request_subject(protocol, scope)) != stored.subject or not request.catch_up:
+        return None
+    return Schedule(
+        name=name,
+        subject=headers["nats-scheduler"],
+        protocol=protocol,
+        scope=scope,
+        when="",
+        stored=stored.time,
+        last=stored.time,
+        request=request,
+    )
 
 
 def _schedule(stored: Stored, due: dict[str, datetime]) -> Schedule | None:

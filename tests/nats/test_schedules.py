@@ -9,6 +9,7 @@ import pytest
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
 from tests.support.fleet import Fleet, a_file, manifest
 from tests.support.nats_server import require_server
+from tests.support.schedules import add_at
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -74,6 +75,24 @@ def test_a_schedule_is_run_now_and_replaced_and_none_hides_another(pair: Fleet) 
     assert (ran.code, ran.states) == (0, {"web1": "changed"})
     assert listed["next"][11:16] in ("00:00", "01:00")
     assert pair.ctl("schedule", "rm", "nightly").code == 0
+
+
+def test_what_was_due_once_stays_in_the_list_for_those_who_catch_up_until_it_is_removed(pair: Fleet) -> None:
+    path = pair.write("once.yaml", manifest(a_file("once")))
+
+    added = add_at(pair, "once", path, "--targets", "role=db", "--catch-up")
+    pair.wait_for((pair.agents["db1"].files / "once").exists, "the schedule to be due")
+    [listed] = pair.ctl("schedule", "list", "--json").records
+    shown = pair.ctl("schedule", "list").out
+    ran = pair.ctl("schedule", "run", "once", "--yes", "--json")
+    removed = pair.ctl("schedule", "rm", "once")
+
+    assert added.code == 0
+    assert (listed["name"], listed["when"], listed["catch_up"]) == ("once", "", True)
+    assert "was due once, catch up" in shown
+    assert (ran.code, ran.states) == (0, {"db1": "stable"})
+    assert removed.out == "once: removed\n"
+    assert pair.ctl("schedule", "list", "--json").out == ""
 
 
 def test_a_schedule_that_is_not_there_says_which_are(pair: Fleet) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ccm_agent.model.errors import BusSetupError, UsageError
-from ccm_ctl.commands.schedule import when_of
+from ccm_ctl.commands.schedule import deadline_of, when_of
 from ccm_ctl.fleet.schedules import Schedules
 from tests.support.controller import Desk
 
@@ -42,6 +42,17 @@ def test_what_is_no_time_is_refused(said: tuple[str, str, int | None, str], sent
         when_of(*said)
 
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "catch_up", "deadline_s"),
+    [(None, False, 3600), (None, True, 0), (600, False, 600), (600, True, 600)],
+    ids=["an hour", "however late", "as said", "as said for who catches up"],
+)
+def test_nodes_may_begin_an_hour_late_and_however_late_where_they_catch_up(
+    given: int | None, catch_up: bool, deadline_s: float
+) -> None:
+    assert deadline_of(given, catch_up=catch_up) == deadline_s
 
 
 def test_a_name_that_would_be_several_tokens_is_refused() -> None:

@@ -1,0 +1,128 @@
+"""
+Time-driven convergence without a process of ours: the broker keeps time, agents come and go, no controller runs.
+
+A schedule that is due each second or two proves who is reached; one that is due once proves what is caught up with, for nothing
+comes after it that could be mistaken for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.events import NatsEvents
+from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.subjects import parse_event
+from ccm_agent.model.outcome import SESSION_START
+from ccm_agent.model.wire import PROTOCOL
+from tests.support.fleet import AgentProcess, Fleet, a_file, fleet, manifest
+from tests.support.schedules import add_at
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """web1 and web2 with role=web, db1 with role=db."""
+    with fleet(tmp_path_factory.mktemp("fleet")) as built:
+        built.add("web1", "web2", "db1")
+        assert built.ctl("facts", "set", "web1", "web2", "role=web").code == 0
+        assert built.ctl("facts", "set", "db1", "role=db").code == 0
+        for name in ("web1", "web2", "db1"):
+            # who has looked at what was due before knows from when on it can miss something
+            built.wait_for(partial(has_looked, built.agents[name]), f"{name} to have looked")
+        yield built
+
+
+def has_looked(agent: AgentProcess) -> bool:
+    role = "db" if agent.name.startswith("db") else "web"
+    return f"{PROTOCOL}.manifest.apply.request.fact.role.{role}" in seen(agent)
+
+
+def seen(agent: AgentProcess) -> dict[str, dict[str, object]]:
+    """What a node has on disk of schedules: the last due request of each subject that it saw."""
+    path = agent.directory / "state/due.json"
+    found: dict[str, dict[str, object]] = json.loads(path.read_text())["seen"] if path.exists() else {}
+    return found
+
+
+def runs(fleet: Fleet, agent: AgentProcess, name: str) -> Counter[str]:
+    """How often each run of a manifest was begun on a node, as the stream knows."""
+    return asyncio.run(_runs(fleet, agent.name, name))
+
+
+async def _runs(fleet: Fleet, node: str, name: str) -> Counter[str]:
+    async with Connection(settings_for(fleet.url)) as connection:
+        await connection.connect_now()
+        starts = await NatsEvents(connection).read(f"{SESSION_START}.*.{node}")
+    return Counter(
+        parse_event(start.subject).run for start in starts if json.loads(start.body)["manifest"] == name
+    )
+
+
+def test_a_schedule_converges_its_role_and_nobody_else_with_no_controller_running(trio: Fleet) -> None:
+    path = trio.write("often.yaml", manifest(a_file("often")))
+    web1, web2, db1 = (trio.agents[name].files / "often" for name in ("web1", "web2", "db1"))
+
+    added = trio.ctl("schedule", "add", "often", path, "--every", "2s", "--targets", "role=web", "--yes")
+    trio.wait_for(lambda: web1.exists() and web2.exists(), "the schedule to be due")
+    web1.unlink()
+    trio.wait_for(web1.exists, "the schedule to be due again")
+    removed = trio.ctl("schedule", "rm", "often")
+
+    assert (added.code, removed.code) == (0, 0)
+    assert not db1.exists()
+    assert runs(trio, trio.agents["db1"], "often") == {}
+    assert set(runs(trio, trio.agents["web1"], "often").values()) == {1}
+
+
+def test_an_agent_that_was_stopped_takes_the_last_due_request_after_its_return_once(trio: Fleet) -> None:
+    path = trio.write("once.yaml", manifest(a_file("once")))
+    away, there = trio.agents["web1"], trio.agents["web2"]
+    away.stop()
+
+    added = add_at(trio, "once", path, "--targets", "role=web", "--catch-up")
+    trio.wait_for((there.files / "once").exists, "the schedule to be due")
+    away.start()
+    trio.wait_for((away.files / "once").exists, "the node to catch up")
+    trio.wait_for(lambda: runs(trio, away, "once") and runs(trio, there, "once"), "the events of the run")
+    for agent in (away, there):
+        # nobody does it again, whoever comes back
+        (agent.files / "once").unlink()
+        agent.stop()
+        agent.start()
+    trio.wait_present(["web1", "web2"])
+    new = trio.write("last.yaml", manifest(a_file("last")))
+    last = trio.ctl("apply", new, "--targets", "role=web", "--yes", "--json")
+
+    [(caught_up, times)] = runs(trio, away, "once").items()
+    assert (added.code, last.code) == (0, 0)
+    assert (times, runs(trio, there, "once")) == (1, {caught_up: 1})
+    assert not (away.files / "once").exists()
+    assert not (there.files / "once").exists()
+    assert not (trio.agents["db1"].files / "once").exists()
+    assert trio.ctl("schedule", "rm", "once").code == 0
+
+
+def test_what_was_removed_is_not_caught_up_with(trio: Fleet) -> None:
+    path = trio.write("removed.yaml", manifest(a_file("removed")))
+    away, there = trio.agents["web1"], trio.agents["web2"]
+    away.stop()
+    words = ["--every", "1s", "--targets", "role=web", "--catch-up", "--yes"]
+    assert trio.ctl("schedule", "add", "removed", path, *words).code == 0
+    trio.wait_for((there.files / "removed").exists, "the schedule to be due")
+
+    removed = trio.ctl("schedule", "rm", "removed")
+    away.start()
+    trio.wait_present(["web1"])
+    new = trio.write("last.yaml", manifest(a_file("last")))
+    assert trio.ctl("apply", new, "--targets", "node=web1", "--yes").code == 0
+
+    assert removed.code == 0
+    assert not (away.files / "removed").exists()
