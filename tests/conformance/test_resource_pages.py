@@ -1,4 +1,4 @@
-"""Every manifest on the pages of file and exec runs, under noop, so that nothing of this machine is changed."""
+"""Every manifest on the pages of file, exec and archive runs, under noop, so that nothing of this machine is changed."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ CCM = Path(sys.executable).with_name("ccm")
 EXAMPLE = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = [
     pytest.param(found[1], id=f"{page}-{number}")
-    for page in ("file", "exec")
+    for page in ("file", "exec", "archive")
     for number, found in enumerate(EXAMPLE.finditer((TOP / f"docs/resources/{page}.md").read_text()), 1)
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -75,3 +76,49 @@ def test_an_example_goes_as_the_documentation_says(
     ground = Ground(folder, machine.path, run, {"@USER@": "root", "@GROUP@": "root"})
 
     assert ground.play(example) == []
+
+
+DOCS = Path(__file__).parents[2] / "docs/resources"
+MANIFEST = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_example_of_our_page_about_packages_says_what_it_would_do(
+    only: Callable[[str], testenv.Node], program: str
+) -> None:
+    machine = only("apt")
+    (manifest,) = MANIFEST.findall((DOCS / "package.md").read_text())
+    machine.path("/root/m.yaml").write_text(manifest)
+
+    done = machine.run(program, "apply", "--noop", "/root/m.yaml")
+
+    assert done.stderr.count(" noop=") == 3
+    assert "package#telnet stable ensure=absent" in done.stderr
+    assert "Changed Resources: 3" in done.stdout
+
+
+def test_the_example_of_our_page_about_services_restarts_what_follows_a_file(
+    only: Callable[[str], testenv.Node], program: str
+) -> None:
+    machine = only("apt")
+    (manifest,) = MANIFEST.findall((DOCS / "service.md").read_text())
+    machine.path("/root/m.yaml").write_text(manifest)
+    machine.path("/etc/systemd/system/nginx.service").write_text(
+        "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+    )
+    machine.run("mkdir", "-p", "/etc/nginx")
+
+    summaries = []
+    for change in ("true", "true", "echo changed > /etc/nginx/nginx.conf"):
+        machine.run("sh", "-c", change)
+        done = machine.run(program, "apply", "/root/m.yaml")
+        summaries += [
+            line.strip()
+            for line in done.stdout.splitlines()
+            if line.strip().startswith(("Changed", "Refreshed"))
+        ]
+
+    assert summaries == [
+        "Changed Resources: 2", "Refreshed Resources: 0",
+        "Changed Resources: 0", "Refreshed Resources: 0",
+        "Changed Resources: 2", "Refreshed Resources: 1",
+    ]  # fmt: skip
