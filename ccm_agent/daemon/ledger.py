@@ -91,6 +91,7 @@ class Ledger:
         self._keep_s = keep_s
         self._clock = clock
         self._entries: dict[str, LedgerEntry] = {}
+        self._forgotten_at: dict[str, float] = {}
         self._since_compaction: list[bytes] | None = None
 
     def open(self) -> list[LedgerEntry]:
@@ -190,15 +191,18 @@ class Ledger:
         entry.at, entry.outcome = record.at, record.outcome
         entry.reason, entry.code = record.reason, record.code
         entry.protocol, entry.subject, entry.body = "", "", b""
+        # on the steady clock: a wall clock that is set would make all forgotten at once, or nothing for a long time
+        age_s = max(self._now() - record.at, 0)
+        self._forgotten_at[record.run] = self._clock.monotonic() + self._keep_s - age_s
 
     def _forget(self) -> None:
         """Drop what ended more than a day ago. Entries stand about in order of age, so the first young one ends the search."""
-        limit = self._now() - self._keep_s
+        now = self._clock.monotonic()
         while self._entries:
             run, entry = next(iter(self._entries.items()))
-            if not entry.outcome or entry.at > limit:
+            if not entry.outcome or self._forgotten_at[run] > now:
                 return
-            del self._entries[run]
+            del self._entries[run], self._forgotten_at[run]
 
     def _live_payloads(self) -> Iterator[bytes]:
         for entry in self._entries.values():

@@ -54,6 +54,10 @@ class FakeClock:
         self._now += timedelta(seconds=seconds)
         self._monotonic += seconds
 
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock; no time passes."""
+        self._now += timedelta(seconds=seconds)
+
 
 def resource_event(name: str, **fields: Any) -> TransactionEvent:
     """What happened to a file; stable unless the fields say otherwise."""

@@ -112,6 +112,46 @@ async def test_ids_are_forgotten_after_a_day_and_not_before(tmp_path: Path, cloc
     ledger.close()
 
 
+@pytest.mark.parametrize("jump_s", [400 * DAY_S, -400 * DAY_S], ids=["forward", "back"])
+async def test_a_wall_clock_that_is_set_changes_nothing_about_it(
+    tmp_path: Path, clock: FakeClock, jump_s: float
+) -> None:
+    ledger, _ = await opened(tmp_path / "ledger", clock)
+    take(ledger, "r1")
+    ledger.end("r1", "changed")
+
+    clock.jump(jump_s)
+    take(ledger, "r2")
+    ledger.end("r2", "changed")
+    kept = [ledger.find(run) is not None for run in ("r1", "r2")]
+    clock.pass_s(DAY_S + 1)
+    take(ledger, "r3")
+    ledger.end("r3", "changed")
+
+    assert kept == [True, True]
+    assert [ledger.find(run) is not None for run in ("r1", "r2", "r3")] == [False, False, True]
+    ledger.close()
+
+
+async def test_a_run_of_the_future_is_kept_for_a_day(tmp_path: Path, clock: FakeClock) -> None:
+    ledger, _ = await opened(tmp_path / "ledger", clock)
+    clock.jump(400 * DAY_S)
+    take(ledger, "r1")
+    ledger.end("r1", "changed")
+    ledger.close()
+    clock.jump(-400 * DAY_S)
+
+    ledger, _ = await opened(tmp_path / "ledger", clock)
+    was_known = ledger.find("r1") is not None
+    clock.pass_s(DAY_S + 1)
+    take(ledger, "r2")
+    ledger.end("r2", "changed")
+
+    assert was_known
+    assert ledger.find("r1") is None
+    ledger.close()
+
+
 async def test_a_kill_at_any_byte_leaves_what_was_said_before_it(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "ledger"
     ledger, _ = await opened(path, clock)
