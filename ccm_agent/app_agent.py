@@ -196,6 +196,7 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
             objects=lambda name: NatsObjects(connection, name),
         ),
         readings=_readings(connection),
+        waits_for=lambda: app.port("locks").waits_for,
     )
 
 

@@ -53,7 +53,7 @@ from ccm_agent.metrics.registry import Registry
 from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Incoming
-from ccm_agent.model.wire import Disabled, NodeRecord, Request
+from ccm_agent.model.wire import Disabled, NodeRecord, Progress, Request
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,8 @@ class Agent:
             on_request=self._arrived,
             on_refused=self._bulletin.refused,
             on_change=self._rerouted,
-            on_read=self._read_scopes,
+            # which assignments mean this node follows from its scopes, so they are read after those
+            on_read=lambda: self._assigning.read_again(),
         )
         self._catch_up = CatchUp(
             self.node, ports.requests, ports.link, state / "due.json", lambda: self.scopes, self._arrived
@@ -222,7 +223,7 @@ class Agent:
     @property
     def local_status(self) -> LocalStatus:
         """What whoever is at this host is told."""
-        return LocalStatus(self._standing, self._worker, self._ports.link, self._convergence, self._clock)
+        return LocalStatus(self._standing, self._ports.link, self._convergence, self._clock)
 
     @property
     def is_busy(self) -> bool:
@@ -379,6 +380,10 @@ class Agent:
         paths = self.settings.routed_facts
         return routed_facts(self._assigned.facts, await self._facts.latest() if paths else {}, paths)
 
+    def _progress(self) -> Progress | None:
+        report = self._worker.report
+        return report.progress_now() if report else None
+
     def _rerouted(self, facts: dict[str, Any]) -> None:
         self._heartbeat.record.facts = facts
         self._catch_up.expect()
@@ -417,6 +422,8 @@ class Agent:
             disabling=self._disabling,
             facts=self._current_facts,
             assignments=lambda: self._assigning.states.now,
+            progress=self._progress,
+            waits_for=self._ports.waits_for,
         )
 
     def _make_assigning(self, workshop: Workshop) -> Assigning:

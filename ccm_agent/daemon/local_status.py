@@ -18,7 +18,6 @@ import msgspec
 from ccm_agent.daemon.convergence import Convergence
 from ccm_agent.daemon.keeping import read_kept
 from ccm_agent.daemon.standing import Standing
-from ccm_agent.daemon.worker import Worker
 from ccm_agent.model.ports import Clock, Link
 
 FILE = "status.json"
@@ -34,13 +33,11 @@ class LocalStatus:
     def __init__(
         self,
         standing: Standing,
-        worker: Worker,
         link: Link,
         convergence: Convergence | None,
         clock: Clock,
     ) -> None:
         self._standing = standing
-        self._worker = worker
         self._link = link
         self._convergence = convergence
         self._clock = clock
@@ -48,14 +45,12 @@ class LocalStatus:
     async def now(self) -> dict[str, Any]:
         """All of it, as it is now, in words that JSON has."""
         record = self._standing.heartbeat.record
-        report = self._worker.report
         status = {
             "node": record.node,
             "pid": os.getpid(),
             "started": record.started,
             "time": self._clock.now(),
             "connected": self._link.connected,
-            "progress": report.progress_now() if report else None,
             "manifests": self._manifests(),
             "assignments": record.assignments,
             **await self._standing.status(),

@@ -17,7 +17,7 @@ from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.routing import Routing
 from ccm_agent.daemon.spool import Spool
 from ccm_agent.daemon.turns import Turns
-from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, AssignmentState
+from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, AssignmentState, Progress
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -33,6 +33,8 @@ class Standing(Struct, frozen=True, kw_only=True):
         disabling: Whether an operator disabled it.
         facts: All facts, as fresh as the configuration says.
         assignments: How it stands to each assignment that means it.
+        progress: Where the run in hand is; None when there is none.
+        waits_for: Locks of the host that it waits for, each with who has it.
     """
 
     version: str
@@ -45,6 +47,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     disabling: Disabling
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     assignments: Callable[[], Mapping[str, AssignmentState]] = dict
+    progress: Callable[[], Progress | None]
+    waits_for: Callable[[], Mapping[str, str]]
 
     def bodies(self) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
         """What is answered to a question, by protocol id."""
@@ -70,6 +74,8 @@ class Standing(Struct, frozen=True, kw_only=True):
             "version": self.version,
             "run": current.run if current else "",
             "name": current.name if current else "",
+            "progress": self.progress(),
+            "waits_for": dict(self.waits_for()),
             "waiting": [{"run": job.run, "name": job.name} for job in self.turns.waiting],
             "spool": {
                 "events": self.spool.backlog,

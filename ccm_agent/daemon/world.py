@@ -30,6 +30,7 @@ class Ports(Struct, frozen=True, kw_only=True):
         clock: Time.
         sources: Where manifests of the configuration come from; None: there are none.
         readings: Numbers of the process and its connection, for the metrics.
+        waits_for: Locks of this host that a resource in hand waits for, each with who has it.
     """
 
     link: Link
@@ -44,3 +45,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     clock: Clock
     sources: SourcePorts | None = None
     readings: Sequence[Reading] = ()
+    waits_for: Callable[[], Mapping[str, str]] = dict

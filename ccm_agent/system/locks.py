@@ -44,12 +44,16 @@ class SystemLocks:
         directory: Where the files stand; made when it is missing.
         program: Who holds a lock, for those that wait: "ccm apply".
         patience_s: How long to wait for somebody else.
+
+    Attributes:
+        waits_for: Names of locks that somebody here waits for, each with who has it, in the holder's own words.
     """
 
     def __init__(self, directory: str, *, program: str = "", patience_s: float = PATIENCE_S) -> None:
         self._directory = directory
         self._holder = f"{program or sys.argv[0].rpartition('/')[2]} (pid {os.getpid()})"
         self._patience_s = patience_s
+        self.waits_for: dict[str, str] = {}
         self._own: dict[str, asyncio.Lock] = {}
         self._threads = Threads("ccm-lock", LOCKS_AT_ONCE)
 
@@ -65,7 +69,7 @@ class SystemLocks:
             async with asyncio.timeout(self._patience_s):
                 await own.acquire()
                 holder = ""
-                await self._acquire(own, file)
+                await self._acquire(name, own, file)
         except TimeoutError as err:
             holder = holder or await self._threads.call(file.holder)
             raise LockError(
@@ -78,14 +82,17 @@ class SystemLocks:
             await self._threads.call(file.release)
             own.release()
 
-    async def _acquire(self, own: asyncio.Lock, file: _LockFile) -> None:
+    async def _acquire(self, name: str, own: asyncio.Lock, file: _LockFile) -> None:
         try:
-            while not await self._threads.call(file.acquire):  # noqa: ASYNC110 - another process sets no event of ours
+            while not await self._threads.call(file.acquire):  # another process sets no event of ours
+                self.waits_for[name] = await self._threads.call(file.holder)
                 await asyncio.sleep(ASK_AGAIN_S)
         except BaseException:
             await self._threads.call(file.release)
             own.release()
             raise
+        finally:
+            self.waits_for.pop(name, None)
 
 
 class _LockFile:

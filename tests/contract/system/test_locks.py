@@ -74,6 +74,29 @@ async def test_locks_of_two_names_know_nothing_of_each_other(locks: Locks) -> No
         pass
 
 
+async def test_who_waits_says_for_which_lock_and_who_has_it(
+    tmp_path: Path, somebody: subprocess.Popen[str]
+) -> None:
+    locks = SystemLocks(str(tmp_path))
+
+    async def wait() -> None:
+        async with locks.hold("package"):
+            assert locks.waits_for == {}
+
+    async with asyncio.timeout(WAIT_S):
+        task = asyncio.create_task(wait())
+        while not locks.waits_for:  # noqa: ASYNC110 - it announces itself to nobody
+            await asyncio.sleep(0.01)
+        told = dict(locks.waits_for)
+        assert somebody.stdin
+        somebody.stdin.close()
+        await task
+
+    assert list(told) == ["package"]
+    assert told["package"].startswith(f"ccm apply (pid {somebody.pid}) since 20")
+    assert locks.waits_for == {}
+
+
 async def test_a_lock_is_free_again_after_a_failure(locks: Locks) -> None:
     with pytest.raises(KeyError):
         async with locks.hold("package"):

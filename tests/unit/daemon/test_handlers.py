@@ -81,7 +81,13 @@ class Stage:
 @contextlib.asynccontextmanager
 async def stage(folder: Path, **settings: Any) -> AsyncIterator[Stage]:
     broker, engine, clock = MemoryBroker(), FakeEngine(), FakeClock()
-    ports = agent_ports(memory_bus(broker, NODE), engine, clock, gather_facts=lambda: {"role": "web"})
+    ports = agent_ports(
+        memory_bus(broker, NODE),
+        engine,
+        clock,
+        gather_facts=lambda: {"role": "web"},
+        waits_for=lambda: {"package": "ccm apply (pid 99)"},
+    )
     async with running(agent_settings(folder, NODE, **settings), ports) as agent:
         one = Stage(broker, agent, engine, clock)
         await one.controller.listen()
@@ -400,6 +406,9 @@ async def test_the_status_says_what_is_in_hand_and_what_waits(tmp_path: Path) ->
         body = (await at.controller.answer(run, NODE)).body
 
         assert (body["run"], body["name"]) == (held, "site")
+        at_hand = {key: body["progress"][key] for key in ("resource", "position", "total")}
+        assert at_hand == {"resource": "file#/held", "position": 1, "total": 2}
+        assert body["waits_for"] == {"package": "ccm apply (pid 99)"}
         assert body["waiting"] == [{"run": waits, "name": "other"}]
         assert body["scopes"] == ["all", f"node.{NODE}"]
 
