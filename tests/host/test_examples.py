@@ -91,8 +91,8 @@ def test_the_example_of_our_page_about_packages_says_what_it_would_do(
 
     done = machine.run(program, "apply", "--noop", "/root/m.yaml")
 
-    assert done.stderr.count(" noop=") == 3
-    assert "package#telnet stable ensure=absent" in done.stderr
+    assert done.stdout.count(" noop=") == 3
+    assert "package#telnet stable ensure=absent" in done.stdout
     assert "Changed Resources: 3" in done.stdout
 
 
