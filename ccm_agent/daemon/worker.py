@@ -26,7 +26,7 @@ from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest
 
 log = logging.getLogger(__name__)
 
-RESTARTED = "stopped for a restart of the agent, which begins it again"
+RESTARTED = "left at a restart of the agent, which begins it again"
 
 Unpack = Callable[[Bundle], Awaitable[str]]
 """The folder that a bundle was unpacked into."""
@@ -80,7 +80,6 @@ class Worker:
         self._continuations = continuations
         self._stop = StopFlag()
         self._run = ""
-        self._is_own = False
 
     def stop(self, run: str, reason: str) -> bool:
         """Ask the run in hand to end after the resource in hand; False when it is another, or none."""
@@ -93,18 +92,15 @@ class Worker:
         """
         Leave what the run in hand has still to do, after the resource in hand, to the next process.
 
-        A run of the node's own is stopped: the next process begins it of itself.
+        It goes on with a run that somebody asked for. One of the node's own it begins anew, and whoever began it here is told
+        that it was left.
         """
-        if self._is_own:
-            self._stop.set(RESTARTED)
-        else:
-            self._stop.pause()
+        self._stop.pause()
 
     async def carry_out(self, job: Job) -> SessionSummary | None:
         """Do what a job asks; whatever happens, its end is told and stands in the ledger. None: it was left before its end."""
         self._stop = StopFlag()
         self._run = job.run
-        self._is_own = job.own is not None
         report = self.report = self._new_report(job)
         # the ledger is about requests, that come again; what became of our own runs the spool knows
         if job.own is None:
@@ -153,8 +149,7 @@ class Worker:
                 log.info("a run goes on", extra={"run": job.run, "done": len(before.done)})
             engine = await self._apply(job, report, before.done if before else [])
             if engine.code == PAUSED and not report.is_closed:
-                await self._continuations.keep(report.left())
-                log.info("a run is left to the next process", extra={"run": job.run})
+                await self._leave_to_next(job, report)
                 return None
         except CcmError as err:
             reason, code = str(err), err.code
@@ -162,6 +157,15 @@ class Worker:
             log.exception("a run failed in an unexpected way", extra={"run": job.run})
             reason, code = f"{type(err).__name__}: {err}; this is a fault of the agent", "ccm.fault"
         return None if report.is_closed else report.finish(engine, reason=reason, code=code)
+
+    async def _leave_to_next(self, job: Job, report: Report) -> None:
+        if job.own is None:
+            await self._continuations.keep(report.left())
+        else:
+            summary = report.totals()
+            summary.reason, summary.code = RESTARTED, PAUSED
+            report.finish(summary)
+        log.info("a run is left to the next process", extra={"run": job.run})
 
     async def _apply(self, job: Job, report: Report, done: list[TransactionEvent]) -> SessionSummary:
         request = job.request

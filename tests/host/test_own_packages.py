@@ -135,9 +135,8 @@ def test_from_nothing_to_a_converged_node_by_the_quickstart(
     said = desk.follow_last(f"web-{kind}")
 
     assert re.search(rf"^web-{kind} +present ", said, re.MULTILINE), said
-    node.wait_for(
-        lambda: motd.read_text() == "A web server, by its role\n", "the node to be as its role says"
-    )
+    assert re.search(rf"^web-{kind} +converged ", said, re.MULTILINE), said
+    assert motd.read_text() == "A web server, by its role\n"
     assert node.node.path("/etc/choria/ccm/node.creds").stat().st_mode & 0o777 == 0o600
 
 
@@ -146,8 +145,9 @@ def test_the_fleet_upgrades_its_agents_in_mid_run_and_the_run_comes_to_its_end(
     desk: Desk, member: Callable[[str], Host], kind: str
 ) -> None:
     node, name = member(kind), f"web-{kind}"
-    old = node.pid
     node.offer(2)
+    node.have(VERSION)
+    old = node.pid
     node.node.path("/root/stays").write_text("x")
     count = {"exec": [{"count": {"command": "/bin/sh -c 'echo x >> /root/counted'", "provider": "shell"}}]}
     package = {"package": [{"ccm-agent": {"ensure": "latest"}}]}
@@ -175,3 +175,26 @@ def test_the_fleet_upgrades_its_agents_in_mid_run_and_the_run_comes_to_its_end(
     assert node.node.path("/root/counted").read_text() == "x\n"
     assert node.node.path("/root/last").read_text() == "x"
     assert (node.installed, node.pid != old) == (NEWER, True)
+
+
+def test_an_assignment_that_upgrades_the_agent_has_the_next_one_do_the_rest(
+    desk: Desk, member: Callable[[str], Host]
+) -> None:
+    node = member("apt")
+    node.offer(2)
+    node.have(VERSION)
+    text = manifest({"package": [{"ccm-agent": {"ensure": "latest"}}]}, a_file("assigned"))
+    desk.host.node.path("/root/assigned.yaml").write_text(text)
+    seen: set[str] = set()
+
+    def converged() -> bool:
+        records = desk.ccmctl("assignment", "status", "upgrade", check=False)
+        seen.update(one["state"] for one in records if one["record"] == "standing")
+        return "converged" in seen
+
+    desk.ccmctl("assign", "upgrade", "assigned.yaml", "--targets", "node=web-apt", "--yes")
+    node.wait_for(converged, "the node to be as assigned")
+    desk.ccmctl("unassign", "upgrade", "--yes")
+
+    assert seen <= {"waiting", "offline", "converged"}
+    assert (node.installed, node.node.path("/root/assigned").read_text()) == (NEWER, "x")

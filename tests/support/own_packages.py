@@ -153,6 +153,18 @@ class Host:
         else:
             self.sh(f"dnf {verb} -y -q ccm-agent")
 
+    def have(self, version: str) -> None:
+        """Have another version back, and wait for its agent, if some other is installed."""
+        if self.installed == version:
+            return
+        begun = self.log.count("the agent is up")
+        words = {
+            "apt": f"apt-get install -y -q --allow-downgrades ccm-agent={version}-*",
+            "dnf": f"dnf downgrade -y -q ccm-agent-{version}",
+        }
+        self.sh(words[self.kind])
+        self.wait_for(lambda: self.log.count("the agent is up") > begun, f"the agent of version {version}")
+
     def configure(self, **settings: Any) -> None:
         """Write the agent's configuration."""
         self.node.path("/etc/choria/ccm/config.yaml").write_text(json.dumps(settings))

@@ -9,9 +9,14 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.daemon.continuation import Continuation
+from ccm_agent.daemon.continuation import Continuation, Continuations
+from ccm_agent.daemon.ledger import Ledger
+from ccm_agent.daemon.spool import Spool
+from ccm_agent.daemon.turns import Job, Own
+from ccm_agent.daemon.worker import Worker, Workshop
+from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.outcome import SessionSummary
-from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
+from ccm_agent.model.wire import MANIFEST_APPLY, Bundle, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (
     Controller,
@@ -26,6 +31,17 @@ from tests.support.agent import (
 
 NODE = "web1.example.net"
 TEXT = "stable /a\nfailed /b\nwait /c\nchanged /d"
+
+
+RUN = "2zpHrpdTbDOhSGCXGJpE8YbGvyx"
+
+
+async def no_facts() -> dict[str, Any]:
+    return {}
+
+
+async def never_unpacked(bundle: Bundle) -> str:
+    raise AssertionError(bundle)
 
 
 class Node:
@@ -167,11 +183,52 @@ async def test_what_the_last_process_left_in_no_readable_shape_is_an_interrupted
 
 async def test_a_run_that_nobody_knows_any_more_is_dropped(tmp_path: Path) -> None:
     at = await node(tmp_path)
-    left = Continuation(run="2zpHrpdTbDOhSGCXGJpE8YbGvyx", number=1, began=at.clock.now())
+    left = Continuation(run=RUN, number=1, began=at.clock.now())
     await asyncio.to_thread(at.file.write_bytes, msgspec.json.encode(left))
 
     async with at.agent():
         assert not at.file.exists()
+
+
+async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_left(tmp_path: Path) -> None:
+    engine, clock = FakeEngine(), FakeClock()
+    spool = Spool(tmp_path / "spool", limit_bytes=1 << 20, segment_bytes=1 << 20)
+    await asyncio.to_thread(spool.open)
+    ledger = Ledger(tmp_path / "ledger.log", keep_s=3600, clock=clock)
+    shop = Workshop(
+        node=NODE,
+        version="0.1.0",
+        engine=engine,
+        facts=no_facts,
+        unpack=never_unpacked,
+        shorten=lambda event: event,
+        external_data=lambda: "",
+    )
+    worker = Worker(shop, spool, ledger, clock, Continuations(tmp_path / "continuation.json"))
+    ended: list[SessionSummary | None] = []
+    own = Own(
+        source=ManifestSource(text=b"changed /a\nwait /b\nchanged /c", name="site"), on_end=ended.append
+    )
+    request = ManifestRequest(protocol=MANIFEST_APPLY, run=RUN, name="site")
+    running = asyncio.create_task(
+        worker.carry_out(Job(run=RUN, action="apply", name="site", request=request, own=own))
+    )
+    await engine.at_wait.wait()
+
+    worker.pause()
+    engine.go.set()
+
+    assert await running is None
+    told = await asyncio.to_thread(spool.summary_of, RUN)
+    spool.close()
+    assert told is not None
+    summary = msgspec.json.decode(told.body, type=SessionSummary)
+    assert (summary.state, summary.changed_resources, summary.total_resources) == ("changed", 1, 2)
+    assert (summary.reason, summary.code) == (
+        "left at a restart of the agent, which begins it again",
+        "run.paused",
+    )
+    assert ended == [None]
 
 
 async def test_a_disk_that_takes_nothing_ends_the_run_and_says_so(tmp_path: Path) -> None:
