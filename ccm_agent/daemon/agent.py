@@ -116,8 +116,7 @@ class Agent:
             on_request=self._arrived,
             on_refused=self._bulletin.refused,
             on_change=self._rerouted,
-            # which assignments mean this node follows from its scopes, so they are read after those
-            on_read=lambda: self._assigning.read_again(),
+            on_read=self._read_scopes,
         )
         self._catch_up = CatchUp(
             self.node, ports.requests, ports.link, state / "due.json", lambda: self.scopes, self._arrived
