@@ -37,7 +37,7 @@ from tests.support.fleet import (
     manifest,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 GATED = manifest(a_file("before"), a_gate(), a_file("after"))
 """A run that changes a file, waits until the test says so, and changes another."""

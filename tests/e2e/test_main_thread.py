@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fleet import Done, Fleet, a_file, manifest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 RUN = re.compile(r"[0-9A-Za-z]{27}")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fleet import Fleet, a_file, a_gate, assert_told_once, fleet, manifest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 OUTAGE_S = 10
 NODES = [f"n{number:02d}" for number in range(1, 21)]
