@@ -106,6 +106,7 @@ def test_a_program_that_outlasts_the_drain_is_left_alone_and_can_still_write(one
 
 def test_kill_9_in_mid_run_is_told_after_the_restart(one: Fleet) -> None:
     agent, run = begun(one, a_gate(), a_file("after"))
+    one.wait_for(lambda: (agent.files / "at-go").exists(), "the run to stand at the gate")
 
     agent.kill()
     agent.start()

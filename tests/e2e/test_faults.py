@@ -172,7 +172,7 @@ def test_the_wall_clock_jumps_in_the_middle_of_a_run(site: Fleet, name: str, wal
     agent = add_faulty(site, name, interval="5m", watch_interval="2h")
     agent.wants("1", a_gate(), a_file("after"))
     agent.start()
-    site.wait_for(lambda: agent.has("1"), "the run to stand at the gate")
+    site.wait_for(lambda: (agent.files / "at-go").exists(), "the run to stand at the gate")
 
     agent.turn(wall_s=wall_s)
     site.open_gates(agent.name)

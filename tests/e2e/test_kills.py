@@ -19,7 +19,7 @@ from ccm_agent.model.outcome import SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import MANIFEST_APPLY, SESSION_ANSWER, ManifestRequest
 from tests.support.faults import FaultyAgent, add_faulty, assert_converges, by_run, told
-from tests.support.fleet import FILES, GATE_OPEN, Fleet, a_file, manifest
+from tests.support.fleet import Fleet, a_file, a_gate, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -75,10 +75,9 @@ def test_killed_in_a_run_of_its_own(
 
 
 def test_killed_within_a_resource(site: Fleet, agent: FaultyAgent) -> None:
-    waits = f"touch {FILES}/within; until [ -e {FILES}/{GATE_OPEN} ]; do sleep 0.05; done"
-    agent.wants("1", ("exec", "waits", {"command": f'sh -c "{waits}"'}), a_file("after"))
+    agent.wants("1", a_gate(), a_file("after"))
     agent.start()
-    site.wait_for(lambda: (agent.files / "within").exists(), "the command to run")
+    site.wait_for(lambda: (agent.files / "at-go").exists(), "the run to stand at the gate")
 
     agent.kill()
     site.open_gates(agent.name)

@@ -52,8 +52,8 @@ def a_file(name: str, content: str = "x") -> tuple[str, str, dict[str, Any]]:
 
 
 def a_gate(name: str = GATE_OPEN) -> tuple[str, str, dict[str, Any]]:
-    """A command that ends when a file of this name is in the node's folder."""
-    waits = f"until [ -e {FILES}/{name} ]; do sleep 0.05; done"
+    """A command that ends when a file of this name is in the node's folder; before, it leaves one that says it is `at-` it."""
+    waits = f"touch {FILES}/at-{name}; until [ -e {FILES}/{name} ]; do sleep 0.05; done"
     return "exec", f"gate-{name}", {"command": f'sh -c "{waits}"', "timeout": "120s"}
 
 
