@@ -115,6 +115,7 @@ def test_a_node_that_waits_says_for_what(ward: Fleet) -> None:
     assert [one["state"] for one in record["assignments"]] == ["waiting"]
     screen = shown(ward, "waits1")
     assert screen.startswith(f"waits1 waits with the assignment later: run {record['run']} of long")
+    assert "at exec#gate-go (1 of 1) for " in " ".join(screen.split())
     ward.open_gates("waits1")
     assert wait_until(ward, "waits1", "well")["assignments"][0]["state"] == "converged"
 
