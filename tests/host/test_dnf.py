@@ -85,3 +85,27 @@ def test_noop_says_what_would_be_done_and_does_nothing(machine: testenv.Node, pr
 
     assert (code, event["noop_message"]) == (0, "Would have installed version 2.0")
     assert installed(machine, "cmtest-tool") == ""
+
+
+def test_a_lock_that_somebody_holds_is_waited_for(machine: testenv.Node, program: str) -> None:
+    """dnf gets no lock the first time; it is let go then."""
+    lets_go = (
+        '#!/bin/sh\necho "$1" >> /run/dnf-asked\n/usr/bin/dnf "$@"\ncode=$?\n'
+        "rm -f /var/lib/dnf/rpmdb_lock.pid\nexit $code\n"
+    )
+    machine.path("/usr/local/bin/dnf").write_text(lets_go)
+    machine.run("sh", "-c", "chmod 755 /usr/local/bin/dnf; mkdir -p /var/lib/dnf; rm -f /run/dnf-asked")
+    holder = machine.popen("sh", "-c", "echo $$; exec sleep 120", stdout=testenv.subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        machine.path("/var/lib/dnf/rpmdb_lock.pid").write_text(holder.stdout.readline().strip())
+
+        code, event = apply(machine, program, "cmtest-tool", "1.1")
+    finally:
+        holder.kill()
+        holder.communicate()
+        machine.run("rm", "-f", "/usr/local/bin/dnf")
+
+    assert (code, event["changed"], event["error"]) == (0, True, [])
+    assert machine.path("/run/dnf-asked").read_text() == "install\ninstall\n"
+    assert installed(machine, "cmtest-tool") == "1.1-1"

@@ -22,6 +22,7 @@ OPTIONS = ("-y", "--setopt=exit_on_lock=True")
 LOCK_CODE = 200
 """What dnf ends with when it could not get its lock and was told not to wait."""
 LOCK_WORDS = ("already locked by", "Waiting for process with pid", "can't create transaction lock")
+HOLDER_WORDS = "The application with PID"
 LOCK_RETRY_S = 2.0
 
 
@@ -78,15 +79,18 @@ class Dnf:
             await asyncio.sleep(LOCK_RETRY_S)
             waited_s += LOCK_RETRY_S
         if done.code == LOCK_CODE:
-            lines = text(done).splitlines()
-            holder = next(
-                (line for line in lines if any(word in line for word in LOCK_WORDS)), "".join(lines[-1:])
-            )
             raise LockError(
-                f"dnf {verb} {package}: the package database is in use, waited {LOCK_WAIT_S} s: {holder.strip()}; "
+                f"dnf {verb} {package}: the package database is in use, waited {LOCK_WAIT_S} s: {holder(done)}; "
                 "try again when that is done"
             )
         return done
+
+
+def holder(done: Completed) -> str:
+    """Who holds dnf's lock, as dnf says it: its number, and its name in a line of its own."""
+    lines = [line.strip() for line in text(done).splitlines()]
+    telling = [line for line in lines if any(word in line for word in (*LOCK_WORDS, HOLDER_WORDS))]
+    return ", ".join(telling or lines[-1:])
 
 
 Row = tuple[str, str, str, str, str]

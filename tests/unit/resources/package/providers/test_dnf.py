@@ -13,8 +13,14 @@ from ccm_agent.testing.runner import FakeRunner
 
 FORMAT = "%{NAME} %|EPOCH?{%{EPOCH}}:{0}| %{VERSION} %{RELEASE} %{ARCH}\\n"
 YES = ("-y", "--setopt=exit_on_lock=True")
-# dnf 4.14 with another dnf at work, Debian 12, 2026-11
-LOCKED = "Waiting for process with pid 4242 to finish.\nError: Failed to obtain the transaction lock\n"
+# dnf 4.14 while a process 69, `sleep`, holds its lock, Debian 12, 2026-11
+LOCKED = """\
+RPMDB already locked by 69
+  The application with PID 69 is: sleep
+    Memory : 1.8 M RSS (2.9 MB VSZ)
+    Started: Sat Nov 21 15:51:18 2026 - 00:00 ago
+    State  : Sleeping
+"""
 
 
 class Host:
@@ -143,16 +149,30 @@ async def test_a_downgrade_that_changed_nothing_is_installed_instead() -> None:
     assert [argv[1] for argv in host.asked if argv[0] == "dnf"] == ["downgrade", "install"]
 
 
-async def test_a_lock_of_somebody_else_is_waited_for_and_then_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_of_somebody_else_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dnf, "LOCK_RETRY_S", 0.0)
+    host = Host()
+    host.runner.when("dnf", code=200, stderr=LOCKED)
+    host.runner.when("dnf")
+
+    await host.dnf.install("zsh", "present")
+
+    assert len(host.asked) == 2
+
+
+async def test_a_lock_that_is_not_let_go_is_said_with_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dnf, "LOCK_RETRY_S", 0.0)
     monkeypatch.setattr(dnf, "LOCK_WAIT_S", 0.0)
     host = Host()
     host.runner.when("dnf", code=200, stderr=LOCKED)
 
-    with pytest.raises(
-        LockError, match=r"the package database is in use, .*: Waiting for process with pid 4242"
-    ):
+    with pytest.raises(LockError) as caught:
         await host.dnf.install("zsh", "present")
+
+    assert caught.value.message == (
+        "dnf install zsh: the package database is in use, waited 0.0 s: RPMDB already locked by 69, "
+        "The application with PID 69 is: sleep; try again when that is done"
+    )
 
 
 async def test_a_failure_is_said_with_the_last_that_dnf_said() -> None:
