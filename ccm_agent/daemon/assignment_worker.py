@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -22,7 +21,7 @@ from ccm_agent.daemon.disabling import CODE as DISABLED
 from ccm_agent.daemon.drift import Drift
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
-from ccm_agent.daemon.scheduler import splay
+from ccm_agent.daemon.rhythm import Rhythm
 from ccm_agent.daemon.source import FETCH_S
 from ccm_agent.daemon.source_worker import FULL_PAUSE_S
 from ccm_agent.daemon.turns import Job, Own, Turns
@@ -96,8 +95,7 @@ class AssignmentWorker:
         self._shop = shop
         self._wanted: Candidate | None = None
         self._tried: tuple[str, int] = ("", 0)
-        self._due: float | None = None
-        self._is_first = True
+        self._rhythm = Rhythm(shop.node, name, shop.clock)
         self._wake = asyncio.Event()
         self._orders = Orders(name)
         self._ended: Ended | None = None
@@ -132,7 +130,7 @@ class AssignmentWorker:
         try:
             await self._turn(is_asked=is_asked)
         except Exception as err:  # one turn must not end the worker
-            self._due = self._shop.clock.monotonic() + self._interval_s()
+            self._rhythm.try_after(self._interval_s())
             log.exception("an assignment could not be worked on", extra={"assignment": self._name})
             self._ended = not_begun(self._name, f"{type(err).__name__}: {err}", "ccm.fault")
         finally:
@@ -144,8 +142,7 @@ class AssignmentWorker:
         """Until it is due, or something is other than before."""
         woken = asyncio.create_task(self._wake.wait(), name="assignment:wake")
         tasks: set[asyncio.Task[object]] = {woken}
-        if self._due is not None:
-            rest_s = max(self._due - self._shop.clock.monotonic(), 0)
+        if (rest_s := self._rhythm.rest_s) is not None:
             tasks.add(asyncio.create_task(self._shop.clock.sleep(rest_s), name="assignment:sleep"))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -161,21 +158,6 @@ class AssignmentWorker:
             else self._shop.settings().interval_s
         )
 
-    def _schedule(self, *, is_news: bool) -> None:
-        """The next time: news reach a whole fleet at once, so each node begins its rhythm at a moment of its own."""
-        interval_s = self._interval_s()
-        now = self._shop.clock.monotonic()
-        if is_news or self._due is None:
-            self._due = now + interval_s * (0.5 + 0.5 * splay(self._shop.node, self._name))
-        else:
-            self._due += interval_s * (1 + max(now - self._due, 0) // interval_s)
-
-    def _next_time(self) -> datetime | None:
-        if self._due is None:
-            return None
-        rest_s = self._due - self._shop.clock.monotonic()
-        return self._shop.clock.now() + timedelta(seconds=round(rest_s))
-
     # -- what
 
     async def _turn(self, *, is_asked: bool) -> None:
@@ -185,11 +167,11 @@ class AssignmentWorker:
         known = wanted.known
         refusal = wanted.refusal or self._shop.refusal(known.assignment.mode) or self._late(known)
         if refusal is not None:
-            self._due = None
+            self._rhythm.stop()
             self._stand_back(known, refusal)
             return
         is_news = self._tried != (known.key, known.number)
-        is_due = self._due is None or self._due <= self._shop.clock.monotonic()
+        is_due = not self._rhythm.rest_s
         if not (is_news or is_due or is_asked or self._stands() == WAITING):
             return
         if is_news:
@@ -214,17 +196,16 @@ class AssignmentWorker:
         return wanted.refusal is not None or self._shop.refusal(wanted.known.assignment.mode) is not None
 
     async def _announce(self, known: Known, *, in_a_hurry: bool) -> None:
-        """Say that it is known, and let a part of the fleet go first; a node that starts does not wait."""
-        self._due = None
+        """Say that it is known, and let a part of the fleet go first; what was known before a restart does not wait."""
+        self._rhythm.stop()
         told = self._shop.states.told.get(self._name)
         is_said = told is not None and (told.key, told.revision) == (known.key, known.number)
         if not is_said or self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
             self._say(known, WAITING)
             await self._shop.states.keep()
         pause_s = self._shop.settings().change_pause_s
-        if pause_s and not self._is_first and not in_a_hurry:
+        if pause_s and not is_said and not in_a_hurry:
             await self._shop.clock.sleep(random.uniform(0, pause_s))
-        self._is_first = False
 
     async def _converge(self, wanted: Candidate, *, is_news: bool) -> None:
         known = wanted.known
@@ -237,7 +218,10 @@ class AssignmentWorker:
         if not self._is_still(wanted):
             return
         self._tried = (known.key, known.number)
-        self._schedule(is_news=is_news)
+        if is_news:
+            self._rhythm.begin(self._interval_s())
+        else:
+            self._rhythm.go_on(self._interval_s())
         run = new_id()
         has_begun, summary = await self._carried_out(wanted, source, run)
         if summary is not None:
@@ -270,9 +254,8 @@ class AssignmentWorker:
         """It cannot be fetched: the broker may be away, or what it holds is not what was assigned."""
         reason = str(err) or f"it could not be fetched in {FETCH_S:g} s"
         code = err.code if isinstance(err, CcmError) else BusUnavailableError.code
-        now = self._shop.clock.monotonic()
         self._ended = not_begun(self._name, reason, code)
-        self._due = now + min(RETRY_S, self._interval_s())
+        self._rhythm.try_after(min(RETRY_S, self._interval_s()))
         log.warning(
             "an assignment cannot be fetched",
             extra={"assignment": self._name, "reason": reason, "code": code},
@@ -280,7 +263,7 @@ class AssignmentWorker:
         if isinstance(err, (BusUnavailableError, TimeoutError, BusDeniedError)):
             self._say(known, WAITING, reason, code)
             return
-        self._due = now + self._interval_s()
+        self._rhythm.try_after(self._interval_s())
         self._tried = (known.key, known.number)
         told = self._shop.states.told.get(self._name)
         if told is None or (told.revision, told.code) != (known.number, code):
@@ -409,6 +392,6 @@ class AssignmentWorker:
             reason=reason,
             code=code,
             run=run or (was.run if was else ""),
-            next_time=self._next_time(),
+            next_time=self._rhythm.next_time,
         )
         self._shop.states.put(self._name, said)
