@@ -42,6 +42,8 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
         trouble = f"; {status['trouble']}" if status.get("trouble") else ""
         line("Broker", ("connected" if status.get("connected") else "not connected") + trouble)
     line("Run", place_text(status) or "none")
+    for lock, owner in status.get("waits_for", {}).items():
+        line("Waits for", f"the lock `{lock}`, which {owner} has")
     for job in status.get("waiting", []):
         line("Waiting", f"{job.get('name') or 'a run'} ({job.get('run')})")
     line("Last run", _last_run(status, now))

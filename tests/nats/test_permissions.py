@@ -26,6 +26,7 @@ from ccm_agent.bus.subjects import (
     schedule_subject,
     scopes_of,
 )
+from ccm_agent.daemon.due import run_of
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
@@ -452,6 +453,11 @@ async def test_a_node_cannot_widen_a_due_request(server) -> None:
 
         assert [subject for subject, _ in await refused.wait(2)] == [f"{P}.manifest.apply.request.all"] * 2
         assert len(heard.items) == 1
+        # nor does a node that was away take it from what was due
+        with pytest.raises(ProtocolError, match="a copy of a message in copied"):
+            await NatsRequests(node).last_due(f"{P}.manifest.apply.request.all")
+        found = await NatsRequests(node).last_due(f"{P}.manifest.apply.request.fact.role.web")
+        assert run_of(found) == run_of(incoming)
 
 
 async def test_one_presence_cannot_erase_all_nodes(server) -> None:

@@ -19,6 +19,7 @@ RUNNING: dict[str, Any] = {
     "run": RUN,
     "name": "site",
     "progress": {"resource": "package#nginx", "position": 3, "total": 12, "run_s": 75.0},
+    "waits_for": {"package": "ccm (pid 77)"},
     "waiting": [{"run": RUN, "name": "db"}],
     "spool": {"events": 2, "bytes": 900, "lost": 0},
     "trouble": "",
@@ -48,6 +49,7 @@ def test_a_running_agent_is_told_on_one_screen() -> None:
         "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d 4h ago)\n"
         "  Broker:       connected\n"
         f"  Run:          site ({RUN}), at package#nginx, 3 of 12, for 1m\n"
+        "  Waits for:    the lock `package`, which ccm (pid 77) has\n"
         f"  Waiting:      db ({RUN})\n"
         f"  Last run:     failed 2m ago ({RUN})\n"
         "  Spool:        2 events wait for the broker\n"
@@ -67,7 +69,7 @@ def test_one_that_is_disabled_alone_and_disputed_says_so_first() -> None:
     }
     trouble: dict[str, Any] = {
         "connected": False, "trouble": "no broker at nats://b:4222", "conflict": "another agent uses this identity",
-        "disabled": disabled, "run": "", "waiting": [], "last_run": "", "manifests": [], "assignments": {},
+        "disabled": disabled, "run": "", "waiting": [], "waits_for": {}, "last_run": "", "manifests": [], "assignments": {},
     }  # fmt: skip
 
     assert status_text(RUNNING | trouble, NOW) == (
