@@ -41,7 +41,9 @@ def site(broker_for_faults: Fleet) -> Iterator[Fleet]:
     """A broker; a test brings agents of its own, does what it likes to the broker, and leaves none of it to the next test."""
     yield broker_for_faults
     while broker_for_faults.agents:
-        broker_for_faults.agents.popitem()[1].kill()
+        _, agent = broker_for_faults.agents.popitem()
+        agent.kill()
+        agent.open_gates()
     if not broker_for_faults.broker.pid:
         broker_for_faults.broker.start()
 

@@ -52,8 +52,13 @@ def a_file(name: str, content: str = "x") -> tuple[str, str, dict[str, Any]]:
 
 
 def a_gate(name: str = GATE_OPEN) -> tuple[str, str, dict[str, Any]]:
-    """A command that ends when a file of this name is in the node's folder; before, it leaves one that says it is `at-` it."""
-    waits = f"touch {FILES}/at-{name}; until [ -e {FILES}/{name} ]; do sleep 0.05; done"
+    """
+    A command that ends when a file of this name is in the node's folder; before, it leaves one that says it is `at-` it.
+
+    It ends as well when that one is gone: a test that is over must leave nothing behind that waits for ever.
+    """
+    mark = f"{FILES}/at-{name}"
+    waits = f"touch {mark}; until [ -e {FILES}/{name} -o ! -e {mark} ]; do sleep 0.05; done"
     return "exec", f"gate-{name}", {"command": f'sh -c "{waits}"', "timeout": "120s"}
 
 
@@ -193,6 +198,11 @@ class AgentProcess:
         """As the service manager stops it."""
         self._end(signal.SIGTERM)
 
+    def open_gates(self) -> None:
+        """Let all commands end that stand at a gate; they outlive an agent that was killed."""
+        for mark in self.files.glob("at-*"):
+            (self.files / mark.name.removeprefix("at-")).touch()
+
     @property
     def log(self) -> str:
         """What all its processes have logged."""
@@ -331,6 +341,7 @@ class Fleet:
                 controller.kill()
         for agent in self.agents.values():
             agent.kill()
+            agent.open_gates()
         for server in self.servers:
             server.stop()
 
