@@ -93,6 +93,7 @@ def make_tree(folder: Path, version: str = "") -> None:
     distributions = vendor.needed(PROJECT)
     vendor.copy_needed(distributions, library)
     vendor.copy_ours(PROJECT, library)
+    vendor.check(library)
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     told = {
         "version": _version_of_sources(),

@@ -6,10 +6,14 @@ No index is asked. What a wheel was built for says which C library it needs at l
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +23,9 @@ from packaging.utils import canonicalize_name
 OURS = ("ccm_agent", "ccm_ctl")
 LEFT_OUT = {".pyc", ".pyx", ".pxd", ".c", ".h"}
 """Compiled anew, or of use to a compiler only."""
+
+UNUSED = {"pygments", "markdown-it-py", "mdurl"}
+"""What rich shows code and Markdown with, of which we show none: a quarter of all files. `check` says when we do."""
 
 NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 """What pip notes about an installation; the package manager has its own."""
@@ -31,7 +38,7 @@ def needed(project: Path) -> list[metadata.Distribution]:
     while todo:
         requirement = Requirement(todo.pop())
         name = canonicalize_name(requirement.name)
-        if name in found or not _applies(requirement):
+        if name in found or name in UNUSED or not _applies(requirement):
             continue
         found[name] = metadata.distribution(name)
         todo += [_with_extras(text, requirement.extras) for text in found[name].requires or []]
@@ -69,6 +76,30 @@ def copy_ours(project: Path, to: Path) -> None:
     """Our own packages, links followed: the schemas are one."""
     for name in OURS:
         shutil.copytree(project / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def check(library: Path) -> None:
+    """
+    Import whatever our modules import, wherever in them they do, with nothing at hand but the package and Python's own library.
+
+    Raises:
+        SystemExit: Something is missing.
+    """
+    paths = [path for name in OURS for path in sorted((library / name).rglob("*.py"))]
+    wanted = {name for path in paths if "testing" not in path.parts for name in _imported(path)}
+    script = "import importlib, sys; sys.path.append(sys.argv[1]); [importlib.import_module(n) for n in sys.argv[2:]]"
+    words = [sys.executable, "-ISB", "-c", script, str(library), *sorted(wanted)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the package lacks something that its modules import:\n{done.stderr}")
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
 
 
 def c_library(distributions: list[metadata.Distribution]) -> str:
