@@ -144,6 +144,7 @@ def test_generate_writes_its_schema_and_its_table(
     assert tree / "schemas/v1/resource_motto.json" in schemas
 
 
+@pytest.mark.timeout(240)  # it runs ruff, mypy and pytest
 def test_its_own_test_passes_and_linters_find_nothing(tree: Path) -> None:
     shutil.copytree(
         TOP / "ccm_agent",
