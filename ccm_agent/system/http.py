@@ -33,6 +33,8 @@ ATTEMPTS = 5
 PAUSE_S = 2.0
 CHUNK_BYTES = 1 << 16
 WRITE_BYTES = 1 << 20
+LARGE_BYTES = 64 << 20
+"""What is larger is begun only where there is room for it."""
 FILES_AT_ONCE = 4
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _OK, _PARTIAL, _UNCHANGED, _SERVER_ERROR = 200, 206, 304, 500
@@ -131,7 +133,10 @@ class SystemDownload:
     ) -> None:
         if response.status == _OK and received.size_bytes:
             await self._threads.call(received.restart)
-        total = received.size_bytes + (response.content_length or 0) if response.content_length else 0
+        coming = response.content_length or 0
+        if coming > LARGE_BYTES:
+            await self._threads.call(received.make_sure_of_room, coming)
+        total = received.size_bytes + coming if coming else 0
         waiting = bytearray()
         try:
             async for chunk in response.content.iter_chunked(CHUNK_BYTES):

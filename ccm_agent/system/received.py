@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from hashlib import sha256
 
@@ -31,6 +32,16 @@ class Received:
     def sha256(self) -> str:
         """Hex digest of what is in it."""
         return self._digest.hexdigest()
+
+    def make_sure_of_room(self, more_bytes: int) -> None:
+        """FileError where so much more cannot be written here; a disk is not filled up to find that out."""
+        space = os.fstatvfs(self._fd)
+        free = space.f_bavail * space.f_frsize
+        if more_bytes > free:
+            raise FileError(
+                f"{self._path}: {more_bytes} bytes are to come, and {free} are free here; make room",
+                errno=errno.ENOSPC,
+            )
 
     def add(self, data: bytes) -> None:
         """Write more."""

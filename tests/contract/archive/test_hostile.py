@@ -11,6 +11,7 @@ import json
 import os
 import tarfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -104,21 +105,27 @@ def stalling() -> Iterator[Answer]:
         over.set()
 
 
-def in_pieces(content: bytes, can_go_on: bool, asked: list[str]) -> Answer:
-    """Answer with half of the content and hang up; then with the rest, or all again where the server cannot go on."""
+def in_pieces(content: bytes, can_go_on: bool, asked: list[str], folder: Path) -> Answer:
+    """Answer with half of the content, and hang up when that has arrived; then with the rest, or all where one cannot go on."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         where = handler.headers.get("Range", "")
         asked.append(where)
         start = int(where.removeprefix("bytes=").rstrip("-")) if where and can_go_on else 0
-        rest = content[start:]
+        rest = content[start:] if where else content[: len(content) // 2]
         handler.send_response(206 if start else 200)
         handler.send_header("ETag", '"one"')
-        handler.send_header("Content-Length", str(len(rest)))
+        handler.send_header("Content-Length", str(len(content) - start))
         if start:
             handler.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         handler.end_headers()
-        handler.wfile.write(rest if where else rest[: len(rest) // 2])
+        handler.wfile.write(rest)
+        handler.wfile.flush()
+        over = time.monotonic() + 20
+        while not where and time.monotonic() < over:
+            if any(part.stat().st_size == len(rest) for part in folder.glob(".ccm-*.part")):
+                break
+            time.sleep(0.005)
 
     return answer
 
@@ -176,6 +183,11 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def landed_outside() -> bool:
+    """Whether an entry with an absolute name has arrived there."""
+    return os.path.lexists("/tmp/ccm-hostile")
+
+
 HOSTILE = {
     "traversal": (tar(**{"../outside/file": "changed"}), "leads out of the directory that is unpacked into"),
     "an absolute name": (tar(**{"/tmp/ccm-hostile": "x"}), "has an absolute name"),
@@ -214,6 +226,7 @@ async def test_a_hostile_archive_is_a_clear_error_and_touches_nothing(place: Pat
     assert event.failed
     assert sentence in event.error[0]
     assert list((place / "opt").iterdir()) == []
+    assert not landed_outside()
     (place / "app.tar.gz").unlink()  # with `creates` the archive stays, as it came
     assert tree(place) == {"outside/file": "as it was"}
 
@@ -240,6 +253,7 @@ async def test_a_hostile_zip_is_a_clear_error_and_touches_nothing(place: Path, n
     assert event.failed
     assert sentence in event.error[0]
     assert list((place / "opt").iterdir()) == []
+    assert not landed_outside()
     (place / "app.zip").unlink()
     assert tree(place) == {"outside/file": "as it was"}
 
@@ -341,6 +355,18 @@ async def test_a_redirect_away_from_the_web_is_not_followed(place: Path, target:
     assert tree(place) == {"outside/file": "as it was"}
 
 
+@pytest.mark.parametrize("claimed", [1 << 39, 1 << 62])
+async def test_more_than_there_is_room_for_is_refused_before_a_byte_is_written(
+    place: Path, claimed: int
+) -> None:
+    with serving(body(tar(app="x"), claimed=claimed)) as url:
+        event = await apply(place, url)
+
+    assert event.failed
+    assert "are free here; make room" in event.error[0] or "is larger than" in event.error[0]
+    assert tree(place) == {"outside/file": "as it was"}
+
+
 async def test_a_redirect_that_never_ends_is_given_up(place: Path) -> None:
     with serving(redirect("/again.tar.gz")) as url:
         event = await apply(place, url)
@@ -350,12 +376,15 @@ async def test_a_redirect_that_never_ends_is_given_up(place: Path) -> None:
 
 
 @pytest.mark.parametrize("can_go_on", [True, False])
-async def test_a_transfer_that_breaks_off_goes_on_or_begins_again(place: Path, can_go_on: bool) -> None:
+async def test_a_transfer_that_breaks_off_goes_on_or_begins_again(
+    place: Path, can_go_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_agent.system.http.WRITE_BYTES", 1)  # so that the server sees what has arrived
     asked: list[str] = []
     content = tar(app=os.urandom(600).hex())
     checksum = hashlib.sha256(content).hexdigest()
 
-    with serving(in_pieces(content, can_go_on, asked)) as url:
+    with serving(in_pieces(content, can_go_on, asked, place)) as url:
         event = await apply(place, url, checksum=checksum)
 
     assert (event.outcome.value, event.error) == ("changed", [])
