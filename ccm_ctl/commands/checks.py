@@ -63,6 +63,8 @@ def _sentence(key: str, checked: Checked) -> str:
         lines.append(f"and {rest} more")
     nodes = {node for broken in checked.broken for node in broken.nodes}
     head = f"{key}: the data would be refused by {plural(len(nodes), 'node')} of {checked.nodes}"
+    if not any(broken.assignment for broken in checked.broken):
+        head += " (no assignment reads it, so it was tried alone)"
     return "".join([head, *(f"\n  {line}" for line in lines)])
 
 

@@ -320,7 +320,7 @@ def _well(evidence: Evidence, now: datetime) -> Reason:
         sentence = f"{name} is well, and nothing has been applied to it yet."
     else:
         kept = f"{plural(count, 'assignment')} converged" if count else "nothing is assigned to it"
-        last = f"its last run was {record.last_state} {ago(record.last_time, now)}" if record.last_run else ""
+        last = f"its last run ended {record.last_state} {ago(record.last_time, now)}" if record.last_run else ""
         sentence = f"{name} is as it should be: {', '.join(part for part in (kept, last) if part)}."
     return Reason(
         state="well",

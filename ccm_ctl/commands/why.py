@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccm_ctl.render.why import Fact
 
 DIGEST_SHOWN = 12
-"""So much of a digest tells two bundles apart; `--json` has all of it."""
+"""So much of a digest tells two bundles or machines apart; `--json` has all of it."""
 
 ASSIGNMENTS_SHOWN = 5
 """So many fit on a screen, those with something to say first."""
@@ -119,7 +119,7 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
         yield Fact("lost", f"{ago(lost.timestamp, now)}: {lost.message}", "bad")
     if record is not None:
         started = f", started {clock(record.started)} ({ago(record.started, now)})" if record.started else ""
-        machine = f", on machine {record.machine}" if record.machine and not is_duplicate(evidence) else ""
+        machine = f", on machine {record.machine[:DIGEST_SHOWN]}" if record.machine and not is_duplicate(evidence) else ""
         yield Fact("agent", f"{record.version}{started}{machine}")
 
 

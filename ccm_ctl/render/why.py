@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 OUTPUT_LINES = 8
 """So many last lines of what a failed command said, for the whole is to fit on a screen; `--json` has up to 8 KiB."""
 
+SCREEN_LINES = 23
+"""A terminal's, but one: for the prompt."""
+
+_FEWEST = 3
 _NARROWEST = 40
 _HERE = "here"
 
@@ -51,12 +55,13 @@ def screen(
         style: Width and colour.
     """
     blocks = [_wrapped(one_line(sentence), style, "strong" if meaning == "good" else meaning)]
-    if output.strip():
-        blocks.append(_quoted(output, style))
     if told := _facts([fact for fact in facts if fact.text], style):
         blocks.append(told)
     if steps:
         blocks.append(_steps(steps, style))
+    if output.strip():
+        others = sum(block.count("\n") + 1 for block in blocks)
+        blocks.insert(1, _quoted(output, max(min(OUTPUT_LINES, SCREEN_LINES - others), _FEWEST), style))
     return "\n".join(blocks)
 
 
@@ -64,8 +69,8 @@ def _wrapped(text: str, style: Style, meaning: str) -> str:
     return "".join(f"{paint(line, meaning, style)}\n" for line in _lines(text, style.width))
 
 
-def _quoted(output: str, style: Style) -> str:
-    lines = safe(output).rstrip().splitlines()[-OUTPUT_LINES:]
+def _quoted(output: str, most: int, style: Style) -> str:
+    lines = safe(output).rstrip().splitlines()[-most:]
     return "".join(f"{_cut(f'  │ {line.expandtabs(4)}'.rstrip(), style)}\n" for line in lines)
 
 

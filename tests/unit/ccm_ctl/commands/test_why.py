@@ -354,7 +354,7 @@ def test_a_node_that_is_well_says_so() -> None:
     done = a_desk(record, a_summary()).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0] == (
-        "web1 is as it should be: 1 assignment converged, its last run was stable 4 min ago."
+        "web1 is as it should be: 1 assignment converged, its last run ended stable 4 min ago."
     )
 
 
