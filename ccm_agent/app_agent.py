@@ -120,6 +120,7 @@ def converge_alone(config: str, context: str, limit_s: float) -> list[dict[str, 
     """
     path = Path(config)
     settings = with_context(read_config(path), context)
+    at_host.check_owner(Path(settings.state_dir))
     set_up_logging("warn", settings.log_format)
     ended = asyncio.run(serve_once(path, settings, build_agent, hand_over_output, limit_s))
     plain: list[dict[str, Any]] = to_builtins(ended)

@@ -17,7 +17,7 @@ from ccm_agent.daemon.claim import holder
 from ccm_agent.daemon.identity import kept_identity
 from ccm_agent.daemon.local import LOOK, ONCE, STATUS, ask
 from ccm_agent.daemon.local_status import read_status
-from ccm_agent.model.errors import FileError, HostError
+from ccm_agent.model.errors import FileError, HostError, UsageError
 from ccm_agent.model.wire import Disabled
 
 WHY_LIMIT = 500
@@ -111,6 +111,19 @@ def converge_once(folder: Path, on_status: Callable[[dict[str, Any]], None]) -> 
     """
     answer = ask(folder, ONCE, lambda line: on_status(line["status"]))
     return None if answer is None else list(answer["ended"])
+
+
+def check_owner(folder: Path) -> None:
+    """
+    See that an agent of ours would leave nothing in a state folder that its own agent cannot read.
+
+    Raises:
+        UsageError: Somebody else's agent has it.
+    """
+    if folder.is_dir() and folder.stat().st_uid != os.geteuid():
+        raise UsageError(
+            f"{folder}: belongs to the user {folder.stat().st_uid}, whose agent does not run; run this as that user"
+        )
 
 
 def _told(folder: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ccm_agent.daemon.handlers import Refusal
-from ccm_agent.daemon.keeping import store_kept
+from ccm_agent.daemon.journal import sync_folder
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import Disabled
@@ -145,7 +146,10 @@ def disable(folder: Path, disabled: Disabled) -> None:
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: there is no such state folder; has the agent been installed and started?")
-    store_kept(folder / FILE, disabled)
+    try:
+        _replace(folder, msgspec.json.encode(disabled))
+    except OSError as err:
+        raise FileError(f"{folder / FILE}: cannot write: {err.strerror}; are you root?") from err
 
 
 def enable(folder: Path) -> bool:
@@ -162,3 +166,23 @@ def enable(folder: Path) -> bool:
     except OSError as err:
         raise FileError(f"{folder / FILE}: cannot remove: {err.strerror}; are you root?") from err
     return True
+
+
+def _replace(folder: Path, content: bytes) -> None:
+    """
+    Put the file there, whole or not at all, for the owner of the folder.
+
+    Root may say it where the agent is another user, who must be able to read it, and who must not be given anything else: so it
+    is a new file, whatever stood in its way, and changes hands while it is open.
+    """
+    owner, fresh = folder.stat(), folder / f"{FILE}.new"
+    fresh.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
+        if owner.st_uid != os.geteuid():
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        file.write(content)
+        file.flush()
+        os.fdatasync(file.fileno())
+    fresh.replace(folder / FILE)
+    sync_folder(folder)

@@ -114,6 +114,21 @@ def test_a_wrong_command_line_changes_nothing(
     assert not (Path(config).parent / "state" / FILE).exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_nobody_is_an_agent_in_the_place_of_another_user(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = Path(config).parent / "state"
+    os.chown(state, 65_534, 65_534)
+
+    code = main.run(["agent", "run-once", "--config", config])
+
+    assert (code, capsys.readouterr().err) == (
+        1,
+        f"ccm: error: {state}: belongs to the user 65534, whose agent does not run; run this as that user\n",
+    )
+
+
 @pytest.mark.parametrize("verb", ["status", "enable"])
 def test_a_state_folder_that_is_not_there_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str

@@ -1,6 +1,7 @@
 """A disabled node: what stands on disk, when it is over, and who is told."""
 
 import asyncio
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,30 @@ def test_what_was_said_stands_after_a_restart_for_its_owner_alone(tmp_path: Path
 
     assert opened(tmp_path, clock).current == FOUR_HOURS
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_says_can_be_read_by_an_agent_that_is_not_root(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65_534, 65_534)
+
+    disable(tmp_path, FOUR_HOURS)
+
+    found = (tmp_path / FILE).stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (65_534, 65_534, 0o600)
+
+
+@pytest.mark.parametrize("trap", ["link", "file"])
+def test_what_stands_in_its_way_is_neither_followed_nor_given_away(tmp_path: Path, trap: str) -> None:
+    other = tmp_path / "other"
+    other.write_text("precious")
+    fresh = tmp_path / f"{FILE}.new"
+    fresh.symlink_to(other) if trap == "link" else fresh.hardlink_to(other)
+
+    disable(tmp_path, FOUR_HOURS)
+
+    assert other.read_text() == "precious"
+    assert read_disabled(tmp_path) == FOUR_HOURS
+    assert not fresh.exists()
 
 
 def test_it_ends_by_itself_when_its_time_has_come(tmp_path: Path, clock: FakeClock) -> None:
