@@ -67,7 +67,7 @@ def test_the_broker_is_down_for_two_hours(site: Fleet, name: str) -> None:
 
 
 def test_the_broker_is_down_for_good(site: Fleet, name: str) -> None:
-    agent = add_faulty(site, name, interval="5m", watch_interval="2h", spool_limit_mib=1)
+    agent = add_faulty(site, name, interval="24h", watch_interval="24h", spool_limit_mib=1)
     loud = [
         ("exec", f"loud{n}", {"command": "sh -c 'head -c 9000 /dev/zero | tr \\\\0 x; exit 1'"})
         for n in range(40)
@@ -78,8 +78,8 @@ def test_the_broker_is_down_for_good(site: Fleet, name: str) -> None:
     site.wait_for(lambda: agent.ended, "the first run")
 
     while not agent.logged("the spool is full: events are given up"):
-        corrected(site, agent, "1")
-    corrected(site, agent, "1")
+        corrected(site, agent, "1", interval_s=DAY)
+    corrected(site, agent, "1", interval_s=DAY)
     spool = sum(path.stat().st_size for path in (agent.directory / "state/spool").iterdir())
     process = agent.process
     assert process is not None

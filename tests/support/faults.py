@@ -249,9 +249,11 @@ def assert_converges(fleet: Fleet, agent: FaultyAgent, content: str, name: str =
     assert agent.has(content, name)
 
 
-def corrected(fleet: Fleet, agent: FaultyAgent, content: str, name: str = "file") -> None:
-    """Somebody removes a file, the interval (5 minutes) passes, and it is there again."""
+def corrected(
+    fleet: Fleet, agent: FaultyAgent, content: str, name: str = "file", *, interval_s: float = MINUTES_5
+) -> None:
+    """Somebody removes a file, the interval passes, and it is there again."""
     (agent.files / name).unlink()
     runs = len(agent.ended)
-    agent.pass_time(MINUTES_5)
+    agent.pass_time(interval_s)
     fleet.wait_for(lambda: agent.has(content, name) and len(agent.ended) > runs, f"{name} to be brought back")
