@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,10 @@ log = logging.getLogger(__name__)
 
 FIRST_READ_S = 5.0
 """A node that starts waits so long for the broker, besides the spread of its first attempt; then what it knew stands."""
+
+
+READ_AGAIN_S = 10.0
+"""After a reading that failed though the broker is there; each node somewhat sooner, and twice as long each time it fails."""
 
 
 class Ground(Struct, frozen=True, kw_only=True):
@@ -78,6 +83,7 @@ class Assigning:
         self._is_up = asyncio.Event()
         self._must_read = False
         self._poked = 0
+        self._failures = 0
         self._pokes: dict[str, Callable[[], Awaitable[None]]] = {}
         self._workers: dict[str, tuple[AssignmentWorker, asyncio.Task[None]]] = {}
         self._pinned: set[int] | None = None
@@ -140,12 +146,14 @@ class Assigning:
             there.cancel()
 
     async def _wait(self) -> None:
-        """Until there is a reason; where facts decide, also until they may be others."""
-        if not any(map(_asks, self._ground.source.known.values())):
-            await self._wake.wait()
-            return
+        """Until there is a reason; where facts decide until they may be others, and after a failed reading for a moment."""
+        limit_s: float | None = None
+        if self._must_read and self._ground.link.connected:
+            limit_s = random.uniform(0.5, 1.0) * READ_AGAIN_S * 2 ** min(self._failures - 1, 6)
+        elif any(map(_asks, self._ground.source.known.values())):
+            limit_s = self._ground.shop.settings().facts_interval_s
         try:
-            async with asyncio.timeout(self._ground.shop.settings().facts_interval_s):
+            async with asyncio.timeout(limit_s):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -161,9 +169,13 @@ class Assigning:
             await self._listen()
             if await self._ground.source.read(self._ground.scopes(), poked):
                 log.info("assignments have changed", extra={"assignments": len(self._ground.source.known)})
+            self._failures = 0
         except ProtocolError:
             return  # it was told; what stands stands
         except BusError as err:
+            # a broker that is slow, for a whole fleet asks at once, would otherwise be asked again at the next interval
+            self._failures += 1
+            self._must_read, self._poked = True, max(self._poked, poked)
             log.info("assignments cannot be read now", extra={"reason": str(err)})
 
     async def _listen(self) -> None:

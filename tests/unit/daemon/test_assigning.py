@@ -1,11 +1,15 @@
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ccm_agent.bus.subjects import event_subject, key_subject
+from ccm_agent.daemon import assigning
+from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.outcome import SESSION_START
+from ccm_agent.model.ports import Entry, KeyValue
 from ccm_agent.model.wire import (
     AGENT_DRIFT,
     AGENT_REFUSED,
@@ -316,6 +320,34 @@ async def test_a_disabled_node_converges_on_nothing_until_it_is_enabled(world: W
 
 
 # -- what is not to be trusted, and what is away
+
+
+async def test_a_reading_that_fails_is_tried_again_soon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assigning, "READ_AGAIN_S", 0.02)
+    inner = world.bus.bucket
+    failures = [BusUnavailableError("no answer")] * 3
+
+    class Slow:
+        def __init__(self, bucket: KeyValue) -> None:
+            self._bucket = bucket
+
+        async def matching(self, *args: Any, **options: Any) -> list[Entry]:
+            if failures:
+                raise failures.pop()
+            return await self._bucket.matching(*args, **options)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._bucket, name)
+
+    world.bus.bucket = lambda name: Slow(inner(name)) if name == BUCKET else inner(name)  # type: ignore[return-value]
+    await world.operator.assign("site", "stable /a")
+
+    async with world.agent(read_interval_s=3600):
+        await world.operator.stands("site", "stable")
+
+    assert failures == []
 
 
 async def test_a_copied_entry_changes_nothing_and_is_told(world: World) -> None:
