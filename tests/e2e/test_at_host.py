@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fleet import TOP, WAIT_S, AgentProcess, Done, Fleet, a_file, a_gate, fleet, manifest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

@@ -92,6 +92,7 @@ def test_what_was_due_once_stays_in_the_list_for_those_who_catch_up_until_it_is_
     assert "was due once, catch up" in shown
     assert (ran.code, ran.states) == (0, {"db1": "stable"})
     assert removed.out == "once: removed\n"
+    # nor is there anything left that a node which comes back could take
     assert pair.ctl("schedule", "list", "--json").out == ""
 
 
