@@ -43,7 +43,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     Why a node is as it is.
 
     Attributes:
-        state: One word: never came, offline, duplicate, disabled, failed, refused, silent, running, waiting, undelivered, well.
+        state: In a word: never came, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
+            undelivered, well.
         sentence: For people; begins with the node's name.
         meaning: How to paint it: a key of `render.table.COLOURS`.
         next: What to type, the most likely first.
@@ -287,10 +288,12 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
     name, judged = found
     node, revision = evidence.node.name, evidence.standing[name].revision
     when = f"; it tries {_when(judged.next_time, now)}" if judged.next_time else ""
+    is_late = judged.state == NodeState.EXPIRED
+    did = "did not begin in time" if is_late else "waits"
     why = judged.reason or "its turn comes"
     return Reason(
-        state="waiting",
-        sentence=one_line(f"{node} waits with the assignment {name}, revision {revision}: {why}{when}."),
+        state="expired" if is_late else "waiting",
+        sentence=one_line(f"{node} {did} with the assignment {name}, revision {revision}: {why}{when}."),
         meaning="change",
         next=(
             Next("ccm agent run-once", "not to wait", node),
@@ -320,7 +323,9 @@ def _well(evidence: Evidence, now: datetime) -> Reason:
         sentence = f"{name} is well, and nothing has been applied to it yet."
     else:
         kept = f"{plural(count, 'assignment')} converged" if count else "nothing is assigned to it"
-        last = f"its last run ended {record.last_state} {ago(record.last_time, now)}" if record.last_run else ""
+        last = (
+            f"its last run ended {record.last_state} {ago(record.last_time, now)}" if record.last_run else ""
+        )
         sentence = f"{name} is as it should be: {', '.join(part for part in (kept, last) if part)}."
     return Reason(
         state="well",

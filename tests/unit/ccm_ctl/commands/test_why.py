@@ -26,14 +26,10 @@ from ccm_agent.model.wire import (
     Stamped,
 )
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.render.table import Style
-from ccm_ctl.render.why import Fact, Step, screen
 from tests.support.controller import NOW, Desk, FakeNode
 
 RUN = "3Gb1YlnzjY5hvvqJBrE4G7Yv5Qe"
 DIGEST = "0123456789abcdef" * 4
-LINES = 24
-"""One screen."""
 
 
 def before(**ago: float) -> Any:
@@ -233,6 +229,16 @@ def test_a_node_that_has_not_taken_the_newest_revision_waits() -> None:
     assert done.out.startswith("web1 waits with the assignment base, revision 3: has not taken it yet")
 
 
+def test_a_node_that_came_too_late_says_so() -> None:
+    late = the_base(state="expired", reason="the deadline 2026-11-21 11:00:00Z has passed", digest="")
+
+    done = a_desk(a_record(assignments={"base": late})).ccmctl("why", "web1")
+
+    assert done.out.splitlines()[0] == (
+        "web1 did not begin in time with the assignment base, revision 3: the deadline 2026-11-21 11:00:00Z has passed."
+    )
+
+
 def a_duplicate() -> Desk:
     told = [
         said(
@@ -373,29 +379,3 @@ def test_an_unknown_node_names_the_nearest() -> None:
     done = a_failing_node().ccmctl("why", "wbe1")
 
     assert (done.code, done.err) == (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n")
-
-
-@pytest.mark.parametrize("width", [80, 160])
-@pytest.mark.parametrize("colour", [False, True])
-def test_all_of_it_fits_on_one_screen(width: int, colour: bool) -> None:
-    facts = [Fact(word, "something that is as long as such things usually are, and perhaps longer than the line") for word in
-             ("failed, too", "assignment", "last run", "agent")]  # fmt: skip
-    steps = [
-        Step(f"ccmctl events --no-follow -n web1 -r {RUN}", "all that it did"),
-        Step("ccm agent enable", "so", "web1"),
-    ]
-
-    shown = screen(
-        "web1 fails: it does.",
-        "bad",
-        facts,
-        OUTPUT + "\x1b[2Jx" * 60,
-        steps,
-        Style(width=width, colour=colour),
-    )
-    plain = screen("web1 fails: it does.", "bad", facts, OUTPUT + "\x1b[2Jx" * 60, steps, Style(width=width))
-
-    assert len(shown.splitlines()) < LINES
-    assert max(map(len, plain.splitlines())) <= width
-    assert "\x1b[2J" not in shown
-    assert ("\x1b[" in shown) is colour
