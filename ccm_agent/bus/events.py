@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.streams import read_all, read_newest, store
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
@@ -41,6 +42,8 @@ def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
     for name in headers:
         if name.lower() in ("nats-stream", "status"):
             raise ProtocolError(f"{subject}: not published as an event, but sent here as an answer; refused")
+    if not {MESSAGE_ID.lower(), SENT.lower()} & {name.lower() for name in headers}:
+        raise ProtocolError(f"{subject}: no program published this: an answer that was sent here; refused")
 
 
 class NatsEvents:
@@ -65,7 +68,7 @@ class NatsEvents:
     async def announce(self, subject: str, body: bytes) -> None:
         """See `Events.announce`."""
         parse_event(subject)
-        await self._connection.publish(subject, body)
+        await self._connection.publish(subject, body, {SENT: "1"})
 
     async def follow(
         self, subject: str, on_event: Callable[[StoredEvent], None]
@@ -103,7 +106,7 @@ class NatsEvents:
 
     def _genuine(self, stored: Stored) -> list[StoredEvent]:
         """The event, unless it is a copy of something else."""
-        if stored.copied:
+        if stored.copied or MESSAGE_ID not in stored.headers:
             self._drop(stored.subject, ProtocolError(f"{stored.subject}: a stored copy of something else"))
             return []
         return [StoredEvent(subject=stored.subject, body=stored.body, sequence=stored.sequence)]

@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 
 _OPERATION = "KV-Operation"
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_EXPECTED_STREAM = "Nats-Expected-Stream"
+
+OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS"))
+"""Buckets in which our own programs alone write."""
 
 
 class NatsKeyValue:
@@ -183,20 +187,31 @@ class NatsKeyValue:
         return sorted(entries, key=lambda entry: entry.key)
 
     def _refuse_copy(self, stored: Stored) -> None:
-        if stored.copied:
+        if self._is_foreign(stored):
             raise ProtocolError(
-                f"{self._entry(stored).key}: what stands in {self.bucket} was not written there but copied by somebody's read; "
-                "refused until it is removed and written again"
+                f"{self._entry(stored).key}: what stands in {self.bucket} was not written there but copied by somebody's read, "
+                "or is an answer that was sent there; refused until it is removed and written again"
             )
 
     def _is_copy(self, stored: Stored) -> bool:
-        if stored.copied:
+        is_foreign = self._is_foreign(stored)
+        if is_foreign:
             log.warning("a copied entry is passed over", extra={"subject": stored.subject})
-        return stored.copied
+        return is_foreign
+
+    def _is_foreign(self, stored: Stored) -> bool:
+        """
+        Nobody wrote it: it is a copy, or an answer of the broker's that had its `reply` here (ADR 12).
+
+        Other programs write values without headers, but into no bucket of `OURS`, and an empty value is never one of them: to
+        remove a key they say so in a header.
+        """
+        has_headers = _EXPECTED_STREAM in stored.headers or _OPERATION in stored.headers
+        return stored.copied or (not has_headers and (self.bucket in OURS or not stored.body))
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         subject = key_subject(self.bucket, check_key(key))
-        headers = {"Nats-Expected-Stream": self._stream, **headers}
+        headers = {_EXPECTED_STREAM: self._stream, **headers}
         return (await store(self._connection, subject, value, headers)).sequence
 
     def _entry(self, stored: Stored) -> Entry:

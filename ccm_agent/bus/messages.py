@@ -21,6 +21,14 @@ log = logging.getLogger(__name__)
 COPIED = "copied"
 """What stands in `Nats-Stream` when a message has that header twice: it was stored once and then copied by direct get."""
 
+SENT = "Ccm-Sent"
+"""
+A header of what our programs send, beside those that mean something to the broker.
+
+The broker's own answers go wherever their asker says, and some carry no header at all: "there is none", an acknowledgement, a
+stored message asked for with `no_hdr` (ADR 12). So what has none of its sender's headers was sent by nobody.
+"""
+
 _NO_RESPONDERS = "503"
 
 

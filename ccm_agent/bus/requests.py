@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.streams import read_last
 from ccm_agent.bus.subjects import due_subject, parse_request, request_pattern
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
@@ -52,6 +53,10 @@ def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
         raise ProtocolError(
             f"{subject}: a copy of a message in {lowered['nats-stream']}, which somebody had sent here; refused"
         )
+    if not scheduled and SENT.lower() not in lowered:
+        raise ProtocolError(
+            f"{subject}: no program sent this: an answer that somebody had sent here; refused"
+        )
     if _protocol_of(subject, body) != protocol:
         raise ProtocolError(f"{subject}: the body speaks another protocol than the subject; refused")
     return Incoming(
@@ -87,7 +92,7 @@ class NatsRequests:
     async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         """See `Requests.publish`."""
         parse_request(subject)
-        await self._connection.publish(subject, body, headers, confirm=True)
+        await self._connection.publish(subject, body, {SENT: "1", **(headers or {})}, confirm=True)
 
     async def subscribe(
         self,

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from ccm_agent.bus.events import EVENTS_STREAM
+from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.subjects import due_subject, stored_patterns, subject_matches
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, ProtocolError
@@ -97,7 +98,7 @@ class MemoryBroker:
 
     def inject(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         """Deliver a message as it is, whoever may send it: one with `Nats-Stream` is what somebody's direct get copied."""
-        headers = headers or {}
+        headers = {SENT: "1"} if headers is None else headers
         self.sent.append(Sent(subject, body, headers))
         copied = "Nats-Stream" in headers
         if any(subject_matches(pattern, subject) for pattern in stored_patterns()):

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.events import EVENTS_STREAM, check_delivered
+from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import admit
 from ccm_agent.bus.subjects import (
     check_key,
@@ -292,7 +293,7 @@ class MemoryRequests:
         """See `Requests.publish`."""
         parse_request(subject)
         self._bus.check(subject, len(body))
-        self._bus.broker.publish(Sent(subject, body, headers or {}))
+        self._bus.broker.publish(Sent(subject, body, {SENT: "1", **(headers or {})}))
 
     async def last_due(self, subject: str) -> Incoming | None:
         """See `Requests.last_due`."""
@@ -358,7 +359,7 @@ class MemoryEvents:
             self._bus.check(subject, len(body))
         except BusDeniedError:
             return
-        self._broker.publish(Sent(subject, body))
+        self._broker.publish(Sent(subject, body, {SENT: "1"}))
 
     async def follow(self, subject: str, on_event: Callable[[StoredEvent], None]) -> Stop:
         """See `Events.follow`."""

@@ -197,7 +197,7 @@ async def test_it_cannot_command_by_what_it_registered(server: NatsServer, way: 
         await send_elsewhere(lb, way, f"{P}.node.ping.request.all")
         await NatsRequests(operator).publish(f"{P}.node.ping.request.all", PING, {"From": "operator"})
 
-        assert [incoming.headers for incoming in await heard.wait(1)] == [{"From": "operator"}]
+        assert [incoming.headers.get("From") for incoming in await heard.wait(1)] == ["operator"]
         # what comes says under which subject it was stored; the broker does not even push it to where others publish
         assert {subject for subject, _ in refused.items} <= {entry_subject(an_entry(9))}
         assert way == "pushed" or refused.items

@@ -32,7 +32,7 @@ async def test_a_request_reaches_who_listens_to_its_scope(broker) -> None:
             protocol=NODE_PING,
             scope="node.web1.example.com",
             body=PING,
-            headers={"Signature": "abc"},
+            headers={"Ccm-Sent": "1", "Signature": "abc"},
         )
     ]
 

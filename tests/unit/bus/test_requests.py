@@ -21,13 +21,21 @@ DUE = {
 
 
 def test_a_message_of_a_program_is_a_request() -> None:
-    assert admit(SUBJECT, BODY, {"Anything": "else"}) == Incoming(
+    headers = {"Ccm-Sent": "1", "Anything": "else"}
+
+    assert admit(SUBJECT, BODY, headers) == Incoming(
         subject=SUBJECT,
         protocol=MANIFEST_APPLY,
         scope="fact.role.web",
         body=BODY,
-        headers={"Anything": "else"},
+        headers=headers,
     )
+
+
+@pytest.mark.parametrize("headers", [{}, {"Anything": "else"}])
+def test_what_no_program_sent_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(ProtocolError, match="no program sent this"):
+        admit(SUBJECT, BODY, headers)
 
 
 def test_a_due_request_is_admitted_on_the_subject_it_was_due_for() -> None:
@@ -84,4 +92,4 @@ def test_an_answer_of_the_broker_is_refused() -> None:
 )
 def test_a_body_that_does_not_name_the_subjects_protocol_is_refused(body) -> None:
     with pytest.raises(ProtocolError):
-        admit(SUBJECT, body, {})
+        admit(SUBJECT, body, {"Ccm-Sent": "1"})

@@ -93,7 +93,7 @@ async def test_what_was_sent_can_be_looked_at() -> None:
     await bus.events.announce(START, b"x")
     await bus.events.publish(START, "id1", b"y")
 
-    assert broker.sent == [Sent(START, b"x"), Sent(START, b"y", {"Nats-Msg-Id": "id1"})]
+    assert broker.sent == [Sent(START, b"x", {"Ccm-Sent": "1"}), Sent(START, b"y", {"Nats-Msg-Id": "id1"})]
 
 
 async def test_nothing_is_delivered_after_the_broker_stopped() -> None:

@@ -1,0 +1,183 @@
+"""
+What the broker answers goes wherever its asker says: as a request, as an event, onto a key. None of it is obeyed (ADR 12).
+
+Answers that carry the broker's mark are tried in test_permissions.py; these carry none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.events import NatsEvents
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.layout import Layout, make
+from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
+from ccm_agent.bus.requests import NatsRequests
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.errors import BusError, ProtocolError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SESSION_START
+from ccm_agent.model.secret import Secret
+from ccm_agent.model.wire import AGENT_STARTUP
+from ccm_agent.testing.nats_server import NatsServer
+from tests.support.nats_server import Heard, running_server, settings
+
+pytestmark = pytest.mark.nats
+
+P = "io.choria.ccm.v1"
+PING = b'{"protocol":"io.choria.ccm.v1.node.ping.request"}'
+USERS = {
+    "web1": node_permissions("web1"),
+    "b": node_permissions("b"),
+    "planner": operator_permissions("planner", Role()),
+    "admin": operator_permissions("admin", Role(apply=(">",), data=True, facts=True, admin=True)),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A broker with those users and the project's streams, made by the admin."""
+    users = "\n".join(
+        f'{{ user: "{name}", password: "{name}", permissions: {allowed.as_configuration()} }}'
+        for name, allowed in USERS.items()
+    )
+    with running_server(
+        tmp_path_factory.mktemp("nats"), f"authorization {{ users: [\n{users}\n] }}\n"
+    ) as server:
+
+        async def prepare() -> None:
+            async with connected(server, "admin") as admin:
+                await make(admin, Layout(secure=True))
+
+        asyncio.run(prepare())
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def connected(server: NatsServer, name: str) -> AsyncIterator[Connection]:
+    async with Connection(settings(server, name, user=name, password=Secret(name))) as connection:
+        await connection.connect_now()
+        yield connection
+
+
+async def unmarked_copy(operator: Connection, stored: str, subject: str) -> None:
+    """Have a stored message sent to a subject without any header, as `no_hdr` does."""
+    bucket = stored.split(".")[1]
+    question = json.dumps({"last_by_subj": stored, "no_hdr": True}).encode()
+    await operator.publish(f"$JS.API.DIRECT.GET.KV_{bucket}", question, reply=subject, confirm=True)
+    await answered(operator)
+
+
+async def nothing(node: Connection, subject: str) -> None:
+    """Have the answer that there is no such thing, which is empty, sent to a subject: any node may ask for its own facts."""
+    question = f"$JS.API.DIRECT.GET.KV_CCM_FACTS.$KV.CCM_FACTS.{node.settings.identity}"
+    await node.publish(question, b"", reply=subject, confirm=True)
+    await answered(node)
+
+
+async def acknowledgement(node: Connection, subject: str) -> None:
+    """Have the acknowledgement of an event of its own sent to a subject."""
+    own = event_subject(AGENT_STARTUP, node.settings.identity)
+    await node.publish(own, b"{}", reply=subject, confirm=True)
+    await answered(node)
+
+
+async def answered(connection: Connection) -> None:
+    """Return when what was asked before is answered, most likely."""
+    for _ in range(3):
+        with contextlib.suppress(BusError):
+            await connection.request("$JS.API.DIRECT.GET.KV_CCM_DATA.$KV.CCM_DATA.none")
+
+
+WAYS = [pytest.param(nothing, id="there is none"), pytest.param(acknowledgement, id="acknowledged")]
+
+
+async def test_who_may_only_plan_cannot_command_by_what_it_stored(server: NatsServer) -> None:
+    async with connected(server, "planner") as thief, connected(server, "web1") as node:
+        await thief.request("$KV.CCM_RUNS.x.request", PING)
+        heard, refused = Heard(), Heard()
+        await NatsRequests(node).subscribe(["all"], heard, refused)
+
+        await unmarked_copy(thief, "$KV.CCM_RUNS.x.request", f"{P}.node.ping.request.all")
+
+        [(_, why)] = await refused.wait(1)
+        assert "no program sent this" in str(why)
+        assert heard.items == []
+
+
+async def test_it_cannot_speak_for_a_node(server: NatsServer) -> None:
+    subject = event_subject(SESSION_START, "web1", new_id())
+    async with connected(server, "planner") as thief, connected(server, "admin") as reader:
+        await thief.request("$KV.CCM_RUNS.x.event", b'{"protocol":"io.choria.ccm.v1.session.start"}')
+        heard, events = Heard(), NatsEvents(reader)
+        await events.follow(subject, heard)
+
+        await unmarked_copy(thief, "$KV.CCM_RUNS.x.event", subject)
+
+        assert await events.read(subject) == []
+        assert heard.items == []
+        assert events.dropped == 2
+
+
+async def test_it_cannot_assign(server: NatsServer) -> None:
+    async with connected(server, "planner") as thief, connected(server, "admin") as admin:
+        bucket = NatsKeyValue(admin, "CCM_ASSIGNMENTS")
+        await thief.request("$KV.CCM_RUNS.x.assignment", b"theirs")
+
+        await unmarked_copy(thief, "$KV.CCM_RUNS.x.assignment", "$KV.CCM_ASSIGNMENTS.all.app")
+
+        assert await bucket.matching(["all.*"]) == []
+        with pytest.raises(ProtocolError, match="copied"):
+            await bucket.matching(["all.*"], obeyed=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODES"])
+async def test_a_node_cannot_overwrite_or_remove_a_key(server: NatsServer, name: str, way) -> None:  # type: ignore[no-untyped-def]
+    key = f"node.{new_id().lower()}"
+    async with connected(server, "b") as thief, connected(server, "admin") as admin:
+        bucket = NatsKeyValue(admin, name)
+        await bucket.put(key, b"right")
+
+        await way(thief, f"$KV.{name}.{key}")
+
+        with pytest.raises(ProtocolError, match="refused"):
+            await bucket.get(key)
+        with pytest.raises(ProtocolError, match="refused"):
+            await bucket.matching([key], obeyed=True)
+        await bucket.delete(key)
+        assert await bucket.get(key) is None
+        await bucket.put(key, b"again")
+        found = await bucket.get(key)
+        assert found is not None
+        assert found.value == b"again"
+
+
+async def test_a_node_cannot_remove_data_that_another_program_put(server: NatsServer) -> None:
+    async with connected(server, "b") as thief, connected(server, "admin") as admin:
+        bucket = NatsKeyValue(admin, "CCM_DATA")
+        await admin.request("$KV.CCM_DATA.common", b"data: {}")  # as the `nats` program does, without headers
+        before = await bucket.get("common")
+
+        await nothing(thief, "$KV.CCM_DATA.common")
+
+        assert before is not None
+        assert before.value == b"data: {}"
+        with pytest.raises(ProtocolError, match="refused"):
+            await bucket.get("common")
+
+
+async def test_what_another_program_removes_is_removed(server: NatsServer) -> None:
+    async with connected(server, "admin") as admin:
+        bucket = NatsKeyValue(admin, "CCM_DATA")
+        await bucket.put("gone", b"data: {}")
+
+        await admin.request("$KV.CCM_DATA.gone", b"", {"KV-Operation": "DEL"})
+
+        assert await bucket.get("gone") is None
