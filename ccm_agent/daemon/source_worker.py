@@ -194,9 +194,10 @@ class SourceWorker:
         summary = await self._carried_out(manifest, run, "apply", cause)
         if summary is None:
             return not_begun(self.source.name)
-        await self._drift.keep()
+        # told before anything else is waited for: the agent may be about to stop
         if self._drift.corrections:
             self._bench.on_drift(self.source.name, run, self._drift)
+        await self._drift.keep()
         note = f"the last good manifest was applied: {self._trouble}" if self._trouble else ""
         return ended_of(self.source.name, summary, note)
 
