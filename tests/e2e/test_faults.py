@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.outcome import TRANSACTION_EVENT
-from ccm_agent.model.wire import AGENT_LOST_EVENTS
+from ccm_agent.model.wire import AGENT_DRIFT, AGENT_LOST_EVENTS
 from tests.support.buckets import put_object
 from tests.support.bundles import packed
 from tests.support.faults import (
+    FaultyAgent,
     add_faulty,
     assert_converges,
     by_run,
@@ -80,6 +82,7 @@ def test_the_broker_is_down_for_good(site: Fleet, name: str) -> None:
     while not agent.logged("the spool is full: events are given up"):
         corrected(site, agent, "1", interval_s=DAY)
     corrected(site, agent, "1", interval_s=DAY)
+    site.wait_for(lambda: agent.ended[-1] in drifted(agent), "the last drift to be told")
     spool = sum(path.stat().st_size for path in (agent.directory / "state/spool").iterdir())
     process = agent.process
     assert process is not None
@@ -100,6 +103,12 @@ def test_the_broker_is_down_for_good(site: Fleet, name: str) -> None:
     assert agent.has("2")
     assert len(numbers) == len(set(numbers))
     assert accounted(site, name) == of_runs + of_itself
+
+
+def drifted(agent: FaultyAgent) -> set[str]:
+    """The runs whose corrections the agent has told, or is about to tell."""
+    told = [json.loads(one.body) for one in agent.spooled if one.subject.startswith(f"{AGENT_DRIFT}.")]
+    return {event["details"]["run"] for event in told}
 
 
 def accounted(fleet: Fleet, node: str) -> int:

@@ -119,16 +119,20 @@ class FaultyAgent(AgentProcess):
         return [line["run"] for line in self.logged("a run has ended")]
 
     @property
-    def begun(self) -> set[str]:
-        """The runs of which something was put into its spool, as far as the files of that go back."""
-        found = set()
+    def spooled(self) -> list[Spooled]:
+        """What was put into its spool, as far as the files of that go back."""
         folder = self.directory / "state" / "spool"
         is_on_disk = any(disk in (folder, *folder.parents) for disk in self.disks)
-        for path in (self._inside(folder) if is_on_disk else folder).glob("*.log"):
-            for _, payload in read_records(path.read_bytes()).records:
-                record = decoder.decode(payload)
-                found |= {record.run} if isinstance(record, Spooled) and record.run else set()
+        found = []
+        for path in sorted((self._inside(folder) if is_on_disk else folder).glob("*.log")):
+            records = (decoder.decode(payload) for _, payload in read_records(path.read_bytes()).records)
+            found += [record for record in records if isinstance(record, Spooled)]
         return found
+
+    @property
+    def begun(self) -> set[str]:
+        """The runs of which something was put into its spool."""
+        return {record.run for record in self.spooled if record.run}
 
     def fill(self, disk: Path) -> None:
         """Leave no room on one of its disks."""
