@@ -84,6 +84,7 @@ class CatchUp:
         self._kept: dict[str, Seen] = {}
         self._is_due = True
         self._is_looking = False
+        self._trouble = ""
         self._wake = asyncio.Event()
 
     @property
@@ -136,7 +137,11 @@ class CatchUp:
         except BusError as err:
             # the next reading of the facts is the next try
             self._is_due = True
-            log.info("what was due cannot be read now", extra={"reason": str(err)})
+            if str(err) != self._trouble:
+                log.info("what was due cannot be read now", extra={"reason": str(err)})
+            self._trouble = str(err)
+        else:
+            self._trouble = ""
         finally:
             self._is_looking = False
 
