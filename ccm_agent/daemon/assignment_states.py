@@ -38,7 +38,7 @@ class AssignmentStates:
         told: The same for everybody: a run that found what the one before had found is not told, so it costs nothing.
     """
 
-    def __init__(self, node: str, path: Path, clock: Clock, on_change: Callable[[], None]) -> None:
+    def __init__(self, node: str, path: Path, clock: Clock, on_change: Callable[[bool], None]) -> None:
         """
         Nothing is read yet.
 
@@ -46,7 +46,7 @@ class AssignmentStates:
             node: The node.
             path: Where states are kept.
             clock: What time it is.
-            on_change: Called when `told` has changed.
+            on_change: Called when `told` has changed; with whether that should be known soon.
         """
         self.now: dict[str, AssignmentState] = {}
         self.told: dict[str, AssignmentState] = {}
@@ -67,7 +67,7 @@ class AssignmentStates:
     def tell(self) -> None:
         """Say what an earlier process left, if it left anything."""
         if self.told:
-            self._on_change()
+            self._on_change(True)
 
     def has_begun(self, key: str, revision: int) -> bool:
         """A run with this revision has begun here, be it before a restart."""
@@ -79,8 +79,15 @@ class AssignmentStates:
             self._begun[key] = revision
             self._is_dirty = True
 
-    def put(self, name: str, state: AssignmentState) -> None:
-        """The node stands so to an assignment; `since` is filled in here."""
+    def put(self, name: str, state: AssignmentState, *, soon: bool = True) -> None:
+        """
+        The node stands so to an assignment; `since` is filled in here.
+
+        Args:
+            name: Of the assignment.
+            state: How.
+            soon: Everybody should know at once; else they do with the next thing that is told.
+        """
         was = self.told.get(name)
         is_same = was is not None and (was.key, was.revision, was.state) == (
             state.key,
@@ -97,7 +104,7 @@ class AssignmentStates:
         if told != was:
             self.told[name] = told
             self._is_dirty = True
-            self._on_change()
+            self._on_change(soon)
 
     def keep_only(self, names: set[str], keys: set[str]) -> None:
         """Forget assignments that do not mean this node any more, and what has begun of keys that are gone."""
@@ -108,7 +115,7 @@ class AssignmentStates:
         self._begun = {key: number for key, number in self._begun.items() if key in keys}
         if gone:
             self._is_dirty = True
-            self._on_change()
+            self._on_change(True)
 
     async def keep(self) -> None:
         """Write down what has changed."""

@@ -57,7 +57,7 @@ def make_assigning(parts: Parts) -> Assigning:
     state = Path(settings.state_dir)
     bucket = ports.bucket(BUCKET)
     states = AssignmentStates(
-        node, state / "assignment_states.json", ports.clock, lambda: _tell(parts, states)
+        node, state / "assignment_states.json", ports.clock, lambda soon: _tell(parts, states, soon=soon)
     )
     shop = Shop(
         node=node,
@@ -98,9 +98,10 @@ def _matches(parts: Parts, targets: list[str], where: str, facts: Mapping[str, A
     return parts.ports.matches(targets, where, parts.node, facts)
 
 
-def _tell(parts: Parts, states: AssignmentStates) -> None:
+def _tell(parts: Parts, states: AssignmentStates, *, soon: bool) -> None:
     parts.heartbeat.record.assignments = dict(states.told)
-    parts.beats.soon()
+    if soon:
+        parts.beats.soon()
 
 
 def _complain(parts: Parts, sentence: str) -> None:

@@ -196,16 +196,16 @@ class AssignmentWorker:
         return wanted.refusal is not None or self._shop.refusal(wanted.known.assignment.mode) is not None
 
     async def _announce(self, known: Known, *, in_a_hurry: bool) -> None:
-        """Say that it is known, and let a part of the fleet go first; what was known before a restart does not wait."""
+        """Let a part of the fleet go first; what was known before a restart does not wait. Then it is known."""
         self._rhythm.stop()
         told = self._shop.states.told.get(self._name)
         is_said = told is not None and (told.key, told.revision) == (known.key, known.number)
-        if not is_said or self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
-            self._say(known, WAITING)
-            await self._shop.states.keep()
         pause_s = self._shop.settings().change_pause_s
         if pause_s and not is_said and not in_a_hurry:
             await self._shop.clock.sleep(random.uniform(0, pause_s))
+        if not is_said or self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
+            # most nodes will have more to say in a moment; that one has not spoken yet is said of it anyway
+            self._say(known, WAITING, soon=False)
 
     async def _converge(self, wanted: Candidate, *, is_news: bool) -> None:
         known = wanted.known
@@ -278,8 +278,11 @@ class AssignmentWorker:
         begun: list[SessionStart] = []
         job = self._job(wanted.known, source, run, ended, begun)
         turns = self._shop.turns
-        while turns.offer(job).position < 0:
+        while (position := turns.offer(job).position) < 0:
+            self._shop.states.tell()
             await self._shop.clock.sleep(FULL_PAUSE_S)
+        if position:
+            self._shop.states.tell()
         try:
             while not ended:
                 await self._wake.wait()
@@ -378,6 +381,7 @@ class AssignmentWorker:
         *,
         run: str = "",
         has_begun: bool = False,
+        soon: bool = True,
     ) -> None:
         was = self._shop.states.now.get(self._name)
         applied, data_revision = (was.digest, was.data_revision) if was else ("", 0)
@@ -394,4 +398,4 @@ class AssignmentWorker:
             run=run or (was.run if was else ""),
             next_time=self._rhythm.next_time,
         )
-        self._shop.states.put(self._name, said)
+        self._shop.states.put(self._name, said, soon=soon)

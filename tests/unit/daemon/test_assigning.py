@@ -472,7 +472,6 @@ async def test_whoever_is_at_the_host_can_have_it_applied_now(world: World) -> N
 async def test_a_fleet_does_not_begin_at_once_but_a_node_that_starts_does(world: World) -> None:
     async with world.agent(change_pause_s=30) as one:
         await world.operator.assign("site", "stable /a")
-        await world.operator.stands("site", "waiting")
         await until(lambda: world.clock.sleepers > 0)
         begun = len(world.engine.applied)
         await world.clock.advance(30)

@@ -20,8 +20,8 @@ class Stage:
     def states(self, node: str = "web1") -> AssignmentStates:
         return AssignmentStates(node, self.path, self.clock, self._changed)
 
-    def _changed(self) -> None:
-        self.changes += 1
+    def _changed(self, soon: bool) -> None:
+        self.changes += soon
 
 
 async def test_a_run_that_found_the_same_is_known_here_and_no_news(tmp_path: Path) -> None:
@@ -86,3 +86,12 @@ async def test_what_does_not_mean_the_node_any_more_is_forgotten(tmp_path: Path)
     states.keep_only(set(), set())
 
     assert (states.told, states.now, states.has_begun("all.site", 1), at.changes) == ({}, {}, False, 2)
+
+
+async def test_what_can_wait_is_told_with_the_next_thing_that_is_told(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    states = at.states()
+
+    states.put("site", replace(STABLE, state="waiting"), soon=False)
+
+    assert (states.told["site"].state, at.changes) == ("waiting", 0)
