@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ccm_agent.daemon.assignment_source import AssignmentSource
 from ccm_agent.daemon.assignment_states import AssignmentStates
-from ccm_agent.daemon.assignment_worker import AssignmentWorker, Shop
+from ccm_agent.daemon.assignment_worker import AssignmentWorker, Shop, late
 from ccm_agent.daemon.assignments import DATA_BUCKET, Candidate, Known, conflicts, winners
 from ccm_agent.daemon.bundles import Bundles
 from ccm_agent.daemon.data_buckets import DataBuckets
@@ -226,11 +226,13 @@ class Assigning:
         return Candidate(known=known) if is_meant else None
 
     async def _refused(self, best: Mapping[str, Candidate]) -> dict[str, Refusal]:
-        """Who is refused because another one manages the same; a plan manages nothing."""
+        """Who is refused because another one manages the same; a plan manages nothing, nor does what comes too late."""
         applied = {
             name: one.known
             for name, one in best.items()
-            if one.refusal is None and one.known.assignment.mode == "apply"
+            if one.refusal is None
+            and one.known.assignment.mode == "apply"
+            and late(self._ground.shop, one.known) is None
         }
         refused: dict[str, Refusal] = {}
         if len(applied) > 1:

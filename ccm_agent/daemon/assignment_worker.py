@@ -85,6 +85,14 @@ class Shop(Struct, frozen=True, kw_only=True):
     on_drift: Callable[[str, str, Drift], None]
 
 
+def late(shop: Shop, known: Known) -> Refusal | None:
+    """Why an assignment does not begin here any more; None when it may, or has begun in time."""
+    deadline = known.assignment.deadline
+    if deadline is None or shop.clock.now() <= deadline:
+        return None
+    return None if shop.states.has_begun(known.key, known.number) else LATE
+
+
 class AssignmentWorker:
     """The worker of one name; whichever assignment wins under that name is its business."""
 
@@ -165,7 +173,7 @@ class AssignmentWorker:
         if wanted is None:
             return
         known = wanted.known
-        refusal = wanted.refusal or self._shop.refusal(known.assignment.mode) or self._late(known)
+        refusal = wanted.refusal or self._shop.refusal(known.assignment.mode) or late(self._shop, known)
         if refusal is not None:
             self._rhythm.stop()
             self._stand_back(known, refusal)
@@ -181,12 +189,6 @@ class AssignmentWorker:
             self._say(known, WAITING)
         if self._is_still(wanted):
             await self._converge(wanted, is_news=is_news)
-
-    def _late(self, known: Known) -> Refusal | None:
-        deadline = known.assignment.deadline
-        if deadline is None or self._shop.clock.now() <= deadline:
-            return None
-        return None if self._shop.states.has_begun(known.key, known.number) else LATE
 
     def _is_still(self, wanted: Candidate) -> bool:
         """What counted a moment ago still does."""

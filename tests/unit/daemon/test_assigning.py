@@ -219,6 +219,15 @@ async def test_a_plan_is_in_conflict_with_nothing(world: World) -> None:
         await world.operator.stands("try", "stable")
 
 
+async def test_what_came_too_late_is_in_conflict_with_nothing(world: World) -> None:
+    await world.operator.assign("late", "stable /shared", deadline=START - timedelta(seconds=1))
+    await world.operator.assign("site", "stable /shared")
+
+    async with world.agent():
+        await world.operator.stands("site", "stable")
+        await world.operator.stands("late", "expired")
+
+
 # -- what changes while it waits or runs
 
 
