@@ -35,6 +35,21 @@ def test_a_configuration_of_choria_ccm_is_taken_unchanged() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "settle_s"),
+    [
+        pytest.param("", 600, id="two intervals of five minutes"),
+        pytest.param("interval: 1h", 7200, id="two intervals"),
+        pytest.param("registration_settle: 90s", 90, id="as it says"),
+        pytest.param("registration_settle: 0s", 0, id="at once"),
+    ],
+)
+def test_missing_services_are_doubted_for_two_intervals_unless_it_says_otherwise(
+    text: str, settle_s: float
+) -> None:
+    assert parse_config(text).registration_settle_s == settle_s
+
+
 def test_the_example_of_the_documentation_is_right() -> None:
     page = Path(__file__).parents[3] / "docs" / "concepts" / "convergence.md"
     example = page.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
@@ -168,6 +183,8 @@ def test_a_mistake_is_refused_with_its_place_and_what_to_do(text: str, message: 
         "monitor_port: 70000",
         "queue_limit: 0",
         "registration: redis",
+        "registration_stream: a.b",
+        "registration_settle: soon",
         "manifests: /a",
         "[]",
     ],

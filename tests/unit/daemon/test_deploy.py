@@ -28,6 +28,7 @@ def test_the_example_of_a_configuration_is_taken() -> None:
         routed_facts=("host.info.platformFamily",),
         external_data_url="kv://CCM_DATA/common",
         stamped_data=True,
+        registration="jetstream",
     )
 
 
