@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ccm_agent.model.codec import decode_as, locate
 from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.errors import DocumentError, FileError
+from ccm_agent.model.errors import DocumentError, FileError, Place
 from ccm_agent.model.secret import Secret
 
 DEFAULT_CONTEXT = "CCM"
@@ -224,6 +224,10 @@ def parse_config(text: str, source: str = "") -> Settings:
     Raises:
         DocumentError: As `read_config`.
     """
+    if text.strip() and all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
+        # the file as a package installs it: who starts this agent has forgotten something
+        message = "nothing is configured, all lines are comments: name the broker, or write {} for an agent without one"
+        raise DocumentError(message, place=Place(source))
     config = decode_as(text if text.strip() else "{}", AgentConfig, source)
 
     def seconds(key: str, minimum_s: float) -> float:

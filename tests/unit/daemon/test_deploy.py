@@ -1,9 +1,13 @@
 """What the project ships for operators is what the agent takes."""
 
 import configparser
+import re
 from pathlib import Path
 
+import pytest
+
 from ccm_agent.daemon.config import BrokerSettings, Settings, TlsConfig, read_config
+from ccm_agent.model.errors import DocumentError
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 
@@ -29,6 +33,21 @@ def test_the_example_of_a_configuration_is_taken() -> None:
         external_data_url="kv://CCM_DATA/common",
         stamped_data=True,
         registration="jetstream",
+    )
+
+
+def test_the_configuration_of_a_package_is_refused_until_something_is_configured(tmp_path: Path) -> None:
+    shipped = (DEPLOY / "packages" / "config.yaml").read_text()
+    # prose has one blank after the mark, keys have none or their indentation
+    lines = [line[1:] for line in shipped.splitlines() if not re.match(r"# \S", line)]
+    config = tmp_path / "config.yaml"
+    config.write_text("\n".join(lines))
+
+    with pytest.raises(DocumentError, match="nothing is configured, all lines are comments"):
+        read_config(DEPLOY / "packages" / "config.yaml")
+
+    assert read_config(config).broker == BrokerSettings(
+        servers=("nats://nats1.example.net:4222",), creds="/etc/choria/ccm/node.creds"
     )
 
 
