@@ -17,7 +17,7 @@ from ccm_agent.daemon.local import LOOK, ONCE, SOCKET, STATUS, Local, ask
 from ccm_agent.daemon.local_status import FILE, read_status
 from ccm_agent.model.errors import HostError
 from ccm_agent.model.wire import Disabled
-from tests.support.agent import Running, until
+from tests.support.agent import Running, until, until_asked
 from tests.unit.daemon.test_convergence import NODE, SITE, World
 
 HOUR = {"interval_s": 3600, "watch_interval_s": 0}
@@ -113,12 +113,16 @@ async def test_to_converge_once_applies_everything_and_tells_how_it_ended(world:
 async def test_a_source_without_a_manifest_is_told_as_failed(world: World) -> None:
     async with reachable(world) as one:
         one.agent.reload(one.agent.settings.__class__(**settings_of(one, manifests=("/none.yaml",))))
-        await until(lambda: bool(one.agent.local_status._manifests()))
+        await until_asked(lambda: has_manifests(one))
         end, _ = await asked(world, ONCE)
 
     [ended] = end["ended"]
     assert (ended["name"], ended["state"]) == ("/none.yaml", "failed")
     assert "/none.yaml" in ended["reason"]
+
+
+async def has_manifests(one: Running) -> bool:
+    return bool((await one.agent.local_status.now())["manifests"])
 
 
 def settings_of(one: Running, **changes: Any) -> dict[str, Any]:
