@@ -222,7 +222,7 @@ class Agent:
     @property
     def local_status(self) -> LocalStatus:
         """What whoever is at this host is told."""
-        return LocalStatus(self._standing, self._ports.link, self._convergence, self._clock)
+        return LocalStatus(self._standing, self._ports.link, self._clock)
 
     @property
     def is_busy(self) -> bool:
@@ -421,6 +421,7 @@ class Agent:
             disabling=self._disabling,
             facts=self._current_facts,
             assignments=lambda: self._assigning.states.now,
+            manifests=lambda: self._convergence.status() if self._convergence else [],
             progress=self._progress,
             waits_for=self._ports.waits_for,
         )

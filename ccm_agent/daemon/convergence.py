@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,14 @@ class Convergence:
         return list(await asyncio.gather(*(worker.once() for worker in self._workers)))
 
     def status(self) -> list[dict[str, Any]]:
-        """What is known of each source here and now, and in how many seconds it is applied next."""
-        rests = self._scheduler.rests()
-        return [
-            {**worker.status, "next_s": rests.get(f"{INTERVAL}:{worker.source.name}")}
-            for worker in self._workers
-        ]
+        """What is known of each source here and now, and when it is applied next."""
+        rests, now = self._scheduler.rests(), self._around.clock.now()
+
+        def due(name: str) -> datetime | None:
+            rest_s = rests.get(f"{INTERVAL}:{name}")
+            return None if rest_s is None else (now + timedelta(seconds=rest_s)).replace(microsecond=0)
+
+        return [{**worker.status, "next": due(worker.source.name)} for worker in self._workers]
 
     async def run(self) -> None:
         """Converge, for ever."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ccm_agent.daemon.convergence import Convergence
 from ccm_agent.daemon.keeping import read_kept
 from ccm_agent.daemon.standing import Standing
 from ccm_agent.model.ports import Clock, Link
@@ -34,12 +33,10 @@ class LocalStatus:
         self,
         standing: Standing,
         link: Link,
-        convergence: Convergence | None,
         clock: Clock,
     ) -> None:
         self._standing = standing
         self._link = link
-        self._convergence = convergence
         self._clock = clock
 
     async def now(self) -> dict[str, Any]:
@@ -51,23 +48,11 @@ class LocalStatus:
             "started": record.started,
             "time": self._clock.now(),
             "connected": self._link.connected,
-            "manifests": self._manifests(),
             "assignments": record.assignments,
             **await self._standing.status(),
         }
         plain: dict[str, Any] = msgspec.to_builtins(status)
         return plain
-
-    def _manifests(self) -> list[dict[str, Any]]:
-        if self._convergence is None:
-            return []
-        now = self._clock.now()
-        found = []
-        for source in self._convergence.status():
-            rest_s = source.pop("next_s")
-            due = None if rest_s is None else (now + timedelta(seconds=rest_s)).replace(microsecond=0)
-            found.append({**source, "next": due})
-        return found
 
     async def keep(self, folder: Path) -> None:
         """Keep the file right, for ever, and write it a last time when this is cancelled."""

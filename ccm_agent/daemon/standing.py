@@ -33,6 +33,7 @@ class Standing(Struct, frozen=True, kw_only=True):
         disabling: Whether an operator disabled it.
         facts: All facts, as fresh as the configuration says.
         assignments: How it stands to each assignment that means it.
+        manifests: What is known of each manifest of its own, and when it is applied next.
         progress: Where the run in hand is; None when there is none.
         waits_for: Locks of the host that it waits for, each with who has it.
     """
@@ -47,6 +48,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     disabling: Disabling
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     assignments: Callable[[], Mapping[str, AssignmentState]] = dict
+    manifests: Callable[[], list[dict[str, Any]]]
     progress: Callable[[], Progress | None]
     waits_for: Callable[[], Mapping[str, str]]
 
@@ -90,6 +92,7 @@ class Standing(Struct, frozen=True, kw_only=True):
             "last_state": record.last_state,
             "last_time": record.last_time,
             "conflict": record.conflict,
+            "manifests": self.manifests(),
             "assignments": dict(self.assignments()),
             "disabled": self.disabling.current,
         }
