@@ -7,7 +7,7 @@ Only then does it matter what failed, what is refused and what waits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.outcome import FailedResource
     from ccm_agent.model.wire import AgentEvent, Disabled
-    from ccm_ctl.fleet.evidence import Evidence
+    from ccm_ctl.fleet.evidence import Evidence, Status
 
 UNIT = "ccm-agent"
 """The agent's service, as the packages install it."""
@@ -209,8 +209,9 @@ def _refused(evidence: Evidence, now: datetime) -> Reason | None:
     elif record is not None and record.conflict:
         what = f"what is assigned to it: {record.conflict}"
         following = Next("ccmctl assignments", "which there are")
-    elif refusal := (evidence.status or {}).get("refused_facts"):
-        what = f"the facts that are assigned to it, and goes on with those it had: {refusal}"
+    elif evidence.status.refused_facts:
+        why = evidence.status.refused_facts
+        what = f"the facts that are assigned to it, and goes on with those it had: {why}"
         following = Next(f"ccmctl facts history {name}", "who wrote them")
     else:
         return None
@@ -233,7 +234,7 @@ def _silent(evidence: Evidence, now: datetime) -> Reason | None:
 
 def _running(evidence: Evidence, now: datetime) -> Reason | None:
     presence, status = evidence.node.presence, evidence.status
-    run = str(status.get("run") or "") if status is not None else presence.run if presence else ""
+    run = status.run if evidence.answer is not None else presence.run if presence else ""
     if not run:
         return None
     name, blocked = evidence.node.name, _behind(evidence)
@@ -254,31 +255,23 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
 
 def _behind(evidence: Evidence) -> str:
     """What waits for the run in hand to end; "" when nothing does."""
-    status = evidence.status or {}
+    status = evidence.status
     for name, judged in evidence.judged.items():
-        if judged.is_on_its_way and name != status.get("name"):
+        if judged.is_on_its_way and name != status.name:
             return f"the assignment {name}"
-    waiting = [str(one.get("name") or one.get("run")) for one in status.get("waiting") or []]
-    return waiting[0] if waiting else ""
+    return status.waiting[0].name or status.waiting[0].run if status.waiting else ""
 
 
-def hand_words(run: str, status: dict[str, Any] | None) -> str:
+def hand_words(run: str, status: Status) -> str:
     """The run in hand, and where it is."""
-    told = status or {}
-    words = f"run {run}" + (f" of {told['name']}" if told.get("name") else "")
-    progress = told.get("progress")
-    if isinstance(progress, dict) and progress.get("resource"):
-        place = f" ({progress.get('position')} of {progress['total']})" if progress.get("total") else ""
-        words += f", at {progress['resource']}{place} for {span(float(progress.get('resource_s') or 0))}"
-    for lock, holder in locks_of(told).items():
+    words = f"run {run}" + (f" of {status.name}" if status.name else "")
+    at = status.progress
+    if at is not None and at.run == run and at.resource:
+        place = f" ({at.position} of {at.total})" if at.total else ""
+        words += f", at {at.resource}{place} for {span(at.resource_s)}"
+    for lock, holder in status.waits_for.items():
         words += f"; it waits for the {lock} lock, which {holder} has"
     return words
-
-
-def locks_of(status: dict[str, Any]) -> dict[str, str]:
-    """The locks that the node waits for, and who has them."""
-    locks = status.get("waits_for")
-    return {str(name): str(holder) for name, holder in locks.items()} if isinstance(locks, dict) else {}
 
 
 def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
@@ -303,14 +296,14 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
 
 
 def _undelivered(evidence: Evidence, now: datetime) -> Reason | None:
-    status = evidence.status or {}
-    if not (trouble := status.get("trouble")):
+    status = evidence.status
+    if not status.trouble:
         return None
-    count = int((status.get("spool") or {}).get("events") or 0)
+    count = plural(status.spool.events, "event")
     return Reason(
         state="undelivered",
         sentence=one_line(
-            f"{evidence.node.name} cannot tell what it did ({plural(count, 'event')} in its spool): {trouble}."
+            f"{evidence.node.name} cannot tell what it did ({count} in its spool): {status.trouble}."
         ),
         next=(Next("ccmctl init", "are the streams there, and has the broker room?"),),
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ccm_ctl.commands.reasons import Reason
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.evidence import Evidence
+    from ccm_ctl.fleet.evidence import Evidence, Own
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.render.why import Fact
 
@@ -90,7 +90,7 @@ def _fields(evidence: Evidence, reason: Reason) -> dict[str, Any]:
         "heard_of": evidence.heard_of,
         "told": dict(sorted(evidence.told.items())) or None,
         "answered": evidence.asked,
-        "status": evidence.status,
+        "status": evidence.answer,
     }
 
 
@@ -119,7 +119,11 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
         yield Fact("lost", f"{ago(lost.timestamp, now)}: {lost.message}", "bad")
     if record is not None:
         started = f", started {clock(record.started)} ({ago(record.started, now)})" if record.started else ""
-        machine = f", on machine {record.machine[:DIGEST_SHOWN]}" if record.machine and not is_duplicate(evidence) else ""
+        machine = (
+            f", on machine {record.machine[:DIGEST_SHOWN]}"
+            if record.machine and not is_duplicate(evidence)
+            else ""
+        )
         yield Fact("agent", f"{record.version}{started}{machine}")
 
 
@@ -136,6 +140,8 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
         yield Fact("assignment", f"and {rest} more")
     if not order:
         yield Fact("assignment", "none means this node")
+    for own in evidence.status.manifests[:ASSIGNMENTS_SHOWN]:
+        yield Fact("manifest", _manifest_words(own, now), "change" if own.trouble else "")
 
 
 def _assignment_words(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
@@ -156,6 +162,16 @@ def _assignment_words(name: str, judged: NodeStanding, standing: Standing, now: 
     if judged.next_time:
         words += f"; next attempt {in_words(judged.next_time, now)}"
     return words
+
+
+def _manifest_words(own: Own, now: datetime) -> str:
+    """A manifest of the node's own configuration, as its agent tells of it."""
+    from ccm_ctl.commands.reasons import in_words
+
+    words = f"{own.name}: digest {own.digest[:DIGEST_SHOWN]}" if own.digest else own.name
+    if own.next is not None:
+        words += f"; next attempt {in_words(own.next, now)}"
+    return f"{words}; cannot be fetched: {own.trouble}" if own.trouble else words
 
 
 def _last_run(evidence: Evidence, now: datetime) -> str:
@@ -189,7 +205,7 @@ def _summary_words(summary: SessionSummary) -> str:
 
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Presence, and what the agent itself answers."""
-    from ccm_ctl.commands.reasons import hand_words, locks_of
+    from ccm_ctl.commands.reasons import hand_words
     from ccm_ctl.fleet.evidence import ANSWERED, DENIED
     from ccm_ctl.render.text import ago, plural, size
     from ccm_ctl.render.why import Fact
@@ -203,19 +219,14 @@ def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[
     elif evidence.asked == DENIED:
         words += "; you may not ask its agent"
     yield Fact("present", words)
-    if status is None:
-        return
-    if (run := status.get("run")) and reason.state != "running":
-        yield Fact("at work", hand_words(str(run), status), "change")
-    for lock, holder in locks_of(status).items():
-        yield Fact("waits for", f"the {lock} lock, which {holder} has", "change")
-    waiting = [str(one.get("name") or one.get("run")) for one in status.get("waiting") or []]
-    if waiting:
-        yield Fact("queue", f"{plural(len(waiting), 'run')}: {', '.join(waiting)}")
-    spool = status.get("spool") or {}
-    if spool.get("events") or status.get("trouble"):
-        count = plural(int(spool.get("events") or 0), "event")
-        trouble = f": {status['trouble']}" if status.get("trouble") else ""
-        yield Fact("to tell", f"{count} in its spool ({size(int(spool.get('bytes') or 0))}){trouble}")
-    if refused := status.get("refused_facts"):
-        yield Fact("facts", f"refused, and goes on with those it had: {refused}", "bad")
+    if status.run and reason.state not in ("running", "waiting"):
+        yield Fact("at work", hand_words(status.run, status), "change")
+    if status.waiting:
+        names = ", ".join(one.name or one.run for one in status.waiting)
+        yield Fact("queue", f"{plural(len(status.waiting), 'run')}: {names}")
+    if status.spool.events or status.trouble:
+        count, volume = plural(status.spool.events, "event"), size(status.spool.bytes)
+        trouble = f": {status.trouble}" if status.trouble else ""
+        yield Fact("to tell", f"{count} in its spool ({volume}){trouble}")
+    if status.refused_facts:
+        yield Fact("facts", f"refused, and goes on with those it had: {status.refused_facts}", "bad")

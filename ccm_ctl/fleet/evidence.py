@@ -6,6 +6,7 @@ A few direct gets by key and subject, and one question; no consumer, and nothing
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from ccm_agent.bus.subjects import check_node, event_subject, node_scope
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
-from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence
+from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
 from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.convergence import judge, read_away
 from ccm_ctl.fleet.discovery import Inventory, Node, Resolved, Twin, read_inventory, read_twins
@@ -24,8 +25,6 @@ from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.messages import hear
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from ccm_agent.model.ports import Entry, StoredEvent
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
@@ -40,6 +39,54 @@ RUNS_READ = 20
 ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
 
 
+class Waiting(Struct, frozen=True):
+    """A run that waits at the node for its turn."""
+
+    run: str = ""
+    name: str = ""
+
+
+class Backlog(Struct, frozen=True):
+    """What the node has not been able to tell yet."""
+
+    events: int = 0
+    bytes: int = 0
+
+
+class Own(Struct, frozen=True):
+    """A manifest of the node's own configuration: what was applied, what is wrong with its source, when its turn is."""
+
+    name: str = ""
+    digest: str = ""
+    trouble: str = ""
+    next: datetime | None = None
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """
+    What an agent answers, as far as it matters here; the fields are those of its answer.
+
+    Attributes:
+        run, name: What is in hand; "" when nothing is.
+        progress: Where that is.
+        waits_for: Locks of the host that it waits for, each with who has it.
+        waiting: What waits for its turn.
+        spool, trouble: What it could not tell yet, and why.
+        refused_facts: Why it does not obey the facts that are assigned to it.
+        manifests: Those of its own configuration.
+    """
+
+    run: str = ""
+    name: str = ""
+    progress: Progress | None = None
+    waits_for: dict[str, str] = {}
+    waiting: list[Waiting] = []
+    spool: Backlog = Backlog()
+    trouble: str = ""
+    refused_facts: str = ""
+    manifests: list[Own] = []
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """
     What is known of a node.
@@ -52,7 +99,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
         summaries: How its last run, and the last run of each assignment, ended, by run id.
         standing: The assignments that count for it, by name, as they are stored now.
         judged: How it stands to each of them.
-        status: What its agent answered; None when it did not.
+        answer: What its agent answered, all of it; None when it did not.
+        status: The same, as far as it can be read.
         asked: ANSWERED, SILENT, NOT_ASKED (it is offline) or DENIED (this operator may not ask).
     """
 
@@ -63,7 +111,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     summaries: dict[str, SessionSummary] = {}
     standing: dict[str, Standing] = {}
     judged: dict[str, NodeStanding] = {}
-    status: dict[str, Any] | None = None
+    answer: dict[str, Any] | None = None
+    status: Status = Status()
     asked: str = NOT_ASKED
 
 
@@ -77,7 +126,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
     node, written = await _read_node(fleet, name)
     told = await _read_told(fleet, name)
     summaries = await _read_summaries(fleet, node)
-    status, asked = await _ask(fleet, node)
+    answer, asked = await _ask(fleet, node)
     moments = [written, *(event.timestamp for event in told.values())]
     moments += [summary.timestamp for summary in summaries.values()]
     if node.presence:
@@ -93,7 +142,8 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
         summaries=summaries,
         standing=standing,
         judged={one: judge(node, found, now, away) for one, found in standing.items()},
-        status=status,
+        answer=answer,
+        status=read_status(answer),
         asked=asked,
     )
 
@@ -165,6 +215,14 @@ async def _ask(fleet: Fleet, node: Node) -> tuple[dict[str, Any] | None, str]:
         return None, DENIED
     reply = replies.get(node.name)
     return (dict(reply.answer.body), ANSWERED) if reply else (None, SILENT)
+
+
+def read_status(answer: dict[str, Any] | None) -> Status:
+    """What an answer says; one that cannot be read, of an agent of another version perhaps, says nothing."""
+    try:
+        return msgspec.convert(answer or {}, Status)
+    except msgspec.ValidationError:
+        return Status()
 
 
 def _said(message: StoredEvent) -> object:

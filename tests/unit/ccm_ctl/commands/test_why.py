@@ -17,6 +17,7 @@ from ccm_agent.model.wire import (
     AGENT_SHUTDOWN,
     AGENT_STARTUP,
     DUPLICATE_IDENTITY,
+    SESSION_PROGRESS,
     AgentEvent,
     Assignment,
     AssignmentState,
@@ -294,7 +295,9 @@ def test_refused_facts_and_what_the_agent_refused_are_told() -> None:
 def test_a_node_at_work_says_where_it_is_and_which_lock_it_waits_for() -> None:
     status = {
         "run": RUN, "name": "base",
-        "progress": {"resource": "package#nginx", "position": 2, "total": 9, "resource_s": 240.0},
+        "progress": {
+            "protocol": SESSION_PROGRESS, "run": RUN, "resource": "package#nginx", "position": 2, "total": 9, "resource_s": 240.0,
+        },
         "waits_for": {"package": "ccm apply (pid 99) since 2026-11-21T11:56:00Z"},
     }  # fmt: skip
 
@@ -350,6 +353,29 @@ def test_an_operator_who_may_not_ask_still_learns_the_rest() -> None:
     [record] = desk.ccmctl("why", "web1", "--json").records
 
     assert (record["state"], record["answered"]) == ("failed", "denied")
+
+
+def test_an_answer_that_cannot_be_read_says_nothing() -> None:
+    done = a_desk(a_record(assignments={"base": the_base()}), status={"spool": 7, "waiting": "x"}).ccmctl(
+        "why", "web1"
+    )
+
+    assert (done.code, done.out.splitlines()[0].partition(":")[0]) == (0, "web1 is as it should be")
+
+
+def test_manifests_of_the_nodes_own_configuration_are_told_with_their_next_turn() -> None:
+    own = {
+        "name": "/etc/choria/ccm/base.yaml",
+        "digest": DIGEST,
+        "trouble": "",
+        "next": "2026-11-21T12:40:00Z",
+    }
+    away = {"name": "obj://CCM_MANIFESTS/app.tar.gz", "digest": "", "trouble": "no such object", "next": None}
+
+    done = a_desk(a_record(), assigned=False, status={"manifests": [own, away]}).ccmctl("why", "web1")
+
+    assert "manifest    /etc/choria/ccm/base.yaml: digest 0123456789ab; next attempt in 40 min\n" in done.out
+    assert "manifest    obj://CCM_MANIFESTS/app.tar.gz; cannot be fetched: no such object\n" in done.out
 
 
 def test_a_node_that_is_well_says_so() -> None:
