@@ -69,6 +69,17 @@ def manifest(*resources: dict[str, Any]) -> str:
     return json.dumps({"ccm": {"resources": resources}})
 
 
+TYPE_OF_OUR_OWN = """
+mkdir -p /usr/local/lib/ccm-agent/own-1.dist-info && cd /usr/local/lib/ccm-agent
+printf 'Metadata-Version: 2.1\\nName: own\\nVersion: 1\\n' > own-1.dist-info/METADATA
+printf '[ccm.types]\\nown = own_types:TYPE\\n' > own-1.dist-info/entry_points.txt
+cat > own_types.py <<X
+from msgspec.structs import replace
+from ccm_agent.resources.file import TYPE as FILE
+TYPE = replace(FILE, name="own")
+X
+"""
+
 CONTENTS = "cd /usr/lib/ccm-agent && find . -type f | sort | sha256sum"
 
 
@@ -121,6 +132,8 @@ def works_alone(host: Host) -> None:
     assert done.stdout.endswith(f"{VERSION}\nccmctl {VERSION}\n")
     assert host.node.path("/root/made").read_text() == "x"
     assert host.sh(CONTENTS).stdout == contents
+    host.sh(TYPE_OF_OUR_OWN)
+    assert '"own"' in host.sh("ccm schema own && rm -r /usr/local/lib/ccm-agent").stdout
     assert (
         "_ccm_completion" in host.sh(". /usr/share/bash-completion/completions/ccm; complete -p ccm").stdout
     )
