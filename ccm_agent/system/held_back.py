@@ -37,7 +37,7 @@ def held_back(tree: Tree, entries: Sequence[Entry], path: str) -> Iterator[list[
     try:
         yield [_moved(entry, path, hidden) for entry in entries]
         if tree.has(hidden):
-            tree.rename(hidden, path)
+            _uncover(tree, hidden, path)
     except BaseException as err:
         # by a symlink of the archive something may have come to the path itself
         for name in (hidden, path):
@@ -46,6 +46,16 @@ def held_back(tree: Tree, entries: Sequence[Entry], path: str) -> Iterator[list[
         if isinstance(err, FileError) and hidden in err.message:
             raise FileError(err.message.replace(hidden, path), errno=err.errno) from err
         raise
+
+
+def _uncover(tree: Tree, hidden: str, path: str) -> None:
+    try:
+        tree.rename(hidden, path)
+    except OSError as err:
+        raise FileError(
+            f"{tree.path}/{path}: what was unpacked cannot take its place: {err.strerror}",
+            errno=err.errno or 0,
+        ) from err
 
 
 def _moved(entry: Entry, path: str, hidden: str) -> Entry:

@@ -334,6 +334,20 @@ class TestWhatTellsThatItWasDone:
 
         assert tree(place / "into") == {"in-the-way": "/", "way": "-> app"}
 
+    def test_it_is_an_error_when_something_else_has_taken_its_place_by_then(self, place: Path) -> None:
+        parts = [
+            {"name": "way", "symlink": "app"},
+            {"name": "way/x", "content": "x"},
+            {"name": "app/y", "content": "y"},
+        ]
+
+        with pytest.raises(
+            FileError, match="into/app: what was unpacked cannot take its place: Directory not empty"
+        ):
+            self.unpack(place, tar(*parts), "app")
+
+        assert tree(place / "into") == {"way": "-> app"}
+
     def test_what_was_there_before_stays_until_it_is_replaced(self, place: Path) -> None:
         (place / "into/app/bin").mkdir(parents=True)
         (place / "into/app/bin/app").write_text("old")
