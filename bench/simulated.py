@@ -65,8 +65,8 @@ async def ended() -> None:
     await reader.read()
 
 
-async def ours(url: str, first: int, count: int) -> None:
-    """Real agents, their engine replaced."""
+async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitStack, **ports: Any) -> Any:
+    """A real agent on a connection of its own, its engine replaced, and what else the arguments say."""
     from msgspec.structs import replace
 
     from ccm_agent import app_agent
@@ -75,6 +75,24 @@ async def ours(url: str, first: int, count: int) -> None:
     from ccm_agent.daemon.broker import bus_settings
     from ccm_agent.daemon.config import BrokerSettings, Settings
 
+    broker = BrokerSettings(servers=(url,))
+    settings = Settings(state_dir=str(folder / node), identity=node, broker=broker, connect_spread_s=2)
+    bus = bus_settings(broker, node, first_spread_s=settings.connect_spread_s)
+    if bus is None:
+        raise RuntimeError("no broker")
+    connection = Connection(bus)
+    await stack.enter_async_context(connection)
+    made = replace(
+        app_agent.agent_ports(connection, settings),
+        make_engine=lambda *_: StableEngine(),
+        gather_facts=lambda: {"host": {"info": {"hostname": "bench"}}},
+    )
+    changed = {name: make(getattr(made, name)) for name, make in ports.items()}
+    return Agent(settings, replace(made, **changed), version="bench")
+
+
+async def ours(url: str, first: int, count: int) -> None:
+    """Real agents, their engine replaced."""
     folder = tempfile.TemporaryDirectory(prefix="bench-")
     stop, ready = asyncio.Event(), 0
 
@@ -87,21 +105,7 @@ async def ours(url: str, first: int, count: int) -> None:
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         for i in range(first, first + count):
             node = f"node{i:05}"
-            broker = BrokerSettings(servers=(url,))
-            settings = Settings(
-                state_dir=str(Path(folder.name, node)), identity=node, broker=broker, connect_spread_s=2
-            )
-            bus = bus_settings(broker, node, first_spread_s=settings.connect_spread_s)
-            if bus is None:
-                raise RuntimeError("no broker")
-            connection = Connection(bus)
-            await stack.enter_async_context(connection)
-            ports = replace(
-                app_agent.agent_ports(connection, settings),
-                make_engine=lambda *_: StableEngine(),
-                gather_facts=lambda: {"host": {"info": {"hostname": "bench"}}},
-            )
-            agent = Agent(settings, ports, version="bench")
+            agent = await simulated_agent(url, node, Path(folder.name), stack)
             group.create_task(agent.run(stop, one_more, lambda: None), name=node)
         await ended()
         stop.set()

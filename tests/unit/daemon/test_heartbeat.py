@@ -251,3 +251,15 @@ async def test_an_agent_that_is_not_alone_refuses_requests_and_says_why(
         entry = await controller.bus.bucket("CCM_NODES").get(f"node.{NODE}")
         assert entry is not None
         assert msgspec.json.decode(entry.value)["conflict"] == "another agent uses this identity"
+
+
+def test_what_is_wrong_with_identity_and_assignments_stands_side_by_side_until_it_is_over(
+    bus: Bus, clock: FakeClock
+) -> None:
+    one = heartbeat(bus, clock)
+    said = []
+    for about, sentence in (("assignments", "two want one"), ("identity", "a twin"), ("assignments", "")):
+        one.complain(about, sentence)
+        said.append(one.record.conflict)
+
+    assert said == ["two want one", "a twin; two want one", "a twin"]

@@ -1,0 +1,118 @@
+"""
+Nodes to which something is assigned, several to a process: `python -m bench.assigned ours|bare URL FIRST COUNT`.
+
+`ours` are real agents on real connections; only their engine is replaced. `bare` are nats-py programs, each with a subscription
+to the poke, that ask for the key by direct get and do nothing with it. Each process says `ready` when all of its nodes
+listen, and then `NUMBER TIME` when the last of them has been given a revision; it ends at the end of its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.simulated import ended, simulated_agent
+
+BUCKET = "CCM_ASSIGNMENTS"
+KEY = "all.site"
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""A node has a disk of its own; thousands that share one would measure its flushes."""
+
+
+class Tally:
+    """Which revision was given to how many; says so when it was given to all."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._given: Counter[int] = Counter()
+
+    def given(self, number: int) -> None:
+        """One more node has it."""
+        self._given[number] += 1
+        if self._given[number] == self._nodes:
+            print(f"{number} {time.time():.6f}", flush=True)
+
+
+class Watched:
+    """The bucket of one agent; a revision is with the agent when its reading returns it."""
+
+    def __init__(self, inner: Any, tally: Tally) -> None:
+        self._inner = inner
+        self._tally = tally
+        self._newest = 0
+
+    async def matching(self, patterns: Sequence[str], **options: Any) -> Any:
+        entries = await self._inner.matching(patterns, **options)
+        for entry in entries:
+            number = msgspec.json.decode(entry.value)["number"]
+            if number > self._newest:
+                self._newest = number
+                self._tally.given(number)
+        return entries
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def ours(url: str, first: int, count: int) -> None:
+    """Real agents, their engine replaced."""
+    tally, stop, up = Tally(count), asyncio.Event(), 0
+
+    def one_more() -> None:
+        nonlocal up
+        up += 1
+        if up == count:
+            print("ready", flush=True)
+
+    def watched(bucket: Callable[[str], Any]) -> Callable[[str], Any]:
+        return lambda name: Watched(bucket(name), tally) if name == BUCKET else bucket(name)
+
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=MEMORY) as folder:
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            for i in range(first, first + count):
+                node = f"node{i:05}"
+                agent = await simulated_agent(url, node, Path(folder), stack, bucket=watched)
+                group.create_task(agent.run(stop, one_more, lambda: None), name=node)
+            await ended()
+            stop.set()
+
+
+async def bare(url: str, first: int, count: int) -> None:
+    """A poke and a direct get, with nothing around them."""
+    import nats
+
+    tally, clients = Tally(count), []
+    question = f"$JS.API.DIRECT.GET.KV_{BUCKET}.$KV.{BUCKET}.{KEY}"
+
+    async def connect(node: str) -> None:
+        client = await nats.connect(url, pending_size=0, inbox_prefix=f"_INBOX_{node}")
+
+        async def poked(_message: Any) -> None:
+            answer = await client.request(question, b"", timeout=60)
+            tally.given(msgspec.json.decode(answer.data)["number"])
+
+        await client.subscribe(f"choria.ccm.poke.{BUCKET}.all.*", cb=poked)
+        await client.flush()
+        clients.append(client)
+
+    for i in range(first, first + count):
+        await connect(f"node{i:05}")
+    print("ready", flush=True)
+    await ended()
+    for client in clients:
+        await client.close()
+
+
+if __name__ == "__main__":
+    kind, address, *numbers = sys.argv[1:]
+    programs = {"ours": ours, "bare": bare}
+    asyncio.run(programs[kind](address, *map(int, numbers)))

@@ -1,0 +1,129 @@
+"""Assignments: a new revision for 2,000 simulated agents beside a bare nats-py publish and 2,000 direct gets."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any
+
+import msgspec
+
+from bench.assigned import BUCKET, KEY
+from bench.fleet import ccmctl, wait_for_nodes
+from bench.measure import Line
+from ccm_agent.testing.nats_server import NatsServer, temporary_server
+
+AGENTS, PROCESSES, ROUNDS = 2000, 2, 5
+REST_S = 20.0
+"""Between two rounds everybody has applied, and has told of it."""
+
+DATA = "kv://CCM_DATA/common"
+
+
+@contextmanager
+def nodes(kind: str, server: NatsServer) -> Iterator[list[IO[str]]]:
+    """Nodes of a kind in a few processes; what each process says."""
+    each = AGENTS // PROCESSES
+    with ExitStack() as stack:
+        children = []
+        for i in range(PROCESSES):
+            command = [sys.executable, "-m", "bench.assigned", kind, server.url, str(i * each), str(each)]
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            stack.callback(child.wait, 120)
+            if child.stdin is None or child.stdout is None:
+                raise RuntimeError("no pipes")
+            stack.callback(child.stdin.close)
+            children.append(child.stdout)
+        for said in children:
+            if said.readline() != "ready\n":
+                raise RuntimeError(f"nodes of kind {kind} did not come up")
+        yield children
+
+
+async def publish(server: NatsServer, number: int) -> float:
+    """Assign a bundle and data to everybody; when that was begun."""
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.kv import NatsKeyValue
+    from ccm_agent.bus.objects import NatsObjects
+    from ccm_agent.bus.settings import settings_for
+
+    content, digest = bundle(number)
+    async with Connection(settings_for([server.url], identity="op")) as connection:
+        await connection.connect_now()
+        await NatsObjects(connection, "CCM_MANIFESTS").put(digest, content)
+        body: dict[str, Any] = {
+            "name": "site",
+            "scope": "all",
+            "bundle": {"digest": digest, "size_bytes": len(content)},
+            "data": [DATA],
+            "data_revision": await NatsKeyValue(connection, "CCM_DATA").put("common", b"data: {}"),
+        }
+        document = msgspec.json.encode({"bucket": BUCKET, "key": KEY, "number": number, "body": body})
+        begun = time.time()
+        await NatsKeyValue(connection, BUCKET).put(KEY, document)
+    return begun
+
+
+def bundle(number: int) -> tuple[bytes, str]:
+    """A packed manifest that is another for each number, and its digest."""
+    text = f"# {number}\n".encode()
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        member = tarfile.TarInfo("manifest.yaml")
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    return stream.getvalue(), hashlib.sha256(stream.getvalue()).hexdigest()
+
+
+def revisions(kind: str, rest_s: float) -> list[float]:
+    """Seconds from the publish until the last node has it, for each round after the first."""
+    taken = []
+    with temporary_server() as server:
+        ccmctl(server, "init")
+        with nodes(kind, server) as children:
+            if kind == "ours":
+                wait_for_nodes(server, AGENTS)
+            for number in range(1, ROUNDS + 2):
+                time.sleep(rest_s)
+                begun = asyncio.run(publish(server, number))
+                ends = []
+                for said in children:
+                    given, _, at = said.readline().partition(" ")
+                    if given != str(number):
+                        raise RuntimeError(f"revision {given or 'none'} was given, not {number}")
+                    ends.append(float(at))
+                taken.append(max(ends) - begun)
+            if consumers := asyncio.run(count_consumers(server)):
+                raise RuntimeError(f"{consumers} consumers were made")
+    return taken[1:]
+
+
+async def count_consumers(server: NatsServer) -> int:
+    """How many consumers all streams have; no agent may have one."""
+    import nats
+
+    client = await nats.connect(server.url)
+    streams = await client.jetstream().streams_info()
+    await client.close()
+    return sum(one.state.consumer_count for one in streams)
+
+
+def measure() -> list[Line]:
+    """The budget of assignments."""
+    bare, ours = statistics.median(revisions("bare", 1.0)), statistics.median(revisions("ours", REST_S))
+    return [
+        Line(
+            f"a new revision of an assignment with {AGENTS} agents", ours / bare, "times", 2,
+            f"{ours:.2f} s against {bare:.2f} s of a bare nats-py publish and {AGENTS} direct gets",
+        ),
+    ]  # fmt: skip
