@@ -51,7 +51,7 @@ class NatsKeyValue:
     async def as_of(self, key: str, revision: int) -> Entry | None:
         """See `KeyValue.as_of`."""
         subject = key_subject(self.bucket, check_key(key))
-        stored = await read_as_of(self._connection, self._stream, subject, revision)
+        stored = await read_as_of(self._connection, self._stream, subject, revision, self._is_foreign)
         if stored is None:
             return None
         entry = self._entry(stored)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -272,12 +272,20 @@ async def read_newest(
     return sorted(found.values(), key=lambda each: each.sequence)
 
 
-async def read_as_of(connection: Connection, stream: str, subject: str, sequence: int) -> Stored | None:
+async def read_as_of(
+    connection: Connection, stream: str, subject: str, sequence: int, is_foreign: Callable[[Stored], bool]
+) -> Stored | None:
     """
     The message that was the newest on a subject when the stream's last sequence was `sequence`; None when there was none.
 
-    Each answer comes from one replica, which may lag, so it counts only when it shows that this one had come so far. What was
-    copied there by somebody's read is passed over: nobody wrote it.
+    Each answer comes from one replica, which may lag, so it counts only when it shows that this one had come so far.
+
+    Args:
+        connection: Where to ask.
+        stream: Name of the stream.
+        subject: A subject without wildcards.
+        sequence: Of a message that is known to be stored, on whichever subject.
+        is_foreign: Whether nobody wrote a message: it is passed over.
 
     Raises:
         RevisionGoneError: Only newer ones are kept.
@@ -287,10 +295,10 @@ async def read_as_of(connection: Connection, stream: str, subject: str, sequence
     while True:
         found, up_to = await _newest(connection, stream, [subject])
         newest = found.get(subject)
-        if newest is not None and (newest.sequence > sequence or newest.copied):
+        if newest is not None and (newest.sequence > sequence or is_foreign(newest)):
             kept = [each async for each in read_all(connection, stream, subject)]
             if kept and kept[-1].sequence >= newest.sequence and up_to >= sequence:
-                return _last_before(kept, subject, sequence)
+                return _last_before([each for each in kept if not is_foreign(each)], subject, sequence)
         elif newest is not None and up_to >= sequence:
             return newest
         if not await patience.pause():
@@ -301,10 +309,11 @@ async def read_as_of(connection: Connection, stream: str, subject: str, sequence
 
 
 def _last_before(kept: Sequence[Stored], subject: str, sequence: int) -> Stored:
-    older = [each for each in kept if each.sequence <= sequence and not each.copied]
+    older = [each for each in kept if each.sequence <= sequence]
     if not older:
+        oldest = f", the oldest is {kept[0].sequence}" if kept else ""
         raise RevisionGoneError(
-            f"{subject}: nothing of it is kept from revision {sequence} or before, the oldest is {kept[0].sequence}; "
+            f"{subject}: nothing of it is kept from revision {sequence} or before{oldest}; "
             "assign again with the data as it is now"
         )
     return older[-1]
