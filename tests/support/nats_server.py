@@ -27,7 +27,7 @@ from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_se
 if TYPE_CHECKING:
     from ccm_agent.model.ports import Events, Link, Requests
 
-WAIT_S = 15.0
+WAIT_S = 30.0
 """How long a test waits for what must happen; only a failure takes so long."""
 
 
