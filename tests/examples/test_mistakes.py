@@ -244,7 +244,9 @@ def test_what_is_not_there_is_named_and_nothing_is_done(
         pytest.param(
             ["lint", "--strict", "m"], "lint [OPTIONS] MANIFEST...", "No such option '--strict'.", id="lint"
         ),
-        pytest.param(["agent"], "agent [OPTIONS] [COMMAND] [ARGS]...", "Missing option '--config'.", id="agent"),
+        pytest.param(
+            ["agent"], "agent [OPTIONS] [COMMAND] [ARGS]...", "Missing option '--config'.", id="agent"
+        ),
         pytest.param(
             ["aply", "m"],
             "[OPTIONS] COMMAND [ARGS]...",

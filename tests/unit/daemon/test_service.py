@@ -3,8 +3,12 @@ from ccm_agent.daemon.service import taken_over
 
 
 def test_what_can_change_without_a_restart_holds_at_once_and_the_rest_is_named_by_its_key() -> None:
-    now = parse_config("watch_interval: 30s\nheartbeat: 60s\nspool_limit_mib: 8\nexternal_data_url: kv://CCM_DATA/a")
-    read = parse_config("watch_interval: 10s\nheartbeat: 5s\nspool_limit_mib: 9\nexternal_data_url: kv://CCM_DATA/b")
+    now = parse_config(
+        "watch_interval: 30s\nheartbeat: 60s\nspool_limit_mib: 8\nexternal_data_url: kv://CCM_DATA/a"
+    )
+    read = parse_config(
+        "watch_interval: 10s\nheartbeat: 5s\nspool_limit_mib: 9\nexternal_data_url: kv://CCM_DATA/b"
+    )
 
     settings, keys = taken_over(now, read)
 
