@@ -16,13 +16,13 @@ from typing import IO, Any
 
 import msgspec
 
-from bench.assigned import BUCKET, KEY
+from bench.assigned import BUCKET, KEY, PAUSE_S
 from bench.fleet import ccmctl, wait_for_nodes
 from bench.measure import Line
 from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
 AGENTS, PROCESSES, ROUNDS = 2000, 2, 5
-REST_S = 20.0
+REST_S = PAUSE_S + 10.0
 """Between two rounds everybody has applied, and has told of it."""
 
 DATA = "kv://CCM_DATA/common"

@@ -87,6 +87,7 @@ class Assigning:
         self._pokes: dict[str, Callable[[], Awaitable[None]]] = {}
         self._workers: dict[str, tuple[AssignmentWorker, asyncio.Task[None]]] = {}
         self._pinned: set[int] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._conflict = ""
         self._told: dict[str, str] = {}
 
@@ -129,7 +130,20 @@ class Assigning:
                     log.exception("assignments could not be looked at")
                 await self.states.keep()
                 self._is_up.set()
+                self._keep_later(group)
                 await self._wait()
+
+    def _keep_later(self, group: asyncio.TaskGroup) -> None:
+        """A disk is written to as assignments are applied: not by a whole fleet at the moment at which it hears something."""
+        is_idle = self._keeping is None or self._keeping.done()
+        if is_idle and self._ground.source.is_dirty:
+            self._keeping = group.create_task(self._keep(), name="assignments:keep")
+
+    async def _keep(self) -> None:
+        pause_s = self._ground.shop.settings().change_pause_s
+        if pause_s:
+            await self._ground.shop.clock.sleep(random.uniform(0, pause_s))
+        await self._ground.source.keep()
 
     async def _first(self) -> None:
         """Wait for the first reading, for a while: what was known before may be out of date."""

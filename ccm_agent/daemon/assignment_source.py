@@ -7,6 +7,7 @@ last good one of its key stands. A key that is gone is an assignment that is no 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ class AssignmentSource:
 
     Attributes:
         known: By key, as last read.
+        is_dirty: It is not written down yet.
     """
 
     def __init__(
@@ -60,6 +62,8 @@ class AssignmentSource:
         self._path = path
         self._on_refused = on_refused
         self._told: dict[str, str] = {}
+        self.is_dirty = False
+        self._lock = asyncio.Lock()
 
     def open(self) -> None:
         """Take what an earlier process knew. Blocking."""
@@ -69,7 +73,7 @@ class AssignmentSource:
 
     async def read(self, scopes: list[str], at_least: int = 0) -> bool:
         """
-        Read the bucket.
+        Read the bucket; `keep` writes it down.
 
         Args:
             scopes: The node's scopes.
@@ -96,12 +100,23 @@ class AssignmentSource:
                 self._tell(entry.key, str(err))
                 if entry.key in self.known:
                     found[entry.key] = self.known[entry.key]
-        await self._stamps.keep()
         if found == self.known:
             return False
         self.known = found
-        await self._keep()
+        self.is_dirty = True
         return True
+
+    async def keep(self) -> None:
+        """Write down what was read, and the numbers that were seen. It is to be done before anything is obeyed."""
+        await self._stamps.keep()
+        async with self._lock:
+            if not self.is_dirty:
+                return
+            self.is_dirty = False
+            try:
+                await write_kept(self._path, _Kept(node=self._node, known=list(self.known.values())))
+            except FileError as err:
+                log.warning("assignments are not kept on disk", extra={"reason": str(err)})
 
     def _read(self, entry: Entry) -> Known:
         known = read_assignment(self._stamps, entry)
@@ -116,9 +131,3 @@ class AssignmentSource:
         what = f"{BUCKET}/{key}" if key else BUCKET
         log.error("an assignment is refused", extra={"key": what, "reason": why})
         self._on_refused(what, why)
-
-    async def _keep(self) -> None:
-        try:
-            await write_kept(self._path, _Kept(node=self._node, known=list(self.known.values())))
-        except FileError as err:
-            log.warning("assignments are not kept on disk", extra={"reason": str(err)})

@@ -59,6 +59,7 @@ def make_assigning(parts: Parts) -> Assigning:
     states = AssignmentStates(
         node, state / "assignment_states.json", ports.clock, lambda soon: _tell(parts, states, soon=soon)
     )
+    source = AssignmentSource(node, bucket, parts.stamps, state / "assignments.json", parts.bulletin.refused)
     shop = Shop(
         node=node,
         settings=parts.settings,
@@ -67,6 +68,7 @@ def make_assigning(parts: Parts) -> Assigning:
         states=states,
         unpack=parts.bundles.unpacked,
         fetch_pinned=parts.data.fetch_pinned,
+        keep=source.keep,
         refusal=parts.standing.refusal,
         on_refused=parts.bulletin.refused,
         on_drift=parts.bulletin.drifted,
@@ -75,9 +77,7 @@ def make_assigning(parts: Parts) -> Assigning:
         Ground(
             shop=shop,
             bucket=bucket,
-            source=AssignmentSource(
-                node, bucket, parts.stamps, state / "assignments.json", parts.bulletin.refused
-            ),
+            source=source,
             link=ports.link,
             scopes=lambda: parts.routing.scopes,
             facts=parts.workshop.facts,

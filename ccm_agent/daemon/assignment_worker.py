@@ -68,6 +68,7 @@ class Shop(Struct, frozen=True, kw_only=True):
         states: How the node stands to each.
         unpack: The folder of a bundle, fetched if need be.
         fetch_pinned: Sees that a pinned document is on this disk.
+        keep: Writes down which assignments are known; awaited before one is applied.
         refusal: Why nothing of this action is begun now; None when it may be.
         on_refused: Told of an assignment that cannot be applied: which, and why.
         on_drift: Told of the corrections of a run.
@@ -80,6 +81,7 @@ class Shop(Struct, frozen=True, kw_only=True):
     states: AssignmentStates
     unpack: Callable[[Bundle], Awaitable[str]]
     fetch_pinned: Callable[[str, dict[str, int]], Awaitable[None]]
+    keep: Callable[[], Awaitable[None]]
     refusal: Callable[[str], Refusal | None]
     on_refused: Callable[[str, str], None]
     on_drift: Callable[[str, str, Drift], None]
@@ -211,6 +213,7 @@ class AssignmentWorker:
 
     async def _converge(self, wanted: Candidate, *, is_news: bool) -> None:
         known = wanted.known
+        await self._shop.keep()
         try:
             async with asyncio.timeout(FETCH_S):
                 source = await self._fetched(known)

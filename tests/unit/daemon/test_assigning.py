@@ -479,13 +479,23 @@ async def test_whoever_is_at_the_host_can_have_it_applied_now(world: World) -> N
 
 
 async def test_a_fleet_does_not_begin_at_once_but_a_node_that_starts_does(world: World) -> None:
+    def kept() -> bool:
+        path = world.folder / "assignment_states.json"
+        return path.exists() and '"stable"' in path.read_text()
+
+    async def passed() -> bool:
+        """Time goes on for whoever waits now; who begins to wait later needs some more."""
+        await world.clock.advance(30)
+        return bool(world.engine.applied)
+
     async with world.agent(change_pause_s=30) as one:
         await world.operator.assign("site", "stable /a")
-        await until(lambda: world.clock.sleepers > 0)
+        await until(lambda: world.clock.sleepers > 1)
         begun = len(world.engine.applied)
-        await world.clock.advance(30)
+        await until_asked(passed)
         await world.operator.stands("site", "stable")
         await world.idle(one)
+        await until_asked(lambda: asyncio.to_thread(kept))
 
     async with world.agent(change_pause_s=30):
         await world.runs(2)
