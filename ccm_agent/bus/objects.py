@@ -20,6 +20,7 @@ from msgspec import Struct
 from ccm_agent.bus.streams import Patience, call, read_all, read_last, store
 from ccm_agent.bus.subjects import poke_subject
 from ccm_agent.model.errors import BusError, NotFoundError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -152,7 +153,7 @@ class NatsObjects:
         if stored is None or not stored.body or stored.copied:
             return None  # a copied description was written by nobody: `put` makes a new one
         try:
-            meta = msgspec.json.decode(stored.body, type=_Meta)
+            meta = decode_foreign(stored.body, _Meta)
         except msgspec.MsgspecError as err:
             raise ProtocolError(f"{name}: its description in {self.bucket} cannot be read: {err}") from err
         if meta.deleted:

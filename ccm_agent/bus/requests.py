@@ -18,6 +18,7 @@ from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.streams import read_last
 from ccm_agent.bus.subjects import due_subject, parse_request, request_pattern
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ports import Incoming
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
 
 def _protocol_of(subject: str, body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Envelope).protocol
+        return decode_foreign(body, _Envelope).protocol
     except msgspec.MsgspecError as err:
         raise ProtocolError(f"{subject}: the body is no message of the protocol: {err}") from err
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.daemon.keeping import read_kept, write_kept
 from ccm_agent.model.errors import BusError, FileError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ports import Incoming, Link, Requests
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
 
@@ -183,7 +184,7 @@ class CatchUp:
 
 def _wants(incoming: Incoming) -> bool:
     try:
-        return msgspec.json.decode(incoming.body, type=_Flag).catch_up
+        return decode_foreign(incoming.body, _Flag).catch_up
     except msgspec.DecodeError:
         return False
 

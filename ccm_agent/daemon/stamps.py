@@ -15,6 +15,7 @@ import msgspec
 
 from ccm_agent.daemon.keeping import read_kept, write_kept
 from ccm_agent.model.errors import FileError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ports import Entry
 from ccm_agent.model.wire import Stamped
 
@@ -49,7 +50,7 @@ class Stamps:
             ProtocolError: It is none, belongs elsewhere, or is older than one that was seen.
         """
         try:
-            document = msgspec.json.decode(entry.value, type=Stamped)
+            document = decode_foreign(entry.value, Stamped)
         except msgspec.DecodeError as err:
             raise ProtocolError(
                 f"{bucket}/{entry.key}: not a document of ours: {err}; write it with `ccmctl`"

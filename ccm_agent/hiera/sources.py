@@ -19,6 +19,7 @@ import msgspec
 from ccm_agent.hiera.resolve import Expressions, resolve_document
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import DataError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ports import Download, Files, KeyValue, Transfer
 from ccm_agent.model.secret import mask_url
 from ccm_agent.model.wire import Stamped
@@ -192,7 +193,7 @@ def read_stamp(value: bytes) -> Stamped | None:
     if not value.lstrip().startswith(b"{"):
         return None
     try:
-        stamped = msgspec.json.decode(value, type=Stamped)
+        stamped = decode_foreign(value, Stamped)
     except msgspec.MsgspecError:
         return None
     return stamped if isinstance(stamped.body, str) else None

@@ -7,12 +7,12 @@ readers ignore. Outcome flags exist here and nowhere else.
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
+from ccm_agent.model.foreign import Moment
 from ccm_agent.model.health import HealthResult
 
 TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
@@ -56,7 +56,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
 
     protocol: str
     event_id: str
-    timestamp: datetime
+    timestamp: Moment
     type: str
     provider: str
     name: str
@@ -122,7 +122,7 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     protocol: str
     event_id: str
-    timestamp: datetime
+    timestamp: Moment
     node: str = ""
     run: str = ""
     number: int = 0
@@ -182,9 +182,9 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
 
     protocol: str
     event_id: str
-    timestamp: datetime
-    start_time: datetime | None = None
-    end_time: datetime | None = None
+    timestamp: Moment
+    start_time: Moment | None = None
+    end_time: Moment | None = None
     total_duration: int = 0
 
     # ours

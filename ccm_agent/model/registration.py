@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from ccm_agent.model.durations import go_duration, parse_duration
 from ccm_agent.model.errors import DocumentError, Place, PropertyError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 
 NEVER = "never"
 """A TTL: the entry does not expire."""
@@ -26,6 +27,9 @@ REGISTER, REMOVE = "register", "remove"
 
 MAX_PORT = 65_535
 MAX_PRIORITY = 255
+MAX_TTL_S = 100_000 * 86_400
+"""Little less than a duration of Go's can be."""
+
 ANNOTATIONS_LIMIT_BYTES = 64 << 10
 """Of all keys and values of an entry that is read."""
 
@@ -33,7 +37,7 @@ NAMES = ("cluster", "protocol", "service")
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z\d_-]*", re.ASCII)
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _FNV_OFFSET, _FNV_PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 _SCRAPE = "prometheus.io/scrape"
 
@@ -86,13 +90,14 @@ def check_entry(entry: RegistrationEntry) -> None:
     _require(is_port, "port", f"is a whole number from 1 to {MAX_PORT}")
     _require(1 <= entry.priority <= MAX_PRIORITY, "priority", f"is a whole number from 1 to {MAX_PRIORITY}")
     words = (*entry.annotations, *entry.annotations.values())
-    # a line more in an annotation would be a line more in the configuration that others make of it
+    # a line more in an annotation would be a line more in the configuration that others make of it; YAML has more ends of lines
     _require(not any(map(_CONTROL.search, words)), "annotations", "holds no control characters")
     try:
         seconds = ttl_s(entry.ttl)
     except DocumentError as err:
         raise PropertyError(f"`ttl`: {err.message}, or `{NEVER}`", place=Place(path="$.ttl")) from err
-    _require(seconds is None or seconds >= 1, "ttl", f"is at least 1s, or `{NEVER}`")
+    is_time = seconds is None or 1 <= seconds <= MAX_TTL_S
+    _require(is_time, "ttl", f"is at least 1s and at most {MAX_TTL_S // 86_400} days, or `{NEVER}`")
 
 
 def ttl_s(ttl: str | None) -> float | None:
@@ -146,7 +151,7 @@ def decode_entry(body: bytes) -> RegistrationEntry:
         ProtocolError: It is none, or breaks the rules for entries.
     """
     try:
-        raw = msgspec.json.decode(body, type=dict[str, Any])
+        raw = decode_foreign(body, dict[str, Any])
         known = {name: raw[name] for name in RegistrationEntry.__struct_fields__ if raw.get(name) is not None}
         for name in ("port", "priority"):
             if isinstance(known.get(name), float) and known[name].is_integer():
@@ -155,7 +160,7 @@ def decode_entry(body: bytes) -> RegistrationEntry:
             known["ttl"] = _read_ttl(known["ttl"])
         entry = msgspec.convert(known, RegistrationEntry)
         check_entry(entry)
-    except (msgspec.MsgspecError, PropertyError, ValueError) as err:
+    except (msgspec.MsgspecError, PropertyError, ValueError, OverflowError) as err:
         raise ProtocolError(f"an entry that is none: {err}") from err
     size = sum(len(key) + len(value) for key, value in entry.annotations.items())
     if size > ANNOTATIONS_LIMIT_BYTES:

@@ -8,11 +8,12 @@ say their unit in the name.
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+
+from ccm_agent.model.foreign import Moment
 
 PROTOCOL = "io.choria.ccm.v1"
 
@@ -75,12 +76,12 @@ class Request(Struct, kw_only=True, omit_defaults=True):
 
     protocol: str
     run: str = ""
-    time: datetime | None = None
+    time: Moment | None = None
     targets: list[str] = []
     where: str = ""
     named: list[str] = []
     requester: str = ""
-    deadline: datetime | None = None
+    deadline: Moment | None = None
     deadline_s: float = 0
     catch_up: bool = False
 
@@ -171,14 +172,14 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
     protocol: str
     run: str = ""
     node: str = ""
-    time: datetime | None = None
+    time: Moment | None = None
     state: str = AnswerState.ACCEPTED
     reason: str = ""
     code: str = ""
     position: int = 0
     outcome: str = ""
     machine: str = ""
-    started: datetime | None = None
+    started: Moment | None = None
     body: dict[str, Any] = {}
 
 
@@ -219,7 +220,7 @@ class AgentEvent(Struct, kw_only=True, omit_defaults=True):
 
     protocol: str
     event_id: str
-    timestamp: datetime
+    timestamp: Moment
     node: str
     message: str = ""
     details: dict[str, Any] = {}
@@ -258,9 +259,9 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     data_revision: int = 0
     mode: str = "apply"
     interval_s: float = 0
-    deadline: datetime | None = None
+    deadline: Moment | None = None
     requester: str = ""
-    time: datetime | None = None
+    time: Moment | None = None
     rolled_back_from: int = 0
 
 
@@ -288,9 +289,9 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = "waiting"
     reason: str = ""
     code: str = ""
-    since: datetime | None = None
+    since: Moment | None = None
     run: str = ""
-    next_time: datetime | None = None
+    next_time: Moment | None = None
 
 
 class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -303,8 +304,8 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
         by: Who that was.
     """
 
-    since: datetime
-    until: datetime | None = None
+    since: Moment
+    until: Moment | None = None
     why: str = ""
     by: str = ""
 
@@ -333,12 +334,12 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
 
     node: str
     machine: str = ""
-    started: datetime | None = None
+    started: Moment | None = None
     version: str = ""
     facts: dict[str, Any] = {}
     last_run: str = ""
     last_state: str = ""
-    last_time: datetime | None = None
+    last_time: Moment | None = None
     disabled: Disabled | None = None
     assignments: dict[str, AssignmentState] = {}
     conflict: str = ""
@@ -348,7 +349,7 @@ class FactsRecord(Struct, kw_only=True, omit_defaults=True):
     """`facts.<n>` in CCM_NODES: all facts, written only when they changed."""
 
     node: str
-    time: datetime | None = None
+    time: Moment | None = None
     digest: str = ""
     facts: dict[str, Any] = {}
 
@@ -358,8 +359,8 @@ class Presence(Struct, kw_only=True, omit_defaults=True):
 
     node: str
     machine: str = ""
-    started: datetime | None = None
-    time: datetime | None = None
+    started: Moment | None = None
+    time: Moment | None = None
     run: str = ""
     """The run in hand, if any."""
 
@@ -382,7 +383,7 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
     number: int
     body: Any
     written_by: str = ""
-    time: datetime | None = None
+    time: Moment | None = None
 
 
 class NodeState(StrEnum):
@@ -430,7 +431,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     action: str
     name: str
     requester: str = ""
-    time: datetime | None = None
+    time: Moment | None = None
     targets: list[str] = []
     where: str = ""
     subjects: list[str] = []
@@ -478,7 +479,7 @@ class RunState(Struct, kw_only=True, omit_defaults=True):
 
     run: str
     state: str = "running"
-    time: datetime | None = None
+    time: Moment | None = None
     counts: dict[str, int] = {}
     joined: list[str] = []
     stopped_by: str = ""

@@ -9,6 +9,7 @@ import msgspec
 
 from ccm_agent.bus.subjects import fact_text
 from ccm_agent.model.errors import InputError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import NodeRecord
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ async def _has_taken(fleet: Fleet, node: str, wanted: Mapping[str, Any]) -> bool
     if entry is None:
         return False
     try:
-        has = msgspec.json.decode(entry.value, type=NodeRecord).facts
+        has = decode_foreign(entry.value, NodeRecord).facts
     except msgspec.MsgspecError:
         return False
     return all(has.get(path) == value for path, value in wanted.items())

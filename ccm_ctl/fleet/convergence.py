@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import AGENT_SHUTDOWN, AgentEvent, NodeState
 
 if TYPE_CHECKING:
@@ -275,7 +276,10 @@ def _disabled_words(record: NodeRecord | None) -> str:
 
 
 def _clock(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    try:
+        return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except OverflowError:  # a node may write what it likes
+        return str(moment)
 
 
 async def _goodbyes(fleet: Fleet, nodes: list[str]) -> dict[str, datetime]:
@@ -285,9 +289,7 @@ async def _goodbyes(fleet: Fleet, nodes: list[str]) -> dict[str, datetime]:
         return found
     for message in await fleet.events.newest([event_subject(AGENT_SHUTDOWN, node) for node in nodes]):
         try:
-            found[parse_event(message.subject).node] = msgspec.json.decode(
-                message.body, type=AgentEvent
-            ).timestamp
+            found[parse_event(message.subject).node] = decode_foreign(message.body, AgentEvent).timestamp
         except (msgspec.MsgspecError, ProtocolError):
             continue
     return found

@@ -16,6 +16,7 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import ALL, event_subject, fact_scope, fact_text, is_node, node_scope
 from ccm_agent.model.codec import nearest
 from ccm_agent.model.errors import NoTargetError, UsageError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_ctl.fleet.documents import decode_document
 
@@ -157,7 +158,7 @@ async def read_twins(fleet: Fleet, node: str) -> list[Twin]:
     found: dict[Twin, bool] = {}
     for message in await fleet.events.read(event_subject(AGENT_DUPLICATE, node)):
         try:
-            details = msgspec.json.decode(message.body, type=AgentEvent).details
+            details = decode_foreign(message.body, AgentEvent).details
         except msgspec.MsgspecError:
             continue
         twin = Twin(machine=str(details.get("machine", "")), started=str(details.get("started", "")))
@@ -348,11 +349,11 @@ def _take_in(nodes: dict[str, Node], entry: Entry) -> None:
     node = nodes.setdefault(name, Node(name=name))
     try:
         if kind == "node":
-            node.record, node.written = msgspec.json.decode(entry.value, type=NodeRecord), entry.created
+            node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created
         elif kind == "presence":
-            node.presence = msgspec.json.decode(entry.value, type=Presence)
+            node.presence = decode_foreign(entry.value, Presence)
         elif kind == "facts":
-            node.gathered = msgspec.json.decode(entry.value, type=FactsRecord).facts
+            node.gathered = decode_foreign(entry.value, FactsRecord).facts
     except msgspec.MsgspecError:
         return
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import NotFoundError, RevisionError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import Stamped
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Documents:
 def decode_document(entry: Entry) -> Document:
     """What an entry holds: a stamped document, or a plain one."""
     try:
-        stamped = msgspec.json.decode(entry.value, type=Stamped)
+        stamped = decode_foreign(entry.value, Stamped)
     except msgspec.MsgspecError:
         return Document(
             key=entry.key,

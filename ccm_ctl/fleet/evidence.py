@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import check_node, event_subject, node_scope
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
@@ -170,7 +171,7 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
 
 def _decoded(entry: Entry, kind: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(entry.value, type=kind)
+        return decode_foreign(entry.value, kind)
     except msgspec.MsgspecError:
         return None  # what a broken node wrote explains nothing; that it does not answer will
 

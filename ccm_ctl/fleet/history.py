@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import NodeEnd, NodeState, RunEnds, RunRecord, RunState, RunTargets
 
@@ -188,6 +189,6 @@ def _decoded(entries: dict[str, Entry], prefix: str, kind: type[T]) -> list[T]:
 
 def _decode(entry: Entry, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(entry.value, type=kind)
+        return decode_foreign(entry.value, kind)
     except msgspec.MsgspecError as err:
         raise ProtocolError(f"{entry.key}: not what belongs there: {err}; remove the key") from err

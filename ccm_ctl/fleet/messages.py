@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.outcome import (
     SESSION_START,
     SESSION_SUMMARY,
@@ -55,14 +53,9 @@ def hear(message: StoredEvent) -> Heard:
     if kind is None:
         raise ProtocolError(f"{message.subject}: {address.protocol} is no event that this version knows")
     try:
-        said = _decoder(kind).decode(message.body)
+        said = decode_foreign(message.body, kind)
     except msgspec.MsgspecError as err:
         raise ProtocolError(f"{message.subject}: not an event of its kind: {err}") from err
     if said.protocol != address.protocol:
         raise ProtocolError(f"{message.subject}: the body calls itself {said.protocol!r}")
     return Heard(node=address.node, run=address.run, protocol=address.protocol, said=said)
-
-
-@cache
-def _decoder(kind: type[Said]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)

@@ -87,8 +87,18 @@ def test_an_answer_of_the_broker_is_refused() -> None:
         b'[{"protocol":"io.choria.ccm.v1.manifest.apply.request"}]',
         b"\xff",
         b"",
+        BODY[:-1] + b',"more":' + b"[" * 2000 + b"]" * 2000 + b"}",
     ],
-    ids=["an acknowledgement", "another protocol", "none", "misspelt", "a list", "no text", "empty"],
+    ids=[
+        "an acknowledgement",
+        "another protocol",
+        "none",
+        "misspelt",
+        "a list",
+        "no text",
+        "empty",
+        "too deep",
+    ],
 )
 def test_a_body_that_does_not_name_the_subjects_protocol_is_refused(body) -> None:
     with pytest.raises(ProtocolError):

@@ -99,7 +99,7 @@ def test_an_assignment_is_read_out_of_its_stamp(tmp_path: Path) -> None:
         pytest.param(entry(scope="planet"), "no scope", id="no scope"),
         pytest.param(entry(mode="ponder"), "the mode ponder", id="an unknown mode"),
         pytest.param(entry(data_revision=-1), "no revision is below 0", id="no revision"),
-        pytest.param(entry(deadline="2030-01-01T00:00:00"), "has a time zone", id="a time of nowhere"),
+        pytest.param(entry(deadline="2030-01-01T00:00:00"), "with a timezone", id="a time of nowhere"),
         pytest.param(entry(bundle=None), "no assignment", id="no bundle"),
         pytest.param(entry(number=1), "older than 2", id="an older number"),
     ],

@@ -127,6 +127,11 @@ def test_what_other_writers_write_is_read(fields: dict[str, Any], read: dict[str
     assert decode_entry(json.dumps(document).encode()) == an_entry(**read)
 
 
+def a_document(more: bytes) -> bytes:
+    """An entry as it stands on the bus, with another field."""
+    return encode_entry(an_entry())[:-1] + b"," + more + b"}"
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -140,6 +145,15 @@ def test_what_other_writers_write_is_read(fields: dict[str, Any], read: dict[str
         pytest.param(
             msgspec.json.encode({**msgspec.to_builtins(an_entry()), "ttl": []}), id="a list for a TTL"
         ),
+        pytest.param(a_document(b'"ttl":1' + b"0" * 400), id="a TTL that no float holds"),
+        pytest.param(a_document(b'"ttl":"%sh"' % (b"9" * 400)), id="a TTL that no program holds"),
+        pytest.param(
+            a_document(b'"new":' + b"[" * 2000 + b"]" * 2000), id="nested deeper than anybody reads"
+        ),
+        pytest.param(
+            a_document('"annotations":{"a":"x\u2028server: evil"}'.encode()), id="a line for YAML more"
+        ),
+        pytest.param(a_document('"annotations":{"a":"\u009b2J"}'.encode()), id="an order to a terminal"),
         pytest.param(encode_entry(an_entry(annotations={"a": "x" * ANNOTATIONS_LIMIT_BYTES})), id="too much"),
     ],
 )

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from ccm_agent.model import outcome, wire
+from ccm_agent.model.foreign import Moment
 from ccm_agent.model.outcome import Counts, Outcome, TransactionEvent, count
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -46,7 +47,7 @@ def test_a_field_that_is_new_to_a_reader_is_passed_over(kind: type[msgspec.Struc
 
 def smallest(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The least that a message must say."""
-    samples: dict[Any, Any] = {datetime: NOW, str: "x", int: 1, bool: False}
+    samples: dict[Any, Any] = {Moment: NOW, str: "x", int: 1, bool: False}
     return {
         field.encode_name: smallest(field.type)
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, Disabled, NodeRecord, Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
@@ -111,3 +112,27 @@ def test_an_unknown_node_names_the_nearest() -> None:
         (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
         (1, "ccmctl: zzz: there is no such node; `ccmctl nodes` shows which there are\n"),
     ]
+
+
+DEEP = b"[" * 2000 + b"]" * 2000
+NONSENSE = {
+    "nested deeper than anybody reads": b'{"node":"evil1","facts":{"a":' + DEEP + b"}}",
+    "a time of no time zone": b'{"node":"evil1","last_run":"x","last_state":"failed","last_time":"2026-01-01T00:00:00"}',
+    "a moment before all calendars": b'{"node":"evil1","last_time":"0001-01-01T00:00:00+23:00"}',
+}
+
+
+@pytest.mark.parametrize("said", NONSENSE)
+@pytest.mark.parametrize(
+    "command", [["nodes"], ["node", "web1"], ["why", "web1"], ["why", "evil1"], ["assignments"]]
+)
+def test_what_one_node_writes_keeps_nobody_from_seeing_the_others(command: list[str], said: str) -> None:
+    async def evil(broker: MemoryBroker) -> None:
+        await MemoryBus(broker, "evil1").bucket("CCM_NODES").put("node.evil1", NONSENSE[said])
+
+    desk = Desk(FakeNode("web1", {"role": "web"}))
+    desk.hooks.append(evil)
+
+    told = desk.ccmctl(*command)
+
+    assert "fault of the program" not in told.err
