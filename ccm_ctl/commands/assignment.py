@@ -45,6 +45,7 @@ def assignment(application: Application) -> None:
 
 @verb(
     "status",
+    short_help="Show every node of one, and why it lags.",
     examples=[
         "ccmctl assignment status web",
         "ccmctl assignment status web --lagging",
@@ -83,6 +84,7 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
 
 @verb(
     "history",
+    short_help="List the revisions that are kept.",
     examples=["ccmctl assignment history web"],
     options=[click.Argument(["name"], metavar="NAME"), scope_option()],
 )
@@ -119,7 +121,8 @@ def _history(application: Application, name: str, scope: str) -> Exit:
                     f"in the place of {said.rolled_back_from}" if said.rolled_back_from else "",
                 ]
             )
-        columns = [Column("REV", right=True), Column("DIGEST"), Column("DATA", right=True), Column("MODE")]
+        columns = [Column("REV", right=True), Column("DIGEST", spare=1), Column("DATA", right=True)]
+        columns.append(Column("MODE"))
         columns += [Column("BY"), Column("WHEN"), Column("TARGETS", fold=True), Column("NOTE", fold=True)]
         terminal.table(columns, [[*row, *[""] * (len(columns) - len(row))] for row in rows])
         return Exit.OK
@@ -148,7 +151,12 @@ def _show(
     ordered = sorted(shown, key=lambda one: (one.has_failed, not one.is_converged))
     for node in ordered:
         terminal.record(records.STANDING, **standing_fields(node))
-    columns = [Column("NODE"), Column("STATE"), Column("DIGEST"), Column("DATA", right=True)]
+    columns = [
+        Column("NODE"),
+        Column("STATE"),
+        Column("DIGEST", spare=2),
+        Column("DATA", right=True, spare=1),
+    ]
     columns += [Column("SINCE"), Column("WHY", fold=True)]
     terminal.table(columns, [_row(node, now) for node in ordered])
     states = ", ".join(f"{count} {state}" for state, count in states_of(found).items())

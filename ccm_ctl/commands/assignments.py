@@ -49,8 +49,9 @@ def assignments(application: Application) -> Exit:
             )
             rows.append(_row(standing, found, now))
         columns = [Column("NAME"), Column("REV", right=True), Column("TARGETS", fold=True), Column("SCOPE")]
-        columns += [Column("MODE"), Column("DIGEST"), Column("DATA", right=True), Column("EVERY", right=True)]
-        columns += [Column("CONVERGED"), Column("BY"), Column("SINCE")]
+        columns += [Column("MODE"), Column("DIGEST", spare=3), Column("DATA", right=True, spare=1)]
+        columns += [Column("EVERY", right=True), Column("CONVERGED"), Column("BY", spare=4)]
+        columns.append(Column("SINCE", spare=2))
         terminal.table(columns, rows, "nothing is assigned yet; `ccmctl assign --help` shows how\n")
         for key in known.unreadable:
             terminal.note(f"{key}: holds no assignment that was made for it; agents refuse it")

@@ -46,7 +46,7 @@ def nodes(application: Application, **options: Any) -> Exit:
         for node in found:
             terminal.record(records.NODE, **node_fields(node), agents=twins.get(node.name))
         columns = [Column("NODE"), Column("STATE"), Column("FACTS", fold=True), Column("LAST RUN")]
-        columns += [Column("VERSION"), Column("NOTE", fold=True)]
+        columns += [Column("VERSION", spare=1), Column("NOTE", fold=True)]
         rows = [_row(node, twins.get(node.name, []), now) for node in found]
         terminal.table(columns, rows)
         absent = sum(not node.is_present for node in found)

@@ -60,7 +60,7 @@ def _list(application: Application, limit: int) -> Exit:
                     _outcome_words(record.action, state),
                 ]
             )
-        columns = [Column("RUN"), Column("WHEN"), Column("BY"), Column("WHAT", fold=True)]
+        columns = [Column("RUN"), Column("WHEN", spare=1), Column("BY", spare=2), Column("WHAT", fold=True)]
         columns += [Column("NODES", right=True), Column("OUTCOME", fold=True)]
         terminal.table(columns, rows, "no run yet\n")
         return Exit.OK

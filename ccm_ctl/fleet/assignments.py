@@ -22,6 +22,7 @@ from ccm_agent.bus.subjects import (
     parse_assignment_key,
     scopes_of,
 )
+from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, UsageError
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.assigning import flat_facts
@@ -102,7 +103,10 @@ class Assignments:
         """
         found = self.named(name)
         if not found:
-            raise NotFoundError(f"{name}: there is no such assignment; `{LISTING}` shows which there are")
+            near = did_you_mean(name, (one.name for one in self.standing))
+            raise NotFoundError(
+                f"{name}: there is no such assignment{near or f'; `{LISTING}` shows which there are'}"
+            )
         return found
 
     def one(self, name: str, scope: str = "") -> Standing:

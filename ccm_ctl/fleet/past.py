@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.layout import MANIFESTS
 from ccm_agent.bus.subjects import assignment_key
+from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import NotFoundError
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.assignments import LATEST, LISTING, Assignments, Standing, standing_of
@@ -102,9 +103,10 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
         UsageError: The name stands for several scopes, and none was said.
     """
     if not scope and not known.named(name):
+        near = did_you_mean(name, (one.name for one in known.standing))
         raise NotFoundError(
-            f"{name}: there is no such assignment; `{LISTING}` shows which there are, "
-            "--scope says for whom one stood that is there no longer"
+            f"{name}: there is no such assignment{near or f'; `{LISTING}` shows which there are'}"
+            f"{'' if near else ','} --scope says for whom one stood that is there no longer"
         )
     key = assignment_key(scope or known.one(name).assignment.scope, name)
     history = await read_history(fleet.assignments, key, "assignment", LISTING)

@@ -201,6 +201,18 @@ def test_each_scope_of_a_name_is_named_and_each_node_stands_to_its_own(motd: str
     ]
 
 
+def test_a_name_with_a_slip_is_told_what_is_near(motd: str) -> None:
+    desk, _ = assigned(motd, FakeNode("web1", WEB))
+
+    slips = [
+        desk.ccmctl(*words, "wbe").err for words in (["assignment", "status"], ["unassign"], ["rollback"])
+    ]
+
+    sentence = "ccmctl: wbe: there is no such assignment, did you mean `web`?"
+    rest = " --scope says for whom one stood that is there no longer"
+    assert slips == [f"{sentence}\n", f"{sentence}\n", f"{sentence}{rest}\n"]
+
+
 def test_what_is_not_assigned_is_not_there() -> None:
     desk = Desk(FakeNode("web1"))
     sentence = "ccmctl: web: there is no such assignment; `ccmctl assignments` shows which there are"

@@ -44,3 +44,28 @@ def test_colour_is_for_terminals_and_for_each_line() -> None:
     assert paint("a\nb", "bad", Style(colour=True)) == "\x1b[31ma\x1b[0m\n\x1b[31mb\x1b[0m"
     assert paint("a", "bad", Style()) == "a"
     assert paint("a", "", Style(colour=True)) == "a"
+
+
+def test_what_can_be_spared_goes_before_the_rest_is_hard_to_read() -> None:
+    columns = [Column("NAME"), Column("FOR", fold=True), Column("BY", spare=2), Column("SINCE", spare=1)]
+    rows = [["web", "role=web where x", "ann", "2 min ago"]]
+
+    assert table(columns, rows, Style(width=40)) == (
+        "NAME  FOR               BY   SINCE\nweb   role=web where x  ann  2 min ago\n"
+    )
+    assert table(columns, rows, Style(width=37)) == (
+        "NAME  FOR               SINCE\nweb   role=web where x  2 min ago\n"
+    )
+    assert table(columns, rows, Style(width=30)) == "NAME  FOR\nweb   role=web where x\n"
+
+
+def test_nothing_is_cut_off_however_narrow_it_is() -> None:
+    columns = [Column("RUN"), Column("WHAT", fold=True)]
+    rows = [["3MQMUbgbqe", "applies what is there"]]
+
+    assert table(columns, rows, Style(width=20)) == (
+        "RUN         WHAT\n3MQMUbgbqe  applies\n            what is\n            there\n"
+    )
+    assert table(columns, rows, Style(width=14)) == (
+        "RUN     WHAT\n3MQMUb  applie\ngbqe    s what\n        is\n        there\n"
+    )
