@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
@@ -84,7 +85,8 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
                 f"a schedule goes to one subject, these nodes are reached by {len(resolved.scopes)}: "
                 "make one for each --targets"
             )
-        what = f"schedule {content.name}, {when}, for"
+        words = when_words(when, zone)
+        what = f"schedule {content.name}, {words}, for"
         if not await agreed(application, what, resolved, yes=options["yes"]):
             return NOT_AGREED
         if content.bundle is not None:
@@ -94,9 +96,7 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
         application.terminal.record(
             records.SCHEDULE, name=name, scope=resolved.scopes[0], when=when, new=is_new
         )
-        application.terminal.show(
-            f"{name}: {'stored' if is_new else 'replaced'}, {when}{f' {zone}' if zone else ''}\n"
-        )
+        application.terminal.show(f"{name}: {'stored' if is_new else 'replaced'}, {words}\n")
         return Exit.OK
 
     return application.run_on_broker(work)
@@ -138,7 +138,7 @@ def _list(application: Application) -> Exit:
         for one in await _open(broker).all():
             application.terminal.record(records.SCHEDULE, **_fields(one, now))
             action = "plan" if one.protocol == MANIFEST_PLAN else "apply"
-            when = f"{one.when} {one.zone}".strip() or "was due once"
+            when = when_words(one.when, one.zone) or "was due once"
             if one.request.catch_up:
                 when += ", catch up"
             targets = " or ".join(one.request.targets) or one.scope
@@ -152,8 +152,8 @@ def _list(application: Application) -> Exit:
                     clock(one.last),
                 ]
             )
-        columns = [Column("NAME"), Column("DOES"), Column("TARGETS", fold=True), Column("WHEN")]
-        columns += [Column("NEXT"), Column("LAST")]
+        columns = [Column("NAME"), Column("DOES"), Column("TARGETS", fold=True)]
+        columns += [Column("WHEN", fold=True), Column("NEXT"), Column("LAST", spare=1)]
         application.terminal.table(
             columns, rows, "no schedules yet; `ccmctl schedule add --help` shows how\n"
         )
@@ -247,6 +247,14 @@ def when_of(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]
     if moment <= datetime.now(UTC):
         raise UsageError(f"--at {at}: has passed already, and the broker would send it at once")
     return f"@at {moment.strftime('%Y-%m-%dT%H:%M:%SZ')}", ""
+
+
+def when_words(when: str, zone: str) -> str:
+    """The same, as people say it: `every 7d`, `at 2026-12-01T02:00:00Z`; cron stays as it was written."""
+    word, _, rest = when.partition(" ")
+    if word == "@every":
+        return f"every {format_duration(parse_duration(rest))}"
+    return f"at {rest}" if word == "@at" else f"{when} {zone}".strip()
 
 
 def _check_zone(zone: str) -> None:

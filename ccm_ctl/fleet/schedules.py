@@ -25,9 +25,11 @@ from ccm_agent.bus.subjects import (
     request_subject,
     schedule_subject,
 )
+from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import BusSetupError, CcmError, NotFoundError, UsageError
 from ccm_agent.model.wire import ManifestRequest
+from ccm_ctl.fleet.assignments import scope_words
 from ccm_ctl.fleet.cron import Cron
 
 if TYPE_CHECKING:
@@ -106,11 +108,13 @@ class Schedules:
         Raises:
             NotFoundError: There is none.
         """
-        for one in await self.all():
+        known = await self.all()
+        for one in known:
             if one.name == name:
                 return one
+        near = did_you_mean(name, (one.name for one in known))
         raise NotFoundError(
-            f"{name}: there is no such schedule; `ccmctl schedule list` shows which there are"
+            f"{name}: there is no such schedule{near or '; `ccmctl schedule list` shows which there are'}"
         )
 
     async def put(self, name: str, scope: str, when: str, zone: str, request: ManifestRequest) -> bool:
@@ -124,11 +128,14 @@ class Schedules:
         known = [one for one in await self.all() if one.when]
         for one in known:
             if one.name == name and one.subject != subject:
-                raise UsageError(f"{name}: there is a schedule of that name for {one.scope}; remove it first")
+                raise UsageError(
+                    f"{name}: there is a schedule of that name for {scope_words(one.scope)}; "
+                    f"`ccmctl schedule rm {name}` removes it"
+                )
             if one.name != name and (one.protocol, one.scope) == (request.protocol, scope):
                 raise UsageError(
-                    f"{name}: the schedule {one.name} asks the same of {scope}, and one would hide what the other had due; "
-                    "use one manifest, or other targets"
+                    f"{name}: the schedule {one.name} asks the same of {scope_words(scope)}, "
+                    "and one would hide what the other had due; use one manifest, or other targets"
                 )
         target = due_subject(request_subject(request.protocol, scope))
         # nobody is to catch up with what was due of the one that this takes the place of

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ccm_agent.model.errors import BusSetupError, UsageError
-from ccm_ctl.commands.schedule import deadline_of, when_of
+from ccm_ctl.commands.schedule import deadline_of, when_of, when_words
 from ccm_ctl.fleet.schedules import Schedules
 from tests.support.controller import Desk
 
@@ -23,6 +23,21 @@ from tests.support.controller import Desk
 )
 def test_the_broker_is_told_when(said: tuple[str, str, int | None, str], told: tuple[str, str]) -> None:
     assert when_of(*said) == told
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (("@every 604800s", ""), "every 7d"),
+        (("@every 5400s", ""), "every 90m"),
+        (("@every 1h0m0s", ""), "every 1h"),
+        (("@at 2126-12-01T01:00:00Z", ""), "at 2126-12-01T01:00:00Z"),
+        (("0 0 2 * * *", "Europe/Berlin"), "0 0 2 * * * Europe/Berlin"),
+        (("", ""), ""),
+    ],
+)
+def test_people_are_told_when_in_their_words(told: tuple[str, str], words: str) -> None:
+    assert when_words(*told) == words
 
 
 @pytest.mark.parametrize(
