@@ -54,7 +54,8 @@ if TYPE_CHECKING:
         click.Argument(["name"], metavar="NAME"),
         click.Argument(["path"], metavar="[FILE|DIR]", type=click.Path(), default=""),
         *target_options(),
-        click.Option(["--mode"], type=click.Choice(["apply", "plan"]), default="apply", help="`plan`: say what would change."),
+        click.Option(["--mode"], type=click.Choice(["apply", "plan"]), help="`plan`: say what would change. [apply]"),
+        click.Option(["--noop"], is_flag=True, help="The same as --mode plan."),
         click.Option(["--interval"], type=Duration(), help="How often nodes converge. [their own interval]"),
         click.Option(["--deadline"], default="", metavar="TIME", help="Who has not begun by then does not begin. [none]"),
         click.Option(["--manifest"], default="", metavar="PATH", help="The manifest within the directory. [manifest.yaml]"),
@@ -79,6 +80,7 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
 
     check_name(name)
     not_both(options, "move", "beside")
+    not_both(options, "mode", "noop")
     if options["refresh"]:
         return _refresh(application, name, path, options)
     if not path:
@@ -113,7 +115,7 @@ async def _assign(
         manifest=content.name,
         data=list(options["data"]),
         data_revision=0 if options["follow_data"] else await fleet.data.revision(),
-        mode=options["mode"],
+        mode="plan" if options["noop"] else options["mode"] or "apply",
         interval_s=float(options["interval"] or 0),
         deadline=deadline_of(options["deadline"], fleet.clock.now()) if options["deadline"] else None,
     )
@@ -128,7 +130,18 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
     """Pin the data of what stands anew."""
     said = [
         word
-        for word in ("targets", "where", "all", "data", "follow_data", "manifest", "interval", "move")
+        for word in (
+            "targets",
+            "where",
+            "all",
+            "mode",
+            "noop",
+            "data",
+            "follow_data",
+            "manifest",
+            "interval",
+            "move",
+        )
         if options[word]
     ]
     if path or said:
@@ -164,11 +177,13 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
     from ccm_ctl.fleet.assignments import layer_of, scope_words
 
     layer = layer_of(assignment.scope)
-    others = [one for one in known.named(assignment.name) if one.assignment.scope != assignment.scope]
+    named = known.named(assignment.name)
+    others = [one for one in named if one.assignment.scope != assignment.scope]
     if options["move"]:
         return others
     beside = [one for one in others if one.layer == layer != "node"]
-    if beside and not options["beside"]:
+    was_answered = len(others) < len(named)  # it stands for these as well, so somebody said --beside
+    if beside and not options["beside"] and not was_answered:
         where = " and ".join(scope_words(one.assignment.scope) for one in beside)
         raise UsageError(
             f"{assignment.name}: it stands for {where}, and this is for {scope_words(assignment.scope)}; "

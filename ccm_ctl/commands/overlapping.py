@@ -53,14 +53,17 @@ async def refuse_overlaps(
     Refuse what agents would refuse: a resource that another assignment manages on one of the same nodes.
 
     Names with templates that read alike may be the same on a node or not: that is said, and left to the node.
+    A plan manages nothing.
 
     Raises:
         ConflictError: Both are named. The other one would be refused as well, so nothing is assigned.
     """
     from ccm_ctl.fleet.bundles import overlaps
 
+    if standing.assignment.mode == "plan":
+        return
     counting = {
-        node: [one for one in after.of_node(inventory.nodes[node]).values() if one.name != standing.name]
+        node: [one for one in _managing(after, inventory, node) if one.name != standing.name]
         for node in counts_for(inventory, after, standing)
     }
     found = await overlaps(fleet, counting, inside.resources)
@@ -75,6 +78,11 @@ async def refuse_overlaps(
             f"{overlap.resource}: the assignment {overlap.name} writes the same on {fold_names(overlap.nodes)}; "
             "agents refuse both where it is the same resource"
         )
+
+
+def _managing(known: Assignments, inventory: Inventory, node: str) -> list[Standing]:
+    """The assignments that write on a node."""
+    return [one for one in known.of_node(inventory.nodes[node]).values() if one.assignment.mode != "plan"]
 
 
 async def warn_of_assignments(
@@ -107,7 +115,7 @@ async def warn_of_resources(
         if not known.standing:
             return
         await known.fill_in(fleet, inventory)
-        counting = {node: list(known.of_node(inventory.nodes[node]).values()) for node in nodes}
+        counting = {node: _managing(known, inventory, node) for node in nodes}
         found = await overlaps(fleet, counting, resources)
     except BusError:
         return

@@ -186,6 +186,7 @@ def test_another_role_of_the_same_name_is_moved_to_or_stands_beside(motd: str) -
     refused = desk.ccmctl("assign", "web", motd, "-t", "role=db", "--yes")
     beside = desk.ccmctl("assign", "web", motd, "-t", "role=db", "--beside", "--yes")
     both = list(stored(desk))
+    again = desk.ccmctl("assign", "web", motd, "-t", "role=db", "--interval", "10m", "--yes")
     moved = desk.ccmctl("assign", "web", motd, "-t", "env=prod", "--move", "--yes")
 
     assert (refused.code, refused.err) == (
@@ -195,12 +196,13 @@ def test_another_role_of_the_same_name_is_moved_to_or_stands_beside(motd: str) -
     )
     assert beside.err == "web 1 stands for role=web and counts there: web[1-2]\n"
     assert both == ["fact.role.web.web", "fact.role.db.web"]
+    assert (again.code, again.err) == (0, "web 1 stands for role=web and counts there: web[1-2]\n")
     assert moved.err == (
-        "web 2 goes: it stands for role=db\n"
+        "web 3 goes: it stands for role=db\n"
         "web 1 goes: it stands for role=web\n"
         "it takes the place of another web on 2 nodes: db1, web1\n"
     )
-    assert {key: document.number for key, document in stored(desk).items()} == {"fact.env.prod.web": 3}
+    assert {key: document.number for key, document in stored(desk).items()} == {"fact.env.prod.web": 4}
 
 
 def test_a_nodes_own_counts_over_the_roles_and_everybodys_under_it(motd: str) -> None:
@@ -237,6 +239,18 @@ def test_a_resource_that_another_assignment_manages_is_refused_and_both_are_name
         "where agents would refuse both; take it out of one of them\n",
     )
     assert (elsewhere.code, apart.code) == (0, 0)
+
+
+def test_a_plan_manages_nothing_and_is_in_nobodys_way(motd: str) -> None:
+    desk = fleet()
+    desk.ccmctl("assign", "base", motd, "-t", "env=prod", "--yes")
+
+    plan = desk.ccmctl("assign", "trial", motd, "-t", "role=web", "--noop", "--yes")
+    desk.ccmctl("unassign", "base", "--yes")
+    beside_a_plan = desk.ccmctl("assign", "base", motd, "-t", "env=prod", "--yes")
+
+    assert (plan.code, plan.err, beside_a_plan.code, beside_a_plan.err) == (0, "", 0, "")
+    assert desk.ccmctl("assignments", "--json").records[-1]["mode"] == "plan"
 
 
 def test_names_that_only_a_node_knows_are_left_to_the_node(tmp_path: Path) -> None:
@@ -302,6 +316,8 @@ def test_who_stores_data_is_told_which_assignments_stay_with_the_old(motd: str, 
         (["web"], "assign what? name a manifest or a directory, or say --refresh"),
         (["web", "x", "--move", "--beside"], "--move and --beside exclude each other"),
         (["web", "x", "--refresh"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
+        (["web", "--refresh", "--noop"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
+        (["web", "x", "--mode", "apply", "--noop"], "--mode and --noop exclude each other"),
         (["web", "--refresh", "--all"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
         (["web", "--refresh"], "web: there is no such assignment; `ccmctl assignments` shows which there are"),
         (["web", "x", "--scope", "all"], "--scope belongs to --refresh; --targets says which nodes are meant"),
