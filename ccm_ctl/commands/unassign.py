@@ -19,7 +19,7 @@ from ccm_ctl.commands.standing import (
 from ccm_ctl.commands.targets import NOT_AGREED, agreed
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
-from ccm_ctl.render.text import plural
+from ccm_ctl.render.text import fold_names, plural
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -49,7 +49,9 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
         after = known.without([standing.key])
         taken = [node for node in nodes if name in after.of_node(inventory.nodes[node])]
         if taken:
-            application.terminal.note(f"another {name} then counts on them, and they converge on that")
+            application.terminal.note(
+                f"another {name} counts on {fold_names(taken)} then, and is what they converge on"
+            )
             question = f"unassign {name} for {scope_words(standing.assignment.scope)} and so change"
             if not await agreed(application, question, resolved_of(inventory, taken), yes=yes):
                 return NOT_AGREED
@@ -58,13 +60,23 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
             records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), removed=True
         )
         words = scope_words(standing.assignment.scope)
-        left = len(nodes) - len(taken)
         application.terminal.show(
-            f"{name}: unassigned for {words}; "
-            f"{plural(left, 'node')} {'stays as it is' if left == 1 else 'stay as they are'} and "
-            f"{'converges' if left == 1 else 'converge'} on it no more, nothing is undone\n"
+            f"{name}: unassigned for {words}; {_outcome(name, len(nodes), len(taken))}\n"
             f"  bring it back:  ccmctl rollback {name} --scope {words}\n"
         )
         return Exit.OK
 
     return application.run(work)
+
+
+def _outcome(name: str, nodes: int, taken: int) -> str:
+    """What comes of it for the nodes that it counted for."""
+    left = nodes - taken
+    parts = []
+    if taken:
+        converges = "converges" if taken == 1 else "converge"
+        parts.append(f"{plural(taken, 'node')} {converges} on another {name} now")
+    if left or not taken:
+        stays, converges = ("stays as it is", "converges") if left == 1 else ("stay as they are", "converge")
+        parts.append(f"{plural(left, 'node')} {stays} and {converges} on it no more, nothing is undone")
+    return ", ".join(parts)

@@ -199,13 +199,13 @@ def test_a_name_that_stands_for_several_wants_a_scope(site: Site) -> None:
     )
     assert (asked.code, asked.err) == (
         1,
-        "another web then counts on them, and they converge on that\n"
+        "another web counts on web1 then, and is what they converge on\n"
         "nodes: web1\n"
         'ccmctl: nobody is there to answer "unassign web for node=web1 and so change 1 node?"; say --yes\n',
     )
     assert (agreed.code, agreed.out.splitlines()[0]) == (
         0,
-        "web: unassigned for node=web1; 0 nodes stay as they are and converge on it no more, nothing is undone",
+        "web: unassigned for node=web1; 1 node converges on another web now",
     )
 
 
