@@ -57,9 +57,11 @@ def events(application: Application, node: str, run: str, kinds: tuple[str, ...]
                 for pattern in _patterns(wanted_run):
                     stops.append(await fleet.events.follow(pattern, shown.show))
             if wanted_run or not follow:
-                for pattern in _stored(wanted_run, node):
-                    for message in await fleet.events.read(pattern):
-                        shown.show(message)
+                found = [
+                    one for pattern in _stored(wanted_run, node) for one in await fleet.events.read(pattern)
+                ]
+                for message in sorted(found, key=lambda one: one.sequence):  # in the order in which they came
+                    shown.show(message)
             if follow:
                 await asyncio.Event().wait()
         finally:

@@ -48,6 +48,15 @@ def test_events_are_chosen_by_node_and_kind(desk: Desk) -> None:
     ]
 
 
+def test_events_of_a_node_stand_in_the_order_in_which_they_came(desk: Desk, tmp_path: Path) -> None:
+    desk.ccmctl("apply", str(tmp_path / "motd.yaml"), "--all", "--yes")
+
+    said = desk.ccmctl("events", "--node", "web1", "--no-follow", "--json")
+
+    kinds = [record["event"]["protocol"].split(".")[-2:] for record in said.records]
+    assert kinds == [["session", "start"], ["transaction", "event"], ["session", "summary"]] * 2
+
+
 def test_an_event_that_is_stored_twice_is_shown_once(desk: Desk) -> None:
     stored = desk.broker.events
     for write in list(stored):
