@@ -69,6 +69,7 @@ def _fields(evidence: Evidence, reason: Reason) -> dict[str, Any]:
     """All of it for programs."""
     import msgspec
 
+    from ccm_ctl.commands.assignment import standing_fields
     from ccm_ctl.commands.nodes import node_fields
 
     summary = evidence.summaries.get(reason.run)
@@ -82,8 +83,8 @@ def _fields(evidence: Evidence, reason: Reason) -> dict[str, Any]:
         "failed": built(reason.failed) or None,
         "summary": built(summary) if summary else None,
         "assignments": [
-            {"name": name, "wanted": evidence.standing[name].revision, **built(judged)}
-            for name, judged in evidence.judged.items()
+            {key: value for key, value in standing_fields(judged).items() if value is not None}
+            for judged in evidence.judged.values()
         ]
         or None,
         "agents": evidence.twins or None,
