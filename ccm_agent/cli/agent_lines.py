@@ -21,6 +21,9 @@ TOLD = {
 
 _WIDTH = 13
 
+_DISABLED = "disabled"
+"""A state of assignments alone: a run ends in none such."""
+
 
 def safe(text: object) -> str:
     """Words that somebody else chose, on one line and without orders to a terminal."""
@@ -35,7 +38,7 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
         lines.append(f"  {label + ':':<{_WIDTH}} {safe(text)}")
 
     if status.get("disabled"):
-        line("Disabled", msgspec.convert(status["disabled"], Disabled).sentence)
+        line("Disabled", msgspec.convert(status["disabled"], Disabled).sentence.removeprefix("disabled "))
     if status.get("conflict"):
         line("Conflict", status["conflict"])
     if status.get("running"):
@@ -135,10 +138,11 @@ def _assignment(name: str, state: Mapping[str, Any], now: datetime) -> str:
     parts = [f"{name}: {state.get('state', 'waiting')}{lasts}"]
     if state.get("digest"):
         parts.append(f"digest {str(state['digest'])[:12]}")
+        parts.append(f"data {state.get('data_revision') or 'newest'}")
     due = _moment(state.get("next_time"))
     if due is not None:
         parts.append(f"next in {_span(max((due - now).total_seconds(), 0))}")
-    if state.get("reason"):
+    if state.get("reason") and state.get("state") != _DISABLED:  # a line of its own says why
         parts.append(str(state["reason"]))
     return ", ".join(parts)
 

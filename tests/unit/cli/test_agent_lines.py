@@ -55,7 +55,7 @@ def test_a_running_agent_is_told_on_one_screen() -> None:
         "  Spool:        2 events wait for the broker\n"
         "  Manifest:     /etc/site.yaml, digest 0123456789ab, next in 4m\n"
         "  Manifest:     https://h/x.tar.gz, cannot be fetched: the server says 500\n"
-        "  Assignment:   web: failed for 1h, digest ffffffffffff, no space\n"
+        "  Assignment:   web: failed for 1h, digest ffffffffffff, data newest, no space\n"
         "  Listens to:   all, node.web1.example.net\n"
     )
 
@@ -74,7 +74,7 @@ def test_one_that_is_disabled_alone_and_disputed_says_so_first() -> None:
 
     assert status_text(RUNNING | trouble, NOW) == (
         "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d 4h ago)\n"
-        "  Disabled:     disabled until 2026-11-21 18:00 UTC by maria: disk\n"
+        "  Disabled:     until 2026-11-21 18:00 UTC by maria: disk\n"
         "  Conflict:     another agent uses this identity\n"
         "  Broker:       not connected; no broker at nats://b:4222\n"
         "  Run:          none\n"

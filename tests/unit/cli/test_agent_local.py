@@ -69,7 +69,7 @@ def test_the_status_of_an_agent_that_never_ran_is_what_is_on_disk(
     assert (code, capsys.readouterr().out) == (
         0,
         "web1: the agent does not run\n"
-        "  Disabled:     disabled by maria: x\n"
+        "  Disabled:     by maria: x\n"
         "  Run:          none\n"
         "  Last run:     none since the agent started\n"
         "  Spool:        0 events wait for the broker\n",
