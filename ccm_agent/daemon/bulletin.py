@@ -14,6 +14,7 @@ from ccm_agent.daemon.drift import Drift
 from ccm_agent.daemon.spool import Spool
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.texts import encode_told
 from ccm_agent.model.wire import (
     AGENT_DISABLED,
     AGENT_DRIFT,
@@ -95,5 +96,5 @@ class Bulletin:
         self._spool.append(
             subject=event_subject(protocol, self._node),
             event_id=event.event_id,
-            body=msgspec.json.encode(event),
+            body=encode_told(event),
         )

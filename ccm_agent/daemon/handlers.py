@@ -22,6 +22,7 @@ from ccm_agent.daemon.worker import Worker
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.ports import Clock, Events, Incoming
+from ccm_agent.model.texts import encode_told
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
@@ -284,7 +285,7 @@ class Handlers:
         )
         subject = event_subject(SESSION_ANSWER, self._desk.node, run)
         try:
-            await self._desk.events.announce(subject, msgspec.json.encode(answer))
+            await self._desk.events.announce(subject, encode_told(answer))
         except BusError as err:
             # the request comes again, with our name in it, and is then answered from the ledger
             log.info("an answer could not be sent", extra={"run": run, "reason": str(err)})

@@ -12,11 +12,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from ccm_agent.facts.gather import lasting
 from ccm_agent.model.errors import BusError, RevisionError
 from ccm_agent.model.ports import Clock, KeyValue
+from ccm_agent.model.texts import encode_told
 from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
 
 log = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ class Heartbeat:
         presence = Presence(
             node=record.node, machine=record.machine, started=record.started, time=now, run=run
         )
-        key, body = f"presence.{record.node}", msgspec.json.encode(presence)
+        key, body = f"presence.{record.node}", encode_told(presence)
         age_s = self._clock.monotonic() - self._beat_at
         if not self._revision or age_s >= self._ttl_s:
             # nothing to compare with: what stands there may be from before our restart, or has expired
@@ -131,7 +130,7 @@ class Heartbeat:
 
     async def write_record(self) -> bool:
         """Write the node's record if it changed, or has not been written for an hour; whether it did."""
-        body = msgspec.json.encode(self.record)
+        body = encode_told(self.record)
         now = self._clock.monotonic()
         if body == self._written_record and now - self._record_at < RECORD_AGE_S:
             return False
@@ -159,12 +158,12 @@ class Heartbeat:
 
     def _facts_body(self, facts: Mapping[str, Any], digest: str) -> bytes:
         record = FactsRecord(node=self.record.node, time=self._clock.now(), digest=digest, facts=dict(facts))
-        body = msgspec.json.encode(record)
+        body = encode_told(record)
         while len(body) > FACTS_LIMIT_BYTES and record.facts:
-            largest = max(record.facts, key=lambda family: len(msgspec.json.encode(record.facts[family])))
+            largest = max(record.facts, key=lambda family: len(encode_told(record.facts[family])))
             log.warning("facts are too large to be told whole", extra={"left_out": largest})
             del record.facts[largest]
-            body = msgspec.json.encode(record)
+            body = encode_told(record)
         return body
 
     async def goodbye(self) -> None:
@@ -179,4 +178,4 @@ class Heartbeat:
 
 def facts_digest(facts: Mapping[str, Any]) -> str:
     """A digest that stays the same while only numbers move that never stand still."""
-    return hashlib.sha256(msgspec.json.encode(lasting(facts), order="deterministic")).hexdigest()
+    return hashlib.sha256(encode_told(lasting(facts), order="deterministic")).hexdigest()

@@ -15,6 +15,7 @@ import msgspec
 
 from ccm_agent.daemon.journal import replace_file
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.texts import encode_told
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,6 @@ def store_kept(path: Path, value: Any) -> None:
     """`write_kept`, blocking."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, [msgspec.json.encode(value)])
+        replace_file(path, [encode_told(value)])
     except OSError as err:
         raise FileError(f"{path}: cannot write: {err.strerror}; is the disk full?") from err

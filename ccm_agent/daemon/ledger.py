@@ -19,6 +19,7 @@ from msgspec import Struct
 from ccm_agent.daemon.journal import Journal, encode_record, replace_file
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.texts import tellable
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class Ledger:
 
     def end(self, run: str, outcome: str, reason: str = "", code: str = "") -> None:
         """A run has ended."""
-        self._write(_Ended(run, self._now(), outcome, reason, code))
+        self._write(_Ended(run, self._now(), outcome, tellable(reason), code))
         self._forget()
 
     @property

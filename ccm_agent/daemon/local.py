@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import CcmError, FileError, HostError
+from ccm_agent.model.texts import encode_told
 
 if TYPE_CHECKING:
     from ccm_agent.daemon.agent import Agent
@@ -124,7 +125,7 @@ class Local:
 
 
 async def _say(writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
-    writer.write(msgspec.json.encode(line) + b"\n")
+    writer.write(encode_told(line) + b"\n")
     async with asyncio.timeout(QUESTION_S):
         await writer.drain()
 

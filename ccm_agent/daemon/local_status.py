@@ -18,6 +18,7 @@ import msgspec
 from ccm_agent.daemon.keeping import read_kept
 from ccm_agent.daemon.standing import Standing
 from ccm_agent.model.ports import Clock, Link
+from ccm_agent.model.texts import encode_told
 
 FILE = "status.json"
 """In the state folder."""
@@ -90,5 +91,5 @@ def _write(folder: Path, status: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(status))
+            file.write(encode_told(status))
         fresh.replace(folder / FILE)

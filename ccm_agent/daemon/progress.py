@@ -8,13 +8,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-import msgspec
-
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.daemon.turns import Turns
 from ccm_agent.daemon.worker import Worker
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.ports import Events
+from ccm_agent.model.texts import encode_told
 from ccm_agent.model.wire import SESSION_PROGRESS, Progress
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Teller:
                 try:
                     await self._events.announce(
                         event_subject(SESSION_PROGRESS, self._node, progress.run),
-                        msgspec.json.encode(progress),
+                        encode_told(progress),
                     )
                 except BusError as err:
                     log.debug("progress could not be told", extra={"reason": str(err)})

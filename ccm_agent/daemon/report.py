@@ -32,6 +32,7 @@ from ccm_agent.model.outcome import (
     count,
 )
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.texts import encode_told
 from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, SESSION_PROGRESS, NodeState, Progress
 
 log = logging.getLogger(__name__)
@@ -268,7 +269,7 @@ class Report:
     def _tell_start(self) -> None:
         event, self._quiet_start = self._quiet_start, None
         if event is not None:
-            self._append(SESSION_START, event.event_id, msgspec.json.encode(event), Kind.START, number=1)
+            self._append(SESSION_START, event.event_id, encode_told(event), Kind.START, number=1)
 
     def _append(
         self,
@@ -350,7 +351,7 @@ def _is_news(event: TransactionEvent) -> bool:
 
 
 def _failed_resource(event: TransactionEvent) -> FailedResource:
-    output = event.output.encode()[-OUTPUT_TAIL_BYTES:].decode(errors="replace")
+    output = event.output.encode(errors="replace")[-OUTPUT_TAIL_BYTES:].decode(errors="replace")
     return FailedResource(
         resource=f"{event.type}#{event.name}", error=event.error, code=event.code, output=output
     )

@@ -9,7 +9,8 @@ import pytest
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
-from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.errors import CcmError
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.wire import (
     AGENT_DRIFT,
     AGENT_REFUSED,
@@ -29,6 +30,7 @@ from tests.support.agent import (
     agent_ports,
     agent_settings,
     memory_bus,
+    resource_event,
     running,
     until,
 )
@@ -427,3 +429,37 @@ async def test_a_run_of_its_own_can_be_stopped_like_any_other(world: World) -> N
         await world.idle(one)
 
     assert (summary["state"], summary["reason"]) == ("failed", "stopped")
+
+
+@pytest.mark.parametrize("where", ["reason", "resource"])
+async def test_an_error_that_is_no_utf_8_ends_a_run_and_not_the_agent(world: World, where: str) -> None:
+    """A name in an archive may hold any byte."""
+    world.files.put(SITE, "stable /a")
+    rightly = world.engine.apply
+
+    async def apply(source: ManifestSource, options: ApplyOptions) -> SessionSummary:
+        if len(world.engine.applied) == 1:
+            return await rightly(source, options)
+        world.engine.applied.append((source, options))
+        if where == "reason":
+            raise CcmError("a name: caf\udce9")
+        if options.on_resource and options.on_event:
+            options.on_resource("file#/caf\udce9", 1, 1)
+            event = resource_event("/caf\udce9", failed=True, error=["no \udce9"], output="\udce9")
+            if waiting := options.on_event(event):
+                await waiting
+        raise CcmError("a resource: caf\udce9")
+
+    world.engine.apply = apply  # type: ignore[method-assign]
+    async with world.agent(SITE, interval_s=300, watch_interval_s=0) as one:
+        await world.applies(1)
+        await world.idle(one)
+        await world.clock.advance(300)
+        await world.applies(2)
+        await world.idle(one)
+
+    ends = [body for body in await world.stored() if body["protocol"] == SESSION_SUMMARY]
+    assert [(end["state"], end.get("reason", "")) for end in ends] == [
+        ("failed", "a name: caf?" if where == "reason" else "a resource: caf?"),
+        ("stable", ""),
+    ]
