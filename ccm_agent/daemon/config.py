@@ -268,7 +268,8 @@ def parse_config(text: str, source: str = "") -> Settings:
         external_data_url=config.external_data_url,
         cache_dir=absolute("cache_dir") or f"{state_dir}/sources",
         monitor_port=config.monitor_port,
-        monitor_address=config.monitor_address,
+        # an empty one would be every address of the host
+        monitor_address=config.monitor_address or "127.0.0.1",
         registration=config.registration,
         registration_stream=stream("registration_stream"),
         registration_settle_s=seconds("registration_settle", 0)

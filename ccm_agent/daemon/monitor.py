@@ -61,10 +61,10 @@ class Monitor:
             site = web.TCPSite(runner, self._address, self._port)
             try:
                 await site.start()
-            except OSError as err:
+            except (OSError, UnicodeError) as err:  # the latter of a name that no host can have
                 log.error(
                     "metrics are not served: is the port taken?",
-                    extra={**where, "reason": err.strerror or str(err)},
+                    extra={**where, "reason": getattr(err, "strerror", None) or str(err)},
                 )
                 await site.stop()
                 await asyncio.sleep(self._retry_s)
@@ -76,4 +76,4 @@ class Monitor:
         from aiohttp import web
 
         text = await asyncio.to_thread(self._registry.exposition)
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=text.encode(errors="replace"), headers={"Content-Type": CONTENT_TYPE})

@@ -76,3 +76,15 @@ async def test_a_port_that_is_taken_is_tried_again(caplog: pytest.LogCaptureFixt
     task.cancel()
     await asyncio.wait([task])
     assert "metrics are not served" in caplog.text
+
+
+async def test_an_address_that_none_can_be_does_not_end_the_agent(caplog: pytest.LogCaptureFixture) -> None:
+    task = asyncio.create_task(Monitor(counted(), "no..host", 0).run(), name="monitor")
+    async with asyncio.timeout(20):
+        while not caplog.records:  # noqa: ASYNC110 - a log record wakes nobody
+            await asyncio.sleep(0.01)
+
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])
+    assert "metrics are not served" in caplog.text
