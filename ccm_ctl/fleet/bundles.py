@@ -133,9 +133,11 @@ async def overlaps(
 def _contents(raw: bytes) -> dict[str, bytes]:
     """Files by path; of a symlink its target."""
     found: dict[str, bytes] = {}
+    left = _UNPACKED_LIMIT_BYTES
     with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
         for entry in tar:
-            if len(found) >= FILES_LIMIT:
+            left -= entry.size  # of a sparse file more than there are bytes
+            if len(found) >= FILES_LIMIT or left < 0:
                 break
             if entry.issym():
                 found[entry.name] = entry.linkname.encode("utf-8", "surrogateescape")

@@ -90,3 +90,19 @@ def test_a_bundle_that_grows_beyond_bounds_is_not_read(monkeypatch: pytest.Monke
     monkeypatch.setattr("ccm_ctl.fleet.bundles._UNPACKED_LIMIT_BYTES", 100)
 
     assert look_into(packed, "manifest.yaml") == Inside()
+
+
+def test_a_sparse_file_is_not_read_to_its_end() -> None:
+    header = tarfile.TarInfo("sparse")
+    header.size, header.type = 512, tarfile.GNUTYPE_SPARSE
+    block = bytearray(header.tobuf(tarfile.GNU_FORMAT))
+    block[386:398], block[398:410] = (
+        b"00000000000\0",
+        b"00000001000\0",
+    )  # where its only piece is, and how long
+    block[483:495] = b"77777777777\0"  # how large the file says that it is
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    raw = bytes(block) + b"x" * 512 + bytes(1024)
+
+    assert look_into(gzip.compress(raw, mtime=0), "manifest.yaml") == Inside()
