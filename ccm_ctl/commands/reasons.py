@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
 from ccm_ctl.fleet.evidence import SILENT
 from ccm_ctl.render.text import ago, clock, one_line, plural, span
@@ -158,9 +159,9 @@ def _disabled(evidence: Evidence, now: datetime) -> Reason | None:
         return None
     return Reason(
         state="disabled",
-        sentence=f"{record.node} was disabled {disabled_words(record.disabled, now)}.",
+        sentence=f"{evidence.node.name} was disabled {disabled_words(record.disabled, now)}.",
         meaning="change",
-        next=(Next("ccm agent enable", "to let it converge again", record.node),),
+        next=(Next("ccm agent enable", "to let it converge again", evidence.node.name),),
     )
 
 
@@ -188,11 +189,13 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
         said = reason or (summary.reason if summary else "") or "what it said is no longer in the stream"
         why = f"{what} failed: {_first([said])}"
     looking = Next(f"ccmctl events --no-follow -n {name} -r {run}", "all that it did in that run")
+    # a node says what it likes, and this is for somebody's shell
+    is_run = is_id(run)
     return Reason(
         state="failed",
         sentence=f"{name} has failed{since}: {one_line(why).rstrip('.')}.",
         next=(
-            *((looking,) if run else ()),
+            *((looking,) if is_run else ()),
             Next("ccm agent run-once", "when it is mended, not to wait", name),
         ),
         failed=failed,
@@ -248,7 +251,9 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
         next=(
             Next(f"ccmctl events -n {name} -r {run}", "to look on"),
             Next(f"ccmctl run stop {run}", "to end it"),
-        ),
+        )
+        if is_id(run)
+        else (),
         run=run,
     )
 

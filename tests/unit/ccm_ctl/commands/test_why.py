@@ -405,3 +405,20 @@ def test_an_unknown_node_names_the_nearest() -> None:
     done = a_failing_node().ccmctl("why", "wbe1")
 
     assert (done.code, done.err) == (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n")
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"last_run": "x; reboot", "last_state": "failed"},
+        {"node": "x; reboot", "disabled": Disabled(since=before(hours=1), why="work")},
+        {"assignments": {"base": the_base(state="failed", run="x; reboot", reason="no")}},
+    ],
+    ids=["its last run", "its name", "an assignment's run"],
+)
+def test_a_node_puts_nothing_into_what_somebody_is_to_type(says: dict[str, Any]) -> None:
+    done = a_desk(a_record(**says)).ccmctl("why", "web1")
+
+    typed = [line for line in done.out.splitlines() if line.startswith(("here:", "on "))]
+    assert typed
+    assert "reboot" not in "\n".join(typed)
