@@ -113,7 +113,10 @@ def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Ex
     demands: list[Rule] = []
     warnings: list[str] = []
     for source in sources:
+        before = len(tale.candidates)
         tale.add(source, facts)
+        if len(tale.candidates) == before:
+            warnings.append(f"{source.name}: has neither `data` nor `overrides`, so it gives nothing")
         found, doubtful = rules.read_rules(source.text, source.name)
         demands += found
         warnings += doubtful

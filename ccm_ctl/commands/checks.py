@@ -36,6 +36,7 @@ async def check_before_storing(
     """
     from ccm_ctl.fleet.checking import check_data
 
+    _tell_if_useless(application, key, text, source)
     try:
         checked = await check_data(fleet, key, text, source)
     except BusError as err:
@@ -55,6 +56,18 @@ async def check_before_storing(
             f"{sentence}\nnothing is stored; mend it, or say --force to store it all the same: those nodes will fail"
         )
     application.terminal.note(f"{sentence}\nstored all the same, for --force was said")
+
+
+def _tell_if_useless(application: Application, key: str, text: str, source: str) -> None:
+    """Somebody who is new to it writes keys outermost, and wonders why no node has them; `{}` is meant."""
+    from ccm_agent.model.codec import decode_document
+
+    root = decode_document(text, source)
+    if isinstance(root, dict) and root and "data" not in root and "overrides" not in root:
+        application.terminal.note(
+            f"{key}: has neither `data` nor `overrides`, so no node gets anything of it; "
+            f"keys such as `{next(iter(root))}` belong under `data:`"
+        )
 
 
 def _sentence(key: str, checked: Checked) -> str:

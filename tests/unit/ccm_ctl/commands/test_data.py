@@ -9,7 +9,7 @@ import pytest
 
 from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from tests.support.controller import NOW, Desk
+from tests.support.controller import NOW, Desk, FakeNode
 
 
 @pytest.fixture
@@ -99,6 +99,28 @@ def test_what_is_no_hiera_data_is_not_stored(common: Path, text: str, said: str)
     assert done.code == 1
     assert done.err.startswith(f"ccmctl: {said.replace('FILE', str(common))}")
     assert desk.broker.buckets.get("CCM_DATA", []) == []
+
+
+def test_a_document_of_which_no_node_gets_anything_is_told_of(tmp_path: Path) -> None:
+    desk, path = Desk(FakeNode("web1", {})), tmp_path / "plain.yaml"
+    path.write_text("greeting: hi\n")
+
+    said = desk.ccmctl("data", "put", "plain", str(path))
+    looked = desk.ccmctl("hiera", "explain", "greeting", "-n", "web1", "--data", "kv://CCM_DATA/plain")
+    path.write_text("{}\n")
+    meant = desk.ccmctl("data", "put", "plain", str(path))
+
+    assert (said.code, said.err) == (
+        0,
+        "plain: has neither `data` nor `overrides`, so no node gets anything of it; "
+        "keys such as `greeting` belong under `data:`\n",
+    )
+    assert (looked.code, looked.out) == (
+        1,
+        "web1 has no greeting: no layer that counts there has it.\n"
+        "kv://CCM_DATA/plain: has neither `data` nor `overrides`, so it gives nothing\n",
+    )
+    assert (meant.code, meant.err) == (0, "")
 
 
 def test_what_is_not_there_says_what_is() -> None:
