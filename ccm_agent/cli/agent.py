@@ -7,14 +7,14 @@ import sys
 
 import click
 
-from ccm_agent.cli.options import log_flags
+from ccm_agent.cli.options import NearGroup, examples, log_flags
 from ccm_agent.model.exits import Exit
 
 VERBS = ("status", "run-once", "disable", "enable")
 """Those of `agent_local.py`, which help lists in this order."""
 
 
-class LocalVerbs(click.Group):
+class LocalVerbs(NearGroup):
     """The verbs stand in another module: the agent itself needs none of it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -32,6 +32,7 @@ class LocalVerbs(click.Group):
     cls=LocalVerbs,
     invoke_without_command=True,
     help="Run the agent that this node converges by, until SIGTERM; SIGHUP reads its configuration again.",
+    epilog=examples("ccm agent --config /etc/choria/ccm/config.yaml --check-config", "ccm agent status"),
 )
 @click.option("--config", default="", metavar="FILE", help="Configuration file.")
 @click.option("--context", default="", help="Context of the nats program instead of the configured broker.")

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ccm_agent.cli import agent_lines
-from ccm_agent.cli.options import log_flags
+from ccm_agent.cli.options import examples, log_flags
 from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import DocumentError, HostError, UsageError
 from ccm_agent.model.exits import Exit
@@ -51,7 +51,11 @@ def _span(text: str, flag: str) -> float:
     return seconds
 
 
-@click.command("status")
+@click.command(
+    "status",
+    short_help="Show what the agent is doing, and why not.",
+    epilog=examples("ccm agent status", "ccm agent status --json"),
+)
 @_config
 @_json
 @log_flags
@@ -67,7 +71,11 @@ def status(config: str, as_json: bool) -> int:
     return Exit.OK
 
 
-@click.command("run-once")
+@click.command(
+    "run-once",
+    short_help="Converge now, and wait for the end.",
+    epilog=examples("ccm agent run-once", "ccm agent run-once --within 10m"),
+)
 @_config
 @_json
 @click.option(
@@ -85,7 +93,12 @@ def run_once(config: str, as_json: bool, within: str) -> int:
 
     limit_s = _span(within, "--within")
     folder, path = _folder(config), _config_file(config)
-    ended = app_agent.at_host.converge_once(folder, _Watch(limit_s).look)
+    try:
+        ended = app_agent.at_host.converge_once(folder, _Watch(limit_s).look)
+    except HostError as err:
+        if not app_agent.at_host.status(folder).get("disabled"):
+            raise
+        raise HostError(f"{err}; `ccm agent enable` ends that") from err
     if ended is None:
         context: tuple[str, str] = click.get_current_context().find_object(tuple) or ("", "")
         ended = app_agent.converge_alone(path, context[1], limit_s)
@@ -113,11 +126,15 @@ class _Watch:
             )
         at = agent_lines.place_text(status)
         if at and at != self._told and sys.stderr.isatty():
-            sys.stderr.write(f"{at}\n")
+            sys.stderr.write(f"{agent_lines.safe(at)}\n")
         self._told = at
 
 
-@click.command("disable")
+@click.command(
+    "disable",
+    short_help="Let this node converge on nothing.",
+    epilog=examples('ccm agent disable --for 4h --why "new disk"', "ccm agent enable"),
+)
 @_config
 @_json
 @click.option(
@@ -149,7 +166,7 @@ def disable(config: str, as_json: bool, for_: str, why: str) -> int:
     return Exit.OK
 
 
-@click.command("enable")
+@click.command("enable", epilog=examples("ccm agent enable"))
 @_config
 @_json
 @log_flags

@@ -10,6 +10,25 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class NearGroup(click.Group):
+    """Verbs below a verb: one that is not there is answered with the one that is near."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from ccm_agent.model.codec import did_you_mean
+
+            near = did_you_mean(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"there is no verb `{args[0]}`{near}", ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+
+def examples(*lines: str) -> str:
+    """What help shows below everything else, as it is typed."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 def decorated(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:
     """A function or command with options added, so that help shows them in this order."""
     for decorate in decorators if isinstance(made, click.Command) else reversed(decorators):

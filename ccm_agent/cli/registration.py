@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 ALIASES = {"c": "create", "q": "query", "delete": "rm"}
 
 
-class Names(click.Group):
+class Names(options.NearGroup):
     """Verbs have the further names that CCM gives them."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -31,7 +31,10 @@ class Names(click.Group):
 
 @click.group("registration", cls=Names)
 @click.option(
-    "--context", "nats_context", metavar="NAME", help="NATS context to connect with [NATS_CONTEXT]."
+    "--context",
+    "nats_context",
+    metavar="NAME",
+    help="NATS context to connect with. [NATS_CONTEXT, or CCM]",
 )
 @options.log_flags
 @click.pass_context
@@ -44,7 +47,12 @@ def shared(function: Any) -> Any:
     """What each verb takes: the stream, and the context, which may stand before the verb's name too."""
     decorators = (
         options.registration_flag,
-        click.option("--context", "nats_context", metavar="NAME", help="NATS context to connect with."),
+        click.option(
+            "--context",
+            "nats_context",
+            metavar="NAME",
+            help="NATS context to connect with. [NATS_CONTEXT, or CCM]",
+        ),
         *options.LOG_FLAGS,
         click.pass_obj,
     )
@@ -85,7 +93,7 @@ def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awa
     return asyncio.run(work())
 
 
-@command.command("init")
+@command.command("init", epilog=options.examples("ccm registration init --replicas 3 --max-age 5m"))
 @click.option("--replicas", type=int, default=1, show_default=True, help="Copies of the stream, 1 to 5.")
 @click.option(
     "--max-age",
@@ -106,7 +114,13 @@ def init(before: str | None, **given: Any) -> None:
     )
 
 
-@command.command("create")
+@command.command(
+    "create",
+    epilog=options.examples(
+        "ccm registration create --cluster production --service web --protocol http \\",
+        "    --address 10.0.0.5 --port 8080 --ttl 5m",
+    ),
+)
 @known_by
 @click.option(
     "--priority", type=int, default=100, show_default=True, help="1 to 255, a lower one is preferred."
@@ -126,9 +140,15 @@ def create(before: str | None, **given: Any) -> None:
     Terminal().note("info", "Registration entry created", {**_fields(entry), "priority": entry.priority})
 
 
-@command.command("rm")
+@command.command(
+    "rm",
+    epilog=options.examples(
+        "ccm registration rm --cluster production --service web --protocol http \\",
+        "    --address 10.0.0.5 --port 8080",
+    ),
+)
 @known_by
-@click.option("--force", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--force", "--yes", "-y", is_flag=True, help="Do not ask whether it is meant.")
 @shared
 def rm(before: str | None, force: bool, **given: Any) -> None:
     """Remove an entry; a node that is still stable registers it again."""
@@ -142,7 +162,13 @@ def rm(before: str | None, force: bool, **given: Any) -> None:
         Terminal().note("warning", "There is no such registration entry", _fields(entry))
 
 
-@command.command("query")
+@command.command(
+    "query",
+    short_help="Show who is registered.",
+    epilog=options.examples(
+        "ccm registration query production http web", "ccm registration query '*' http --json"
+    ),
+)
 @filtered
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML.")
@@ -163,7 +189,11 @@ def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> Non
     Terminal().data(show(found).rstrip("\n"))
 
 
-@command.command("watch")
+@command.command(
+    "watch",
+    short_help="Show who is registered, and each change.",
+    epilog=options.examples("ccm registration watch production"),
+)
 @filtered
 @click.option("--json", "as_json", is_flag=True, help="Print each change as a line of JSON.")
 @shared

@@ -73,7 +73,11 @@ def test_a_disabled_node_refuses_says_so_to_everybody_and_converges_when_it_is_e
     assert applied.reasons["web1"].endswith(": the disk is replaced")
     assert (planned.code, planned.states) == (0, {"web1": "changed"})
     assert not (agent.files / "asked").exists()
-    assert (once.code, "disabled until " in once.err) == (1, True)
+    assert (
+        once.code,
+        "disabled until " in once.err,
+        once.err.endswith("; `ccm agent enable` ends that\n"),
+    ) == (1, True, True)
     assert node["disabled"]["why"] == "the disk is replaced"
     assert enabled.out == "enabled\nthe agent knows it\n"
 

@@ -102,7 +102,7 @@ def test_an_agent_that_does_not_answer_is_named_by_its_process(
         (["disable", "--why", "x", "--for", "0"], "--for 0: between a second and a year"),
         (["disable", "--why", "x", "--for", "2y"], "--for 2y: between a second and a year"),
         (["run-once", "--within", "-1h"], "--within -1h: between a second and a year"),
-        (["sttus"], "No such command 'sttus'"),
+        (["sttus"], "there is no verb `sttus`, did you mean `status`?"),
     ],
 )
 def test_a_wrong_command_line_changes_nothing(
