@@ -28,7 +28,6 @@ from ccm_agent.daemon.convergence import Convergence, Surroundings
 from ccm_agent.daemon.data_buckets import DataBuckets
 from ccm_agent.daemon.delivery import Delivery
 from ccm_agent.daemon.disabling import Disabling
-from ccm_agent.daemon.due import run_of
 from ccm_agent.daemon.handlers import Desk, Handlers
 from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.identity import machine_id, settle_identity
@@ -119,7 +118,13 @@ class Agent:
             on_read=self._read_scopes,
         )
         self._catch_up = CatchUp(
-            self.node, ports.requests, ports.link, state / "due.json", lambda: self.scopes, self._arrived
+            self.node,
+            ports.requests,
+            ports.link,
+            state / "due.json",
+            lambda: self.scopes,
+            self._arrived,
+            self._clock,
         )
         self._convergence = self._make_convergence()
         self._continuations = Continuations(state / "continuation.json")
@@ -490,5 +495,5 @@ class Agent:
             matches=matches,
             refusal=self._standing.refusal,
             body=self._standing.bodies(),
-            run_of=run_of,
+            run_of=self._catch_up.run_of,
         )

@@ -18,16 +18,21 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import request_subject
+from ccm_agent.daemon.due import run_of
 from ccm_agent.daemon.keeping import read_kept, write_kept
 from ccm_agent.model.errors import BusError, FileError, ProtocolError
 from ccm_agent.model.foreign import decode_foreign
-from ccm_agent.model.ports import Incoming, Link, Requests
+from ccm_agent.model.ports import Clock, Incoming, Link, Requests
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
 
 log = logging.getLogger(__name__)
 
 SCHEDULED = (MANIFEST_APPLY, MANIFEST_PLAN)
 """What `ccmctl schedule add` makes schedules of."""
+
+
+STALE_S = 86_400.0
+"""A scheduled request that is older comes from nobody who keeps time; no ledger need remember one for longer."""
 
 
 class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,6 +68,7 @@ class CatchUp:
         path: Path,
         scopes: Callable[[], list[str]],
         on_request: Callable[[Incoming], None],
+        clock: Clock,
     ) -> None:
         """
         Nothing is read yet.
@@ -74,7 +80,9 @@ class CatchUp:
             path: Where it is kept what was seen.
             scopes: The node's scopes as they are now.
             on_request: Takes a request, as if it had been delivered now; `heard` follows when it was handled.
+            clock: What time it is.
         """
+        self._clock = clock
         self._node = node
         self._requests = requests
         self._link = link
@@ -108,6 +116,28 @@ class CatchUp:
         """The node's scopes are right as of now."""
         if self._is_due:
             self._wake.set()
+
+    def run_of(self, incoming: Incoming) -> tuple[str, datetime]:
+        """
+        Run id and due time of a scheduled request.
+
+        Whoever may read due messages can have an old one delivered again, to everybody; by its id a ledger knows it for a day.
+        After that only one that this node has missed is taken.
+
+        Raises:
+            ProtocolError: The broker's headers are not there, or it is old and was not missed.
+        """
+        run, due = run_of(incoming)
+        age_s = (self._clock.now() - due).total_seconds()
+        if age_s > STALE_S and not self._was_missed(incoming):
+            raise ProtocolError(
+                f"{incoming.subject}: it was due {due:%Y-%m-%d %H:%M} UTC and is not taken any more; is this host's clock right?"
+            )
+        return run, due
+
+    def _was_missed(self, incoming: Incoming) -> bool:
+        was = self._seen.get(incoming.subject)
+        return was is not None and _wants(incoming) and _is_newer(_seen_of(incoming), was)
 
     def heard(self, incoming: Incoming) -> None:
         """A scheduled request was handled, however it had come and whatever became of it."""

@@ -14,6 +14,7 @@ from ccm_agent.bus.subjects import fact_scope, request_subject
 from ccm_agent.daemon.disabling import disable
 from ccm_agent.daemon.keeping import read_kept
 from ccm_agent.model.wire import (
+    AGENT_REFUSED,
     MANIFEST_APPLY,
     MANIFEST_PLAN,
     NODE_PING,
@@ -358,3 +359,22 @@ async def test_what_was_seen_is_for_this_node_alone(fleet: Fleet) -> None:
         for protocol in (MANIFEST_APPLY, MANIFEST_PLAN)
         for scope in ("all", f"node.{NODE}")
     }
+
+
+@pytest.mark.parametrize("catch_up", [True, False])
+async def test_what_somebody_delivers_again_after_the_ledger_forgot_it_is_not_taken(
+    fleet: Fleet, catch_up: bool
+) -> None:
+    async with fleet.node() as one:
+        fleet.fire(catch_up=catch_up)
+        await fleet.settled(one)
+        due = fleet.broker.due[request_subject(MANIFEST_APPLY, "all")]
+        fleet.clock_on(2 * DAY_S)
+
+        fleet.broker.inject(due.subject, due.body, dict(due.headers))
+        told = await fleet.controller.said_like(AGENT_REFUSED)
+
+    assert fleet.applied == ["nightly"]
+    assert told["message"] == (
+        f"{due.subject}: it was due 2026-11-21 12:01 UTC and is not taken any more; is this host's clock right?"
+    )
