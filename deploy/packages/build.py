@@ -31,6 +31,7 @@ PROJECT = HERE.parents[1]
 NAME = "ccm-agent"
 REVISION = "1"
 LIBRARY = f"usr/lib/{NAME}"
+CONFIG = "etc/choria/ccm/config.yaml"
 PROGRAMS = {"ccm": "ccm_agent", "ccmctl": "ccm_ctl"}
 DEB_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 TOOLS = {"deb": ("dpkg-deb", "dpkg"), "rpm": ("rpmbuild", "rpm")}
@@ -170,7 +171,7 @@ def _add_files(root: Path) -> None:
     """The unit, the configuration, the documents."""
     for source, target in {
         "deploy/systemd/ccm-agent.service": "usr/lib/systemd/system/ccm-agent.service",
-        "deploy/packages/config.yaml": "etc/choria/ccm/config.yaml",
+        "deploy/packages/config.yaml": CONFIG,
         "deploy/examples/agent.yaml": f"usr/share/doc/{NAME}/examples/agent.yaml",
         "LICENSE": f"usr/share/doc/{NAME}/copyright",
     }.items():
@@ -197,7 +198,8 @@ def _settle(root: Path, made_at: int) -> None:
     """The same modes and times wherever and whenever it is built."""
     for path in [root, *root.rglob("*")]:
         is_program = path.is_dir() or path.parent == root / "usr/bin"
-        path.chmod(0o755 if is_program else 0o644)
+        # a source of manifests may have a password in its URL
+        path.chmod(0o755 if is_program else 0o640 if path == root / CONFIG else 0o644)
         os.utime(path, (made_at, made_at))
 
 
@@ -226,7 +228,7 @@ def make_deb(tree: Path, out: Path, fast: bool = False) -> Path:
             text = _filled(source.read_text(), **values, architecture=architecture, size=str(size))
             (control / source.name).write_text(text)
             (control / source.name).chmod(0o755 if text.startswith("#!") else 0o644)
-        (control / "conffiles").write_text("/etc/choria/ccm/config.yaml\n")
+        (control / "conffiles").write_text(f"/{CONFIG}\n")
         packing = ["-Zgzip", "-z1"] if fast else ["-Zxz"]
         _run("dpkg-deb", "--root-owner-group", *packing, "--build", root, path, made_at=told["made_at"])
     return path

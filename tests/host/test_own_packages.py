@@ -89,6 +89,7 @@ def test_a_package_brings_all_that_it_needs_and_its_life_is_the_nodes(host: Host
     host.manage("install")
     works_alone(host)
     assert host.service == ("inactive", "disabled")
+    assert host.sh("stat -c '%a %U:%G' /etc/choria/ccm/config.yaml").stdout == "640 root:root\n"
 
     host.offer(2)
     host.manage("upgrade")
