@@ -42,6 +42,9 @@ _FIRST_PAUSE_S = 0.25
 _STEADY_S = 5.0
 """A connection that was lost sooner counts as a miss, so that a broker which throws everybody out is not stormed."""
 
+_ASK_AGAIN_S = 5.0
+"""Longer than leaving a broker takes."""
+
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
 
 
@@ -87,8 +90,10 @@ class Connection:
     ) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+            while not task.done():
+                # again if it was lost: see `_round_trip`
+                task.cancel()
+                await asyncio.wait([task], timeout=_ASK_AGAIN_S)
 
     @property
     def connected(self) -> bool:
@@ -446,6 +451,8 @@ class Connection:
         """Return when the broker has handled all that was sent before."""
         import nats.errors
 
+        task = asyncio.current_task()
+        asked = task.cancelling() if task else 0
         try:
             async with asyncio.timeout(self.settings.answer_s):
                 await client.flush()
@@ -453,5 +460,8 @@ class Connection:
             raise BusUnavailableError(
                 f"{self.settings.address}: the broker did not answer: {err or 'too slow'}"
             ) from err
+        if task and task.cancelling() > asked:
+            # nats-py waits with `wait_for`, which in Python 3.11 loses a cancellation that comes with its result
+            raise asyncio.CancelledError
         if client.ended.is_set():
             raise BusUnavailableError(f"{self.settings.address}: the connection was lost")

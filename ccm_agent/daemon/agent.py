@@ -28,6 +28,7 @@ from ccm_agent.daemon.convergence import Convergence, Surroundings
 from ccm_agent.daemon.data_buckets import DataBuckets
 from ccm_agent.daemon.delivery import Delivery
 from ccm_agent.daemon.disabling import Disabling
+from ccm_agent.daemon.ending import let_go
 from ccm_agent.daemon.handlers import Desk, Handlers
 from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.identity import machine_id, settle_identity
@@ -191,8 +192,7 @@ class Agent:
             self.close()
             if not is_idle:
                 leave()
-            for task in tasks:
-                task.cancel()
+            await let_go(tasks)
         log.info("the agent has stopped", extra={"node": self.node})
 
     def _jobs(self) -> dict[str, Coroutine[Any, Any, None]]:

@@ -1,0 +1,33 @@
+import asyncio
+import contextlib
+from typing import Any, cast
+
+import pytest
+
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.settings import BusSettings
+
+
+class Lossy:
+    """A client whose flush loses a cancellation, as `asyncio.wait_for` does when the answer comes at the same time."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.is_flushing = asyncio.Event()
+
+    async def flush(self) -> None:
+        self.is_flushing.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
+async def test_a_cancellation_that_the_library_lost_ends_who_waits_for_the_broker() -> None:
+    client = Lossy()
+    connection = Connection(BusSettings(identity="web1"))
+    task = asyncio.create_task(connection._round_trip(cast("Any", client)), name="waits")
+    await client.is_flushing.wait()
+    task.cancel()
+
+    async with asyncio.timeout(20):
+        with pytest.raises(asyncio.CancelledError):
+            await task
