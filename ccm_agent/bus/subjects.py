@@ -36,6 +36,8 @@ DUE_PREFIX = "choria.ccm.due"
 SCHEDULE_PREFIX = "choria.ccm.schedule"
 POKE_PREFIX = "choria.ccm.poke"
 REGISTRATION_PREFIX = "choria.ccm.registration.v1"
+_LAYERS = (ALL, "fact", "node")
+"""What a scope begins with; of assignments the later counts more."""
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _DIGEST = re.compile(r"=h[0-9a-f]{64}")
@@ -334,6 +336,19 @@ def parse_assignment_key(key: str) -> tuple[str, str]:
     """Scope and name of an assignment's key; of a long name only the token, for its document holds it."""
     scope, _, name = key.rpartition(".")
     return check_scope(scope), decode_token(name) or name
+
+
+def assignment_rank(scope: str, sequence: int) -> tuple[int, int]:
+    """
+    Which of several assignments of one name counts for a node: the one whose rank is the greatest.
+
+    The node's own over a fact's over everybody's, then the one that was written last.
+
+    Args:
+        scope: Its scope.
+        sequence: The bucket's revision of its key.
+    """
+    return _LAYERS.index(scope.partition(".")[0]), sequence
 
 
 def inbox_prefix(identity: str) -> str:

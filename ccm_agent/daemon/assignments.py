@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.subjects import assignment_key
+from ccm_agent.bus.subjects import assignment_key, assignment_rank
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.stamps import Stamps
 from ccm_agent.model.errors import ProtocolError
@@ -107,9 +107,8 @@ def winners(candidates: Iterable[Candidate]) -> dict[str, Candidate]:
     return best
 
 
-def _rank(known: Known) -> tuple[int, int, str]:
-    kind = known.assignment.scope.partition(".")[0]
-    return {"all": 0, "fact": 1, "node": 2}[kind], known.sequence, known.key
+def _rank(known: Known) -> tuple[int, int]:
+    return assignment_rank(known.assignment.scope, known.sequence)
 
 
 def conflicts(managed: Mapping[str, Set[str]]) -> dict[str, Refusal]:

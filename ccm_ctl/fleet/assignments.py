@@ -16,6 +16,7 @@ from ccm_agent.bus.layout import ASSIGNMENTS
 from ccm_agent.bus.subjects import (
     ALL,
     assignment_key,
+    assignment_rank,
     decode_token,
     fact_scope,
     node_scope,
@@ -41,8 +42,6 @@ LISTING = "ccmctl assignments"
 
 LATEST = 1 << 62
 """Instead of a bucket's revision: later than whatever stands."""
-
-_RANKS = {"node": 2, "fact": 1, ALL: 0}
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -70,6 +69,11 @@ class Standing(Struct, frozen=True, kw_only=True):
         return self.assignment.name
 
     @property
+    def rank(self) -> tuple[int, int]:
+        """Of one name the greatest counts for a node."""
+        return assignment_rank(self.assignment.scope, self.written)
+
+    @property
     def layer(self) -> str:
         """`node`, `fact` or `all`."""
         return layer_of(self.assignment.scope)
@@ -85,7 +89,7 @@ class Assignments:
     """
 
     def __init__(self, standing: Iterable[Standing], unreadable: Sequence[str] = ()) -> None:
-        self.standing = sorted(standing, key=lambda one: (one.name, *(-part for part in _weight(one))))
+        self.standing = sorted(standing, key=lambda one: (one.name, *(-part for part in one.rank)))
         self.unreadable = list(unreadable)
         self._of_node: dict[str, dict[str, Standing]] = {}
         self._meant = {one.key: _Meant(one.assignment) for one in self.standing}
@@ -301,10 +305,6 @@ def parse_scope_words(words: str) -> str:
 def layer_of(scope: str) -> str:
     """`node`, `fact` or `all`."""
     return scope.partition(".")[0]
-
-
-def _weight(one: Standing) -> tuple[int, int]:
-    return _RANKS[one.layer], one.written
 
 
 def _scopes_of(node: Node) -> set[str]:

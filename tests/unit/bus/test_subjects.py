@@ -237,6 +237,15 @@ def test_a_key_that_no_bucket_takes_is_refused(key: str) -> None:
         subjects.check_key(key)
 
 
+def test_of_assignments_the_nodes_own_counts_over_a_facts_over_everybodys_then_the_newest() -> None:
+    ranks = [
+        subjects.assignment_rank(scope, sequence)
+        for scope, sequence in [("all", 9), ("fact.role.web", 3), ("fact.env.prod", 4), ("node.web1.x", 1)]
+    ]
+
+    assert ranks == sorted(ranks)
+
+
 def test_an_inbox_is_one_token_so_that_no_name_reaches_into_another() -> None:
     assert subjects.inbox_prefix("b.x") == "_INBOX_b=2Ex"
     assert not subjects.subject_matches(
