@@ -18,7 +18,7 @@ from ccm_agent.daemon.assignment_states import RIGHT, AssignmentStates
 from ccm_agent.daemon.assignments import Candidate, Known
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.disabling import CODE as DISABLED
-from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.drift import Drift, OnDrift
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
 from ccm_agent.daemon.rhythm import Rhythm
@@ -84,7 +84,7 @@ class Shop(Struct, frozen=True, kw_only=True):
     keep: Callable[[], Awaitable[None]]
     refusal: Callable[[str], Refusal | None]
     on_refused: Callable[[str, str], None]
-    on_drift: Callable[[str, str, Drift], None]
+    on_drift: OnDrift
 
 
 def late(shop: Shop, known: Known) -> Refusal | None:
@@ -231,9 +231,8 @@ class AssignmentWorker:
         has_begun, summary = await self._carried_out(wanted, source, run)
         if summary is not None:
             self._conclude(known, run, summary, has_begun=has_begun)
-            await self._drift.keep()
-            if self._drift.corrections and known.assignment.mode == "apply":
-                self._shop.on_drift(self._name, run, self._drift)
+            if known.assignment.mode == "apply":
+                await self._drift.conclude(self._name, run, self._shop.on_drift)
         else:
             # not begun, or broken off: whatever it was, the next turn finds it
             self._tried = ("", 0)

@@ -26,6 +26,10 @@ NAMED_LIMIT = 20
 """So many corrected resources are named in `agent.drift`; the events have them all."""
 
 
+OnDrift = Callable[[str, str, "Drift"], None]
+"""Told of the corrections of a run: the source's name, the run, and what is known of its resources."""
+
+
 class _Settled(Struct, kw_only=True):
     source: str
     wanted: str = ""
@@ -94,6 +98,21 @@ class Drift:
             if len(self.corrected) < NAMED_LIMIT:
                 self.corrected.append(_reference(event))
         return was_settled
+
+    async def conclude(self, name: str, run: str, tell: OnDrift) -> None:
+        """
+        A run is over: tell what it corrected, then write down what is known.
+
+        Told before anything is waited for: the agent may be about to stop, and what is kept is no news to the next process.
+
+        Args:
+            name: What people call the source.
+            run: The run.
+            tell: Told of the corrections, if there were any.
+        """
+        if self.corrections:
+            tell(name, run, self)
+        await self.keep()
 
     async def keep(self) -> None:
         """Write down what is known, if it is not written already."""

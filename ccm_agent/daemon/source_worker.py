@@ -17,7 +17,7 @@ from functools import partial
 from msgspec import Struct
 
 from ccm_agent.daemon.config import Settings
-from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.drift import Drift, OnDrift
 from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
 from ccm_agent.daemon.source import Source
 from ccm_agent.daemon.turns import Job, Own, Turns
@@ -69,7 +69,7 @@ class Bench(Struct, frozen=True, kw_only=True):
     is_disabled: Callable[[], bool]
     look_at_data: Callable[[], Awaitable[None]]
     on_refused: Callable[[str, str], None]
-    on_drift: Callable[[str, str, Drift], None]
+    on_drift: OnDrift
     metrics: AgentMetrics | None = None
 
 
@@ -194,10 +194,7 @@ class SourceWorker:
         summary = await self._carried_out(manifest, run, "apply", cause)
         if summary is None:
             return not_begun(self.source.name)
-        # told before anything else is waited for: the agent may be about to stop
-        if self._drift.corrections:
-            self._bench.on_drift(self.source.name, run, self._drift)
-        await self._drift.keep()
+        await self._drift.conclude(self.source.name, run, self._bench.on_drift)
         note = f"the last good manifest was applied: {self._trouble}" if self._trouble else ""
         return ended_of(self.source.name, summary, note)
 

@@ -94,3 +94,24 @@ async def test_two_sources_know_nothing_of_each_other(drift: Drift, tmp_path: Pa
     await other.open()
 
     assert run(other, start(), a=CHANGED) == [False]
+
+
+async def test_corrections_are_told_before_it_is_written_down_that_they_are_settled(
+    drift: Drift, tmp_path: Path
+) -> None:
+    run(drift, start(), a=STABLE)
+    run(drift, start(), a=CHANGED)
+    folder, told = tmp_path / "converged", list[tuple[str, str, list[str], bool]]()
+
+    await drift.conclude(
+        "site", "run1", lambda name, of, it: told.append((name, of, it.corrected, folder.exists()))
+    )
+
+    assert told == [("site", "run1", ["file#a"], False)]
+    assert folder.exists()
+
+
+async def test_a_run_that_corrected_nothing_tells_nothing(drift: Drift) -> None:
+    run(drift, start(), a=CHANGED)
+
+    await drift.conclude("site", "run1", lambda *said: pytest.fail(str(said)))
