@@ -97,18 +97,20 @@ async def test_two_sources_know_nothing_of_each_other(drift: Drift, tmp_path: Pa
 
 
 async def test_corrections_are_told_before_it_is_written_down_that_they_are_settled(
-    drift: Drift, tmp_path: Path
+    drift: Drift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    done: list[tuple[str, ...]] = []
+
+    async def write(path: Path, value: object) -> None:
+        done.append(("written",))
+
+    monkeypatch.setattr("ccm_agent.daemon.drift.write_kept", write)
     run(drift, start(), a=STABLE)
     run(drift, start(), a=CHANGED)
-    folder, told = tmp_path / "converged", list[tuple[str, str, list[str], bool]]()
 
-    await drift.conclude(
-        "site", "run1", lambda name, of, it: told.append((name, of, it.corrected, folder.exists()))
-    )
+    await drift.conclude("site", "run1", lambda name, of, it: done.append((name, of, *it.corrected)))
 
-    assert told == [("site", "run1", ["file#a"], False)]
-    assert folder.exists()
+    assert done == [("site", "run1", "file#a"), ("written",)]
 
 
 async def test_a_run_that_corrected_nothing_tells_nothing(drift: Drift) -> None:
