@@ -188,7 +188,7 @@ def _last_run(evidence: Evidence, now: datetime) -> str:
 
 
 def _summary_words(summary: SessionSummary) -> str:
-    from ccm_ctl.render.text import span
+    from ccm_ctl.render.text import counted, span
 
     counts = {
         "failed": summary.failed_resources,
@@ -196,7 +196,7 @@ def _summary_words(summary: SessionSummary) -> str:
         "skipped": summary.skipped_resources,
         "stable": summary.stable_resources,
     }
-    numbers = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no resources"
+    numbers = counted(counts) or "no resources"
     what = f"{summary.manifest}: " if summary.manifest else ""
     data = ", ".join(
         f"{url.removeprefix('kv://')} {revision}" for url, revision in summary.data_revisions.items()

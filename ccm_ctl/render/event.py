@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import AgentEvent, Answer, Progress
 from ccm_ctl.render.table import Style, paint
-from ccm_ctl.render.text import one_line, plural, span
+from ccm_ctl.render.text import counted, one_line, plural, span
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -68,6 +68,6 @@ def _summary_words(summary: SessionSummary) -> str:
         "skipped": summary.skipped_resources,
         "stable": summary.stable_resources,
     }
-    numbers = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no resources"
+    numbers = counted(counts) or "no resources"
     reason = f" ({summary.reason})" if summary.reason else ""
     return f"ended {summary.state}{reason}: {numbers} in {span(summary.total_duration / 1e9)}"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.render.table import UNLIMITED, Cell, Column, Style, paint, table
-from ccm_ctl.render.text import fold_names, one_line, plural, safe, span
+from ccm_ctl.render.text import counted, fold_names, one_line, plural, safe, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,9 +115,7 @@ def state_word(state: NodeState, *, plan: bool) -> str:
 
 def count_words(counts: Mapping[NodeState, int], *, plan: bool) -> str:
     """`2 changed, 1 failed`, in the order of the table."""
-    return ", ".join(
-        f"{counts[state]} {state_word(state, plan=plan)}" for state in _ORDER if counts.get(state)
-    )
+    return counted({state_word(state, plan=plan): counts.get(state, 0) for state in _ORDER})
 
 
 def live_line(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _UNPRINTABLE = re.compile(
     # C0 but tab and newline, DEL and C1; then what turns the direction of writing
@@ -36,6 +36,11 @@ def one_line(text: str) -> str:
 def plural(count: int, word: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def counted(numbers: Mapping[str, int]) -> str:
+    """`2 changed, 1 failed`: in the order given, without what there is none of; "" when there is nothing."""
+    return ", ".join(f"{number} {word}" for word, number in numbers.items() if number)
 
 
 def fold_names(names: Iterable[str], most: int = 8) -> str:

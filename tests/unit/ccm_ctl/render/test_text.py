@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ccm_ctl.render.text import ago, clock, fold_names, one_line, plural, safe, size, span
+from ccm_ctl.render.text import ago, clock, counted, fold_names, one_line, plural, safe, size, span
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,20 @@ from ccm_ctl.render.text import ago, clock, fold_names, one_line, plural, safe, 
 )  # fmt: skip
 def test_names_are_folded(names: list[str], folded: str) -> None:
     assert fold_names(names, 2 if names == ["a", "b", "c"] else 8) == folded
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        pytest.param(
+            {"changed": 2, "failed": 0, "stable": 1}, "2 changed, 1 stable", id="only what there is"
+        ),
+        pytest.param({"stable": 1, "changed": 2}, "1 stable, 2 changed", id="in the order given"),
+        pytest.param({"failed": 0}, "", id="nothing"),
+    ],
+)
+def test_what_there_is_is_counted(numbers: dict[str, int], words: str) -> None:
+    assert counted(numbers) == words
 
 
 @pytest.mark.parametrize(
