@@ -37,8 +37,13 @@ def _folder(given: str) -> Path:
 
 
 def _config_file(given: str) -> str:
-    outer: tuple[str, str] = click.get_current_context().find_object(tuple) or ("", "")
-    return given or outer[0] or CONFIG
+    return given or _outer()[0] or CONFIG
+
+
+def _outer() -> tuple[str, str]:
+    """`--config` and `--context` of `ccm agent` itself; "" for what was not given."""
+    given: tuple[str, str] | None = click.get_current_context().find_object(tuple)
+    return given or ("", "")
 
 
 def _span(text: str, flag: str) -> float:
@@ -100,8 +105,7 @@ def run_once(config: str, as_json: bool, within: str) -> int:
             raise
         raise HostError(f"{err}; `ccm agent enable` ends that") from err
     if ended is None:
-        context: tuple[str, str] = click.get_current_context().find_object(tuple) or ("", "")
-        ended = app_agent.converge_alone(path, context[1], limit_s)
+        ended = app_agent.converge_alone(path, _outer()[1], limit_s)
     if as_json:
         _print_json(ended)
     else:
