@@ -6,27 +6,24 @@ Answers that carry the broker's mark are tried in test_permissions.py; these car
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
-from ccm_agent.model.secret import Secret
 from ccm_agent.model.wire import AGENT_STARTUP
 from ccm_agent.testing.nats_server import NatsServer
-from tests.support.nats_server import Heard, running_server, settings
+from tests.support.nats_server import Heard, connected, secured_server, users_configuration
 
 pytestmark = pytest.mark.nats
 
@@ -43,27 +40,8 @@ USERS = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A broker with those users and the project's streams, made by the admin."""
-    users = "\n".join(
-        f'{{ user: "{name}", password: "{name}", permissions: {allowed.as_configuration()} }}'
-        for name, allowed in USERS.items()
-    )
-    with running_server(
-        tmp_path_factory.mktemp("nats"), f"authorization {{ users: [\n{users}\n] }}\n"
-    ) as server:
-
-        async def prepare() -> None:
-            async with connected(server, "admin") as admin:
-                await make(admin, Layout(secure=True))
-
-        asyncio.run(prepare())
+    with secured_server(tmp_path_factory.mktemp("nats"), users_configuration(USERS)) as server:
         yield server
-
-
-@contextlib.asynccontextmanager
-async def connected(server: NatsServer, name: str) -> AsyncIterator[Connection]:
-    async with Connection(settings(server, name, user=name, password=Secret(name))) as connection:
-        await connection.connect_now()
-        yield connection
 
 
 async def unmarked_copy(operator: Connection, stored: str, subject: str) -> None:

@@ -25,7 +25,14 @@ from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.agent import Bus, Running, agent_settings, running, until_asked
 from tests.support.assignments import NODE, Operator
-from tests.support.nats_server import Connection, ports_on, running_server, settings
+from tests.support.nats_server import (
+    Connection,
+    connected,
+    ports_on,
+    running_server,
+    settings,
+    users_configuration,
+)
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(90)]
 
@@ -36,20 +43,8 @@ URL = "kv://CCM_DATA/common"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    users = "\n".join(
-        f'{{ user: "{name}", password: "secret", permissions: {allowed.as_configuration()} }}'
-        for name, allowed in USERS.items()
-    )
-    extra = f"authorization {{ users: [\n{users}\n] }}\n"
-    with running_server(tmp_path_factory.mktemp("nats"), extra) as one:
+    with running_server(tmp_path_factory.mktemp("nats"), users_configuration(USERS)) as one:
         yield one
-
-
-@asynccontextmanager
-async def connected(server: NatsServer, name: str) -> AsyncIterator[Connection]:
-    async with Connection(settings(server, name, user=name, password=Secret("secret"))) as connection:
-        await connection.connect_now()
-        yield connection
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
@@ -30,9 +28,8 @@ from ccm_agent.daemon.due import run_of
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
-from ccm_agent.model.secret import Secret
 from ccm_agent.model.wire import AGENT_STARTUP, MANIFEST_APPLY, NODE_PING
-from tests.support.nats_server import Heard, running_server, settings
+from tests.support.nats_server import Heard, connected, secured_server, users_configuration
 
 pytestmark = pytest.mark.nats
 
@@ -52,15 +49,6 @@ USERS = {
 }
 
 
-def configuration() -> str:
-    """Users of a broker, one for each name above."""
-    users = "\n".join(
-        f'{{ user: "{name}", password: "{name}", permissions: {allowed.as_configuration()} }}'
-        for name, allowed in USERS.items()
-    )
-    return f"authorization {{ users: [\n{users}\n] }}\n"
-
-
 def credentials(directory: Path) -> str:
     """The same users by credentials that an account signed, in files; what the broker must know of it."""
     authority = new_authority()
@@ -74,26 +62,9 @@ def credentials(directory: Path) -> str:
 def server(request, tmp_path_factory):
     """A broker with those users and the project's streams, made by the admin."""
     directory = tmp_path_factory.mktemp("nats")
-    known = configuration() if request.param == "users" else credentials(directory)
-    with running_server(directory, known) as server:
-
-        async def prepare() -> None:
-            async with connected(server, "admin") as admin:
-                await make(admin, Layout(secure=True))
-
-        asyncio.run(prepare())
+    known = users_configuration(USERS) if request.param == "users" else credentials(directory)
+    with secured_server(directory, known) as server:
         yield server
-
-
-@contextlib.asynccontextmanager
-async def connected(server, name):
-    """A connection of one of the users."""
-    creds = server.settings.directory / f"{name}.creds"
-    by_name = {"user": name, "password": Secret(name)}
-    chosen = settings(server, name, **({"creds": str(creds)} if creds.exists() else by_name))
-    async with Connection(chosen) as connection:
-        await connection.connect_now()
-        yield connection
 
 
 NODE_MAY_PUBLISH = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.streams import call, store
@@ -23,14 +21,13 @@ from ccm_agent.model.errors import BusDeniedError, BusError, UnsettledError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.registration import RegistrationEntry, encode_entry
-from ccm_agent.model.secret import Secret
 from ccm_agent.registration.entries import Query, entry_subject
 from ccm_agent.registration.lookup import Lookup, find
 from ccm_agent.registration.publish import Publisher
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_agent.testing.records import FakeRecords
-from tests.support.nats_server import Heard, running_server, settings
+from tests.support.nats_server import Heard, connected, secured_server, users_configuration
 
 pytestmark = pytest.mark.nats
 
@@ -60,26 +57,8 @@ def an_entry(number: int, **fields: Any) -> RegistrationEntry:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A broker with those users and the project's streams, made by the admin."""
-    users = "\n".join(
-        f'{{ user: "{name}", password: "{name}", permissions: {allowed.as_configuration()} }}'
-        for name, allowed in USERS.items()
-    )
-    directory: Path = tmp_path_factory.mktemp("nats")
-    with running_server(directory, f"authorization {{ users: [\n{users}\n] }}\n") as server:
-
-        async def prepare() -> None:
-            async with connected(server, "admin") as admin:
-                await make(admin, Layout(secure=True))
-
-        asyncio.run(prepare())
+    with secured_server(tmp_path_factory.mktemp("nats"), users_configuration(USERS)) as server:
         yield server
-
-
-@contextlib.asynccontextmanager
-async def connected(server: NatsServer, name: str) -> AsyncIterator[Connection]:
-    async with Connection(settings(server, name, user=name, password=Secret(name))) as connection:
-        await connection.connect_now()
-        yield connection
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,11 +16,13 @@ from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.objects import NatsObjects
+from ccm_agent.bus.permissions import Permissions
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings, settings_for
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.subjects import due_subject, parse_request, schedule_subject
 from ccm_agent.model.errors import BusError, BusSetupError
+from ccm_agent.model.secret import Secret
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_servers, find_server
 
@@ -200,6 +202,39 @@ def running_server(directory: Path, extra: str = "", **others: Any) -> Iterator[
         yield server
     finally:
         server.stop()
+
+
+def users_configuration(users: Mapping[str, Permissions]) -> str:
+    """What a server's configuration says of its users; each has its own name for a password."""
+    lines = "\n".join(
+        f'{{ user: "{name}", password: "{name}", permissions: {allowed.as_configuration()} }}'
+        for name, allowed in users.items()
+    )
+    return f"authorization {{ users: [\n{lines}\n] }}\n"
+
+
+@contextlib.contextmanager
+def secured_server(directory: Path, known: str) -> Iterator[NatsServer]:
+    """A server that knows its users, with the project's streams as its user `admin` makes them."""
+    with running_server(directory, known) as server:
+
+        async def prepare() -> None:
+            async with connected(server, "admin") as admin:
+                await make(admin, Layout(secure=True))
+
+        asyncio.run(prepare())
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def connected(server: NatsServer, name: str) -> AsyncIterator[Connection]:
+    """A connection of one of a server's users: by the credentials in its directory, or else by name."""
+    creds = server.settings.directory / f"{name}.creds"
+    by_name = {"user": name, "password": Secret(name)}
+    chosen = settings(server, name, **({"creds": str(creds)} if creds.exists() else by_name))
+    async with Connection(chosen) as connection:
+        await connection.connect_now()
+        yield connection
 
 
 @contextlib.contextmanager
