@@ -32,6 +32,7 @@ from ccm_agent.model.ports import Events, KeyValue, Link, Objects, Requests, Sto
 from ccm_agent.model.wire import SESSION_ANSWER, Answer, Request
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 
+NODE = "web1.example.net"
 WAIT_S = 10.0
 """How long a test waits for what must happen; only a failure takes so long."""
 
@@ -351,3 +352,22 @@ async def running(settings: Settings, ports: Ports) -> AsyncIterator[Running]:
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
+
+
+class OneNode:
+    """One node whose agent may end and come back, and a controller; on a broker in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.broker = MemoryBroker()
+        self.clock = FakeClock()
+        self.engine = FakeEngine()
+        self.controller = Controller(memory_bus(self.broker, "op"))
+
+    @contextlib.asynccontextmanager
+    async def agent(self, **settings: Any) -> AsyncIterator[Running]:
+        """The next agent, with an engine of its own."""
+        self.engine = FakeEngine()
+        ports = agent_ports(memory_bus(self.broker, NODE), self.engine, self.clock)
+        async with running(agent_settings(self.folder, NODE, **settings), ports) as one:
+            yield one

@@ -1,8 +1,6 @@
 """A run that the agent's restart parts in two; on a bus in memory."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,22 +15,9 @@ from ccm_agent.daemon.worker import Worker, Workshop
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.wire import MANIFEST_APPLY, Bundle, ManifestRequest
-from ccm_agent.testing.memory_bus import MemoryBroker
-from tests.support.agent import (
-    Controller,
-    FakeClock,
-    FakeEngine,
-    Running,
-    agent_ports,
-    agent_settings,
-    memory_bus,
-    running,
-)
+from tests.support.agent import NODE, FakeClock, FakeEngine, OneNode, Running
 
-NODE = "web1.example.net"
 TEXT = "stable /a\nfailed /b\nwait /c\nchanged /d"
-
-
 RUN = "2zpHrpdTbDOhSGCXGJpE8YbGvyx"
 
 
@@ -44,23 +29,12 @@ async def never_unpacked(bundle: Bundle) -> str:
     raise AssertionError(bundle)
 
 
-class Node:
+class Node(OneNode):
     """One node whose agent is restarted, and a controller."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.file = folder / "continuation.json"
-        self.broker = MemoryBroker()
-        self.clock = FakeClock()
-        self.engine = FakeEngine()
-        self.controller = Controller(memory_bus(self.broker, "op"))
-
-    @contextlib.asynccontextmanager
-    async def agent(self, **settings: Any) -> AsyncIterator[Running]:
-        self.engine = FakeEngine()
-        ports = agent_ports(memory_bus(self.broker, NODE), self.engine, self.clock)
-        async with running(agent_settings(self.folder, NODE, **settings), ports) as one:
-            yield one
 
     async def begin(self, manifest: str = TEXT, **fields: Any) -> str:
         """A run that stands at its third resource."""

@@ -1,8 +1,7 @@
 """What a kill, a stop, a lost broker and a full disk do to a run; on a bus in memory."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,38 +16,11 @@ from ccm_agent.model.wire import (
     SESSION_PROGRESS,
     ManifestRequest,
 )
-from ccm_agent.testing.memory_bus import MemoryBroker
-from tests.support.agent import (
-    Controller,
-    FakeClock,
-    FakeEngine,
-    Running,
-    agent_ports,
-    agent_settings,
-    memory_bus,
-    running,
-    until,
-)
-
-NODE = "web1.example.net"
+from tests.support.agent import NODE, OneNode, until
 
 
-class Fleet:
+class Fleet(OneNode):
     """One node whose agent may die and come back, and a controller."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.broker = MemoryBroker()
-        self.clock = FakeClock()
-        self.engine = FakeEngine()
-        self.controller = Controller(memory_bus(self.broker, "op"))
-
-    @contextlib.asynccontextmanager
-    async def agent(self, **settings: Any) -> AsyncIterator[Running]:
-        self.engine = FakeEngine()
-        ports = agent_ports(memory_bus(self.broker, NODE), self.engine, self.clock)
-        async with running(agent_settings(self.folder, NODE, **settings), ports) as one:
-            yield one
 
     async def apply(self, manifest: str, **fields: Any) -> str:
         request = ManifestRequest(protocol=MANIFEST_APPLY, manifest=manifest, **fields)
@@ -59,8 +31,6 @@ class Fleet:
         return [(body["number"], _kind(body)) for body in self.stored(run)]
 
     def stored(self, run: str) -> list[dict[str, Any]]:
-        import json
-
         return [json.loads(w.body) for w in self.broker.events if f".{run}." in w.subject]
 
 
