@@ -256,30 +256,25 @@ def test_a_load_balancer_lists_who_is_there_and_keeps_its_pool_when_the_broker_r
     assert len(site.reloads) == told + 2
 
 
-def test_who_says_so_believes_a_broker_that_forgot_everybody(site: Site) -> None:
-    one = "10.0.0.1"
-    lb = site.add("lb1", registration_settle="0s")
-    site.register(one)
-    site.converge_until([server(one)])
-
+def forget_everybody(site: Site, settle: str) -> None:
+    """A server is in the pool; then broker and load balancer start anew, and it has not registered again."""
+    lb = site.add("lb1", registration_settle=settle)
+    site.register("10.0.0.1")
+    site.converge_until([server("10.0.0.1")])
     lb.stop()
     site.restart_broker()
     lb.start()
     site.fleet.wait_present(["lb1"])
+
+
+def test_who_says_so_believes_a_broker_that_forgot_everybody(site: Site) -> None:
+    forget_everybody(site, "0s")
 
     site.converge_until([])
 
 
 def test_a_new_agent_remembers_the_pool_of_the_one_before(site: Site) -> None:
-    one = "10.0.0.1"
-    lb = site.add("lb1", registration_settle="1h")
-    site.register(one)
-    site.converge_until([server(one)])
-
-    lb.stop()
-    site.restart_broker()
-    lb.start()
-    site.fleet.wait_present(["lb1"])
+    forget_everybody(site, "1h")
 
     assert site.converge() == "failed"
-    assert site.servers == [server(one)]
+    assert site.servers == [server("10.0.0.1")]
