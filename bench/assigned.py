@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bench.simulated import ended, simulated_agent
+from bench.simulated import ended, serve_bare, simulated_agent
 
 BUCKET = "CCM_ASSIGNMENTS"
 KEY = "all.site"
@@ -101,10 +101,10 @@ async def bare(url: str, first: int, count: int) -> None:
     """A poke and a direct get, with nothing around them."""
     import nats
 
-    tally, clients = Tally(count), []
+    tally = Tally(count)
     question = f"$JS.API.DIRECT.GET.KV_{BUCKET}.$KV.{BUCKET}.{KEY}"
 
-    async def connect(node: str) -> None:
+    async def connect(node: str) -> Any:
         client = await nats.connect(url, pending_size=0, inbox_prefix=f"_INBOX_{node}")
 
         async def poked(_message: Any) -> None:
@@ -113,14 +113,9 @@ async def bare(url: str, first: int, count: int) -> None:
 
         await client.subscribe(f"choria.ccm.poke.{BUCKET}.all.*", cb=poked)
         await client.flush()
-        clients.append(client)
+        return client
 
-    for i in range(first, first + count):
-        await connect(f"node{i:05}")
-    print("ready", flush=True)
-    await ended()
-    for client in clients:
-        await client.close()
+    await serve_bare(connect, first, count)
 
 
 if __name__ == "__main__":

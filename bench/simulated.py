@@ -12,6 +12,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,15 +113,23 @@ async def ours(url: str, first: int, count: int) -> None:
     folder.cleanup()
 
 
+async def serve_bare(connect: Callable[[str], Awaitable[Any]], first: int, count: int) -> None:
+    """Connect bare nodes, each by its name, and keep them until the end of our input."""
+    clients = [await connect(f"node{i:05}") for i in range(first, first + count)]
+    print("ready", flush=True)
+    await ended()
+    for client in clients:
+        await client.close()
+
+
 async def bare(url: str, first: int, count: int) -> None:
     """The same messages, with nothing around them."""
     import nats
     from ksuid import Ksuid
 
     encoder = msgspec.json.Encoder()
-    clients = []
 
-    async def connect(node: str) -> None:
+    async def connect(node: str) -> Any:
         client = await nats.connect(url, pending_size=0, inbox_prefix=f"_INBOX_{node}")
         stream = client.jetstream()
 
@@ -139,14 +148,9 @@ async def bare(url: str, first: int, count: int) -> None:
 
         await client.subscribe(f"{PROTOCOL}.manifest.apply.request.all", cb=asked)
         await client.flush()
-        clients.append(client)
+        return client
 
-    for i in range(first, first + count):
-        await connect(f"node{i:05}")
-    print("ready", flush=True)
-    await ended()
-    for client in clients:
-        await client.close()
+    await serve_bare(connect, first, count)
 
 
 async def controller(url: str, count: int) -> None:
