@@ -10,7 +10,7 @@ import msgspec
 
 from ccm_agent.cli.lines import plain
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.wire import Disabled, NodeState
+from ccm_agent.model.wire import DISABLED, Disabled, NodeState
 
 TOLD = {
     "knows": "the agent knows it",
@@ -20,9 +20,6 @@ TOLD = {
 """What is said of the agent, by the words of `at_host`."""
 
 _WIDTH = 13
-
-_DISABLED = "disabled"
-"""A state of assignments alone: a run ends in none such."""
 
 
 def safe(text: object) -> str:
@@ -142,7 +139,7 @@ def _assignment(name: str, state: Mapping[str, Any], now: datetime) -> str:
     due = _moment(state.get("next_time"))
     if due is not None:
         parts.append(f"next in {_span(max((due - now).total_seconds(), 0))}")
-    if state.get("reason") and state.get("state") != _DISABLED:  # a line of its own says why
+    if state.get("reason") and state.get("state") != DISABLED:  # a line of its own says why
         parts.append(str(state["reason"]))
     return ", ".join(parts)
 

@@ -15,12 +15,9 @@ from msgspec.structs import replace
 from ccm_agent.daemon.keeping import read_kept, write_kept
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import AssignmentState, NodeState
+from ccm_agent.model.wire import RIGHT, AssignmentState
 
 log = logging.getLogger(__name__)
-
-RIGHT = (NodeState.STABLE, NodeState.CHANGED)
-"""States of which nobody wants to know when they are looked at again."""
 
 
 class _Kept(Struct, kw_only=True):

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from ccm_agent.daemon.assignment_states import RIGHT, AssignmentStates
+from ccm_agent.daemon.assignment_states import AssignmentStates
 from ccm_agent.daemon.assignments import Candidate, Known
 from ccm_agent.daemon.config import Settings
-from ccm_agent.daemon.disabling import CODE as DISABLED
+from ccm_agent.daemon.disabling import CODE as DISABLED_CODE
 from ccm_agent.daemon.drift import Drift, OnDrift
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
@@ -32,8 +32,11 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import (
+    DISABLED,
     MANIFEST_APPLY,
     MANIFEST_PLAN,
+    RIGHT,
+    WAITING,
     AssignmentState,
     Bundle,
     ManifestRequest,
@@ -43,7 +46,6 @@ from ccm_agent.model.wire import (
 log = logging.getLogger(__name__)
 
 CAUSE = "assignment"
-WAITING = "waiting"
 LATE = Refusal("run.expired", "its deadline passed before it began here; assign it again to apply it")
 
 MINIMUM_INTERVAL_S = 1.0
@@ -360,8 +362,8 @@ class AssignmentWorker:
 
     def _stand_back(self, known: Known, refusal: Refusal) -> None:
         state = NodeState.REFUSED.value
-        if refusal.code == DISABLED:
-            state = "disabled"
+        if refusal.code == DISABLED_CODE:
+            state = DISABLED
         elif refusal is LATE:
             state = NodeState.EXPIRED.value
         if self._stands() != state:

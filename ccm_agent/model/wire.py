@@ -265,6 +265,11 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rolled_back_from: int = 0
 
 
+WAITING = "waiting"
+DISABLED = "disabled"
+"""How a node may stand to an assignment besides what a run ends in: its turn comes, or an operator disabled the node."""
+
+
 class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     How a node stands to one assignment, in its NodeRecord.
@@ -286,7 +291,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int
     digest: str = ""
     data_revision: int = 0
-    state: str = "waiting"
+    state: str = WAITING
     reason: str = ""
     code: str = ""
     since: Moment | None = None
@@ -412,6 +417,10 @@ class NodeState(StrEnum):
     def is_final(self) -> bool:
         """The node has come to its end in this run."""
         return self not in (NodeState.EXPECTED, NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
+
+
+RIGHT = (NodeState.STABLE, NodeState.CHANGED)
+"""Ends of a run of which nothing is left to do; of an assignment nobody wants to know when they are looked at again."""
 
 
 class RunRecord(Struct, kw_only=True, omit_defaults=True):

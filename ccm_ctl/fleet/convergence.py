@@ -12,7 +12,7 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.foreign import decode_foreign
-from ccm_agent.model.wire import AGENT_SHUTDOWN, AgentEvent, NodeState
+from ccm_agent.model.wire import AGENT_SHUTDOWN, DISABLED, RIGHT, WAITING, AgentEvent, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
     Read = Callable[[Fleet], Awaitable[tuple[Inventory, Assignments]]]
 
 CONVERGED = "converged"
-WAITING = "waiting"
-DISABLED = "disabled"
 OFFLINE = "offline"
 EXPIRED = "expired"
 REFUSED = "refused"
 
-_DONE = (NodeState.STABLE, NodeState.CHANGED)
 _FAILED = (NodeState.FAILED, REFUSED)
 
 LOOK_AGAIN_S = 1.0
@@ -219,7 +216,7 @@ def judge(node: Node, standing: Standing, now: datetime, away: Away | None) -> N
 def _current(node: Node, told: AssignmentState, standing: Standing, away: Away | None) -> tuple[str, str]:
     """State and reason of a node that knows the revision that counts."""
     record = node.record
-    if told.state in _DONE:
+    if told.state in RIGHT:
         is_drift = standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
         notes = ("would change" if is_drift else "", _away_words(away), _disabled_words(record))
         return CONVERGED, "; ".join(note for note in notes if note)
