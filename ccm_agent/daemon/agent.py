@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from ccm_agent.daemon.ending import let_go
 from ccm_agent.daemon.handlers import Desk, Handlers
 from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.identity import machine_id, settle_identity
+from ccm_agent.daemon.inbox import Inbox
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
 from ccm_agent.daemon.local_status import LocalStatus
 from ccm_agent.daemon.measures import add_readings
@@ -50,15 +50,11 @@ from ccm_agent.daemon.worker import Worker, Workshop
 from ccm_agent.daemon.world import Ports
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import Registry
-from ccm_agent.model.errors import BusError, ProtocolError
+from ccm_agent.model.errors import BusError
 from ccm_agent.model.outcome import SessionSummary
-from ccm_agent.model.ports import Incoming
 from ccm_agent.model.wire import Disabled, NodeRecord, Progress, Request
 
 log = logging.getLogger(__name__)
-
-INBOX_LIMIT = 1000
-"""So many requests may wait to be looked at; the controller sends what was dropped again."""
 
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
@@ -106,6 +102,7 @@ class Agent:
         self._facts = FactKeeper(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
         self._heartbeat = Heartbeat(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
+        self._inbox = Inbox()
         self._routing = Routing(
             self.node,
             ports.requests,
@@ -113,7 +110,7 @@ class Agent:
             self._assigned,
             ports.link,
             routed=self._routed,
-            on_request=self._arrived,
+            on_request=self._inbox.put,
             on_refused=self._bulletin.refused,
             on_change=self._rerouted,
             on_read=self._read_scopes,
@@ -124,7 +121,7 @@ class Agent:
             ports.link,
             state / "due.json",
             lambda: self.scopes,
-            self._arrived,
+            self._inbox.put,
             self._clock,
         )
         self._convergence = self._make_convergence()
@@ -149,8 +146,6 @@ class Agent:
         self._standing = self._make_standing()
         self._assigning = self._make_assigning(workshop)
         self._handlers = Handlers(self._desk(), self._turns, self._ledger, self._worker, self._clock)
-        self._inbox: deque[Incoming] = deque(maxlen=INBOX_LIMIT)
-        self._has_mail = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._is_stopping = False
@@ -201,7 +196,7 @@ class Agent:
             "disabling": self._disabling.run(),
             "catch_up": self._catch_up.run(),
             "delivery": self._delivery.run(),
-            "requests": self._serve_requests(),
+            "requests": self._inbox.run(self._handlers.handle, self._bulletin.refused, self._catch_up.heard),
             "runs": self._serve_runs(),
             "progress": self._teller.run(),
             "routing": self._routing.run(lambda: self.settings.read_interval_s),
@@ -282,6 +277,7 @@ class Agent:
     async def _drain(self, restarts: Callable[[], Awaitable[bool]]) -> bool:
         """Finish the resource in hand, close the session, say goodbye; bounded. False: a resource goes on."""
         self._is_stopping = True
+        self._inbox.close()
         is_idle = True
         if not self._is_idle.is_set() and await restarts():
             self._worker.pause()
@@ -311,28 +307,7 @@ class Agent:
         if self._metrics is not None:
             self._metrics.lost(events)
 
-    # -- requests
-
-    def _arrived(self, incoming: Incoming) -> None:
-        if self._is_stopping:
-            # it comes again in a second, when the next process may be up; a refusal would stand for good
-            return
-        self._inbox.append(incoming)
-        self._has_mail.set()
-
-    async def _serve_requests(self) -> None:
-        while True:
-            await self._has_mail.wait()
-            self._has_mail.clear()
-            while self._inbox:
-                incoming = self._inbox.popleft()
-                try:
-                    await self._handlers.handle(incoming)
-                except ProtocolError as err:
-                    self._bulletin.refused(incoming.subject, str(err))
-                except Exception:  # one request must not end the agent
-                    log.exception("a request could not be handled", extra={"subject": incoming.subject})
-                self._catch_up.heard(incoming)
+    # -- runs
 
     async def _serve_runs(self) -> None:
         while True:
