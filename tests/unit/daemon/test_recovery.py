@@ -201,6 +201,32 @@ async def test_a_stop_of_the_agent_finishes_the_resource_in_hand_and_says_goodby
         assert (await at.controller.summary(waits, NODE))["state"] == "changed"
 
 
+async def test_a_request_that_comes_while_the_agent_stops_is_left_to_the_next_process(tmp_path: Path) -> None:
+    at = await fleet(tmp_path)
+    stops = asyncio.Event()
+    async with at.agent() as agent:
+
+        async def restarts() -> bool:
+            stops.set()
+            return False
+
+        agent.restarts = restarts  # type: ignore[method-assign]
+        await at.apply("wait /a")
+        await at.engine.at_wait.wait()
+        agent.stop.set()
+        await stops.wait()
+        late = await at.apply("changed /b")
+        at.engine.go.set()
+        await agent.end()
+
+    assert [subject for subject, _ in at.controller.heard if f".{late}." in subject] == []
+    async with at.agent():
+        await at.apply("changed /b", run=late)
+
+        assert (await at.controller.answer(late, NODE)).state == "accepted"
+        assert (await at.controller.summary(late, NODE))["state"] == "changed"
+
+
 async def test_a_resource_that_does_not_end_is_left_to_itself_after_the_drain(tmp_path: Path) -> None:
     at = await fleet(tmp_path)
     async with at.agent(drain_s=0.05) as agent:
