@@ -39,13 +39,12 @@ def test_metrics_count_what_the_agent_did(tmp_path: Path) -> None:
         built.wait_for(lambda: numbers()["choria_ccm_agent_spool_events"] == 0, "the spool to be empty")
 
         found = numbers()
-        names = set(re.findall(r"^# HELP (\S+)", text(), re.MULTILINE))
+        kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text(), re.MULTILINE))
 
-    assert names == set(NAME.findall((TOP / "docs/concepts/metrics.md").read_text()))
+    assert set(kinds) == set(NAME.findall((TOP / "docs/concepts/metrics.md").read_text()))
+    ends = {name: ("_sum", "_count") if kind == "summary" else ("",) for name, kind in kinds.items()}
     shown = set(NAME.findall((TOP / "deploy/grafana/agents.json").read_text()))
-    assert {name.removesuffix("_sum").removesuffix("_count") for name in shown} <= {
-        name.removesuffix("_count") for name in names
-    }
+    assert shown <= {f"{name}{end}" for name in kinds for end in ends[name]}
     resource = f'type="file",name="{agent.files}/asked"'
     assert {name: found[name] for name in found if name.endswith((f"{{{resource}}}", '",name="asked"}'))} == {
         f"choria_ccm_resource_state_total_count{{{resource}}}": 1,
