@@ -12,7 +12,6 @@ import io
 import os
 import posixpath
 import tarfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -20,6 +19,7 @@ from typing import IO
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError, ProtocolError
+from ccm_agent.model.tars import TAR_ERRORS, Header, members
 
 
 class BundleLimits(Struct, frozen=True, kw_only=True):
@@ -45,12 +45,12 @@ def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) 
     """
     try:
         plain = _inflated(packed, limits, name)
-        with tarfile.open(fileobj=plain, mode="r:") as archive:
+        with tarfile.open(fileobj=plain, mode="r:", tarinfo=Header) as archive:
             members = _checked(archive, limits, name)
             folder.mkdir(mode=0o700)
             for member, path in members:
                 _extract(archive, member, folder / path)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as err:
+    except TAR_ERRORS as err:
         raise ProtocolError(f"{name}: the bundle is damaged: {err}; send it again") from err
     except OSError as err:
         raise FileError(f"{folder}: cannot unpack {name}: {err.strerror or err}; is the disk full?") from err
@@ -74,7 +74,7 @@ def _checked(archive: tarfile.TarFile, limits: BundleLimits, name: str) -> list[
     found: dict[str, tarfile.TarInfo] = {}
     links: dict[str, str] = {}
     size = 0
-    for member in archive:
+    for member in members(archive):
         path = inner_path(member.name, name)
         size += member.size
         if len(found) >= limits.entries or size > limits.size_bytes:
