@@ -270,11 +270,14 @@ class Packed(Struct, frozen=True, kw_only=True):
             thinks a file of that size can honestly hold.
         proof: A path in the archive whose presence tells that all was unpacked; "" for none. Where it is not there yet it comes
             last, and not at all when unpacking fails.
+        sha256: Of the archive's content, in hex; "" when nobody said. Compared with what is then unpacked, whoever may write to
+            the file or to its directory meanwhile.
     """
 
     path: str
     kind: str
     proof: str = ""
+    sha256: str = ""
     limit_entries: int = 1_000_000
     limit_bytes: int = 0
 
@@ -576,6 +579,10 @@ class KeyHistory(Protocol):
 
     async def revision(self) -> int:
         """Revision of the newest write to the bucket, removals too; 0 when nothing was ever written."""
+        ...
+
+    async def now(self) -> datetime:
+        """What time it is by the broker's clock."""
         ...
 
     def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:

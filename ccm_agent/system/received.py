@@ -7,6 +7,9 @@ import os
 from hashlib import sha256
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.system.directory import parent_of
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Received:
@@ -22,9 +25,8 @@ class Received:
         self._digest = sha256()
         self.size_bytes = 0
         try:
-            self._fd = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
+            with parent_of(path) as place:
+                self._fd = os.open(place.name, _NEW, 0o600, dir_fd=place.fd)
         except OSError as err:
             raise self._error(err) from err
 

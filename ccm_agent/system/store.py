@@ -42,8 +42,11 @@ def adopt(staged: str, path: str, owner: str, group: str, mode: int) -> None:
     with parent_of(path) as place, reported(path, "cannot be written"):
         _refuse_to_replace(place)
         fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=place.fd)
-        refuse_other(staged, os.fstat(fd).st_mode)
         with _NewFile(fd, name, place) as new:
+            seen = os.fstat(fd)
+            refuse_other(staged, seen.st_mode)
+            if seen.st_uid != os.geteuid() or seen.st_nlink > 1:
+                raise FileError(f"{path}: somebody replaced what was to be put here; nothing was changed")
             _put_in_place(new, place, uid, gid, mode)
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import IO
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.system.accounts import group_id, user_id
@@ -45,6 +46,19 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    def nameless_file(self) -> IO[bytes]:
+        """An empty file in the directory's file system that nobody else can open, and that goes when it is closed."""
+        try:
+            fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | os.O_EXCL, 0o600, dir_fd=self._fd)
+        except OSError as err:  # a file system that knows none
+            if err.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+                raise
+            name = f".ccm-{secrets.token_hex(8)}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(name, flags, 0o600, dir_fd=self._fd)
+            os.unlink(name, dir_fd=self._fd)
+        return os.fdopen(fd, "w+b")
 
     def rename(self, path: str, new: str) -> None:
         """Give what stands at a path another name, which is free, in the same directory."""
@@ -87,29 +101,45 @@ class Tree:
             _replace(parent, temporary, own, path)
 
     def put_in_place(self, parent: int, temporary: str, name: str, entry: Entry) -> None:
-        """Give a new file or symlink its attributes and its name, in the place of what had it."""
-        self._attributes(parent, temporary, entry)
+        """Give a new file, which has its attributes, or a symlink its name, in the place of what had it."""
+        if entry.kind == "symlink":
+            fd = os.open(temporary, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            try:
+                found = os.fstat(fd)
+                if not stat.S_ISLNK(found.st_mode) or found.st_nlink > 1:
+                    raise FileError(f"entry {entry.name!r}: somebody replaced it just now")
+                self._own(f"/proc/self/fd/{fd}", entry)
+            finally:
+                os.close(fd)
         _replace(parent, temporary, name, entry.name)
 
-    def set_attributes(self, path: str, entry: Entry) -> None:
-        """Owner, mode and time of what is there."""
+    def set_directory(self, path: str, entry: Entry) -> None:
+        """Owner, mode and time of a directory that is there."""
         with self.parent(path) as (parent, name):
-            self._attributes(parent, name, entry)
+            fd = os.open(name, _DIRECTORY, dir_fd=parent)
+            try:
+                self.set_attributes(fd, entry)
+            finally:
+                os.close(fd)
 
-    def _attributes(self, parent: int, name: str, entry: Entry) -> None:
+    def set_attributes(self, fd: int, entry: Entry) -> None:
+        """
+        Owner, mode and time of an open file or directory.
+
+        Never by its name: who owns the directory that is unpacked into could put a program of his own there, and have it made
+        root's and setuid.
+        """
+        self._own(fd, entry)
+        default = 0o755 if entry.kind == "directory" else 0o644
+        os.fchmod(fd, default if entry.mode < 0 else entry.mode)
+
+    def _own(self, what: int | str, entry: Entry) -> None:
+        """Owner and time; a path is one that leads to a descriptor's own entry."""
         if self._is_root and entry.uid >= 0:
             owner = self._id(entry.user, entry.uid, is_group=False)
             group = self._id(entry.group, entry.gid, is_group=True)
-            os.chown(name, owner, group, dir_fd=parent, follow_symlinks=False)
-        if entry.kind != "symlink":
-            # chmod by name follows a symlink, so it is done by the file itself
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=parent)
-            try:
-                default = 0o755 if entry.kind == "directory" else 0o644
-                os.fchmod(fd, default if entry.mode < 0 else entry.mode)
-            finally:
-                os.close(fd)
-        os.utime(name, (entry.mtime, entry.mtime), dir_fd=parent, follow_symlinks=False)
+            os.chown(what, owner, group)
+        os.utime(what, (entry.mtime, entry.mtime))
 
     def _id(self, name: str, number: int, *, is_group: bool) -> int:
         """The number of a name where this system knows it, else the archive's number, as tar has it."""
@@ -183,13 +213,8 @@ def open_tree(path: str) -> Iterator[Tree]:
 
     A symlink at its end is followed: whoever names the directory says where it is.
     """
-    try:
-        Path(path).mkdir(0o755, parents=True, exist_ok=True)
-    except OSError as err:
-        raise FileError(
-            f"{path}: the directory cannot be made: {err.strerror}", errno=err.errno or 0
-        ) from err
-    with parent_of(f"{path}/.") as place:
+    # made on the way that is walked, so that nobody's symlink turns it elsewhere
+    with parent_of(f"{path}/.", make_mode=0o755) as place:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.fd)
         try:
             yield Tree(fd, path)

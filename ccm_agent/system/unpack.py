@@ -9,19 +9,22 @@ the archive nor one that stood there before leads out.
 from __future__ import annotations
 
 import errno
+import lzma
 import os
 import posixpath
 import secrets
 import stat
+import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from typing import IO, TYPE_CHECKING, cast
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
+from ccm_agent.model.tars import TAR_ERRORS, Header, members
 from ccm_agent.system.entries import Entry, tar_entry, zip_entry
 from ccm_agent.system.held_back import held_back
 from ccm_agent.system.hop import Stop, Threads
@@ -38,12 +41,11 @@ HEADER_BYTES = 1 << 20
 COPY_BYTES = 1 << 20
 
 BROKEN = (
-    tarfile.TarError,
+    *TAR_ERRORS,
     zipfile.BadZipFile,
-    EOFError,
-    zlib.error,
+    struct.error,
+    lzma.LZMAError,
     OSError,
-    ValueError,
     NotImplementedError,
     RuntimeError,
 )
@@ -63,7 +65,7 @@ class Unpacker:
 
 def unpack(packed: Packed, into: str, stop: Stop) -> int:
     """Unpack, blocking; see `Unpack.unpack`."""
-    with open_tree(into) as tree, _opened(packed) as (source, size_bytes):
+    with open_tree(into) as tree, _opened(packed, tree, stop) as (source, size_bytes):
         entries = _checked(packed, source, stop, size_bytes)
         _refuse_too_large(packed, entries, tree)
         with held_back(tree, entries, packed.proof) as written:
@@ -74,7 +76,7 @@ def unpack(packed: Packed, into: str, stop: Stop) -> int:
             for entry in reversed(written):
                 # a directory's own mode and time come last: a read-only one could not be filled, and filling changes its time
                 if entry.kind == "directory":
-                    tree.set_attributes(entry.name, entry)
+                    tree.set_directory(entry.name, entry)
     return len(entries)
 
 
@@ -90,17 +92,43 @@ class _Source:
 
 
 @contextmanager
-def _opened(packed: Packed) -> Iterator[tuple[_Source, int]]:
+def _opened(packed: Packed, tree: Tree, stop: Stop) -> Iterator[tuple[_Source, int]]:
     """The open archive, and the size of its file."""
     with _reported(packed, "archive"):
         fd = os.open(packed.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise FileError(f"{packed.path}: is not a regular file")
+    with os.fdopen(fd, "rb") as opened, _vouched(packed, opened, tree, stop) as file:
         with _reported(packed, "archive"):
             source = _zip(file) if packed.kind == "zip" else _tar(packed, file)
-        yield source, found.st_size
+        yield source, os.fstat(file.fileno()).st_size
+
+
+@contextmanager
+def _vouched(packed: Packed, file: IO[bytes], tree: Tree, stop: Stop) -> Iterator[IO[bytes]]:
+    """The file if it is what it must be; a copy of our own where somebody else may write to it while it is unpacked."""
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        raise FileError(f"{packed.path}: is not a regular file")
+    if not packed.sha256:
+        yield file
+        return
+    with ExitStack() as stack:
+        copy = None
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            copy = stack.enter_context(tree.nameless_file())
+        digest = sha256()
+        with _reported(packed, "archive"):
+            while block := file.read(COPY_BYTES):
+                stop.check()
+                digest.update(block)
+                if copy:
+                    copy.write(block)
+        if digest.hexdigest() != packed.sha256:
+            raise FileError(
+                f"{packed.path}: is not what its checksum says: somebody changed it just now; nothing was unpacked"
+            )
+        checked = copy or file
+        checked.seek(0)
+        yield checked
 
 
 def _zip(file: IO[bytes]) -> _Source:
@@ -114,7 +142,7 @@ def _tar(packed: Packed, file: IO[bytes]) -> _Source:
     limit = _limit(packed, os.fstat(file.fileno()).st_size) + packed.limit_entries * tarfile.BLOCKSIZE
     stream = _Bounded(_inflating(packed.kind, file), limit)
     # not in a `with`: the stream lives as long as the source, whose file `_opened` closes
-    archive = tarfile.open(fileobj=stream, mode="r:", errorlevel=1)  # type: ignore[call-overload]  # noqa: SIM115
+    archive = tarfile.open(fileobj=stream, mode="r:", errorlevel=1, tarinfo=Header)  # type: ignore[call-overload]  # noqa: SIM115
 
     def finish() -> None:
         # tarfile takes a header that it cannot read for the end
@@ -123,7 +151,7 @@ def _tar(packed: Packed, file: IO[bytes]) -> _Source:
             raise tarfile.ReadError("a header is damaged")
         stream.drain()
 
-    return _Source(lambda: map(tar_entry, archive), lambda entry: _member(archive, entry), finish)
+    return _Source(lambda: map(tar_entry, members(archive)), lambda entry: _member(archive, entry), finish)
 
 
 def _inflating(kind: str, file: IO[bytes]) -> IO[bytes]:
@@ -139,8 +167,6 @@ def _inflating(kind: str, file: IO[bytes]) -> IO[bytes]:
 
         return bz2.BZ2File(file)
     if head.startswith(b"\xfd7zXZ\0"):
-        import lzma
-
         return lzma.LZMAFile(file)
     return file
 
@@ -298,6 +324,8 @@ def _write(tree: Tree, entry: Entry, source: _Source, stop: Stop) -> None:
                 while block := content.read(COPY_BYTES):
                     stop.check()
                     out.write(block)
+                out.flush()
+                tree.set_attributes(out.fileno(), entry)
             tree.put_in_place(parent, temporary, name, entry)
         except BaseException:
             _forget(parent, temporary)

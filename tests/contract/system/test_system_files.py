@@ -18,6 +18,7 @@ from ccm_agent.model.ports import CopyOf
 from ccm_agent.system import store as store_module
 from ccm_agent.system.change import set_attributes
 from ccm_agent.system.files import SystemFiles
+from ccm_agent.system.received import Received
 
 TOP = Path(__file__).parents[3]
 NOBODY = 65534
@@ -308,6 +309,35 @@ class TestWhatOthersPlant:
             "touched"
         )
         assert os.stat(victim).st_uid == 0
+
+    @pytest.mark.parametrize("by", ["a file", "a second name"])
+    async def test_what_takes_the_place_of_a_staged_file_is_not_adopted(
+        self, files: SystemFiles, open_to_all: Path, by: str
+    ) -> None:
+        victim = open_to_all.parent / "etc" / "victim"
+        victim.write_text("x")
+        if by == "a file":
+            (open_to_all / ".staged").write_text("evil")
+            os.chown(open_to_all / ".staged", NOBODY, NOBODY)
+        else:
+            os.link(victim, open_to_all / ".staged")
+
+        with pytest.raises(FileError) as caught:
+            await files.adopt(f"{open_to_all}/.staged", f"{open_to_all}/a", owner="nobody", mode=0o755)
+
+        assert caught.value.message == (
+            f"{open_to_all}/a: somebody replaced what was to be put here; nothing was changed"
+        )
+        assert os.listdir(open_to_all) == []
+        assert os.stat(victim).st_uid == 0
+
+    def test_no_download_is_begun_where_a_symlink_on_the_way_leads(self, open_to_all: Path) -> None:
+        self.plant(open_to_all / "app", "../etc")
+
+        with pytest.raises(FileError):
+            Received(f"{open_to_all}/app/.ccm-1.part")
+
+        assert os.listdir(open_to_all.parent / "etc") == []
 
 
 class TestOthersRights:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import hashlib
 import io
+import lzma
 import os
 import tarfile
 import zipfile
@@ -16,8 +19,11 @@ import pytest
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
 from ccm_agent.system import unpack as module
+from ccm_agent.system.entries import Entry
 from ccm_agent.system.hop import Stop
+from ccm_agent.system.tree import Tree
 from ccm_agent.system.unpack import unpack
+from tests.support.tars import header
 
 Part = dict[str, Any]
 
@@ -393,3 +399,147 @@ class StopAfter(Stop):
         if self._left < 0:
             self.set()
         super().check()
+
+
+@pytest.mark.parametrize(
+    ("plain", "sentence"),
+    [
+        pytest.param(
+            header("x", tarfile.XHDTYPE, 300_000) + b"1" * 300_000 + b"\0" * 32,
+            "a header holds a number of more than 256 digits",
+            id="a number that takes an hour to search",
+        ),
+        pytest.param(
+            header("a") + header("s", tarfile.GNUTYPE_SPARSE, -512),
+            "a header claims a size below zero",
+            id="one that leads back",
+        ),
+    ],
+)
+def test_a_header_that_would_hold_us_up_is_refused(place: Path, plain: bytes, sentence: str) -> None:
+    with pytest.raises(FileError) as caught:
+        run(place, gzip.compress(plain + b"\0" * 1024, mtime=0))
+
+    assert caught.value.message == f"{place}/a.tar.gz: archive cannot be unpacked: {sentence}"
+
+
+def test_damage_within_xz_is_an_error_of_ours(place: Path) -> None:
+    content = bytearray(lzma.compress(tar({"name": "a", "content": "x" * 2000}, packed=False)))
+    content[40] ^= 0xFF
+
+    with pytest.raises(FileError) as caught:
+        run(place, bytes(content), "tar")
+
+    assert caught.value.message == f"{place}/a.tar: archive cannot be unpacked: Corrupt input data"
+
+
+def test_what_somebody_puts_in_the_place_of_a_new_file_gets_none_of_its_attributes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who owns the directory sees a new file come, and is faster: a program of his own must not become setuid, and root's."""
+    real = Tree.put_in_place
+
+    def swapped(self: Tree, parent: int, temporary: str, name: str, entry: Entry) -> None:
+        os.unlink(temporary, dir_fd=parent)
+        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=parent))
+        real(self, parent, temporary, name, entry)
+
+    monkeypatch.setattr(Tree, "put_in_place", swapped)
+
+    run(place, tar({"name": "tool", "content": "honest", "mode": 0o4755}))
+
+    assert (place / "into/tool").stat().st_mode & 0o7777 == 0o600
+
+
+def test_nor_what_comes_in_the_place_of_a_new_symlink(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Tree.put_in_place
+
+    def swapped(self: Tree, parent: int, temporary: str, name: str, entry: Entry) -> None:
+        os.unlink(temporary, dir_fd=parent)
+        os.link(place / "outside/file", temporary, dst_dir_fd=parent)
+        real(self, parent, temporary, name, entry)
+
+    monkeypatch.setattr(Tree, "put_in_place", swapped)
+
+    with pytest.raises(FileError) as caught:
+        run(place, tar({"name": "link", "symlink": "there"}))
+
+    assert caught.value.message == f"{place}/a.tar.gz: entry 'link': somebody replaced it just now"
+    assert (place / "outside/file").stat().st_mtime != 1_600_000_000
+
+
+class TestAChecksum:
+    """It holds for what is unpacked, not for what once stood there."""
+
+    def unpack(self, place: Path, content: bytes, checked: bytes) -> int:
+        archive = place / "a.tar.gz"
+        archive.write_bytes(content)
+        digest = hashlib.sha256(checked).hexdigest()
+        packed = Packed(path=str(archive), kind="tar.gz", sha256=digest)
+        return unpack(packed, str(place / "into"), Stop())
+
+    def test_what_it_fits_is_unpacked(self, place: Path) -> None:
+        content = tar({"name": "a", "content": "honest"})
+
+        self.unpack(place, content, content)
+
+        assert tree(place / "into") == {"a": "honest"}
+
+    def test_an_archive_that_was_swapped_since_is_refused(self, place: Path) -> None:
+        with pytest.raises(FileError) as caught:
+            self.unpack(place, tar({"name": "a", "content": "evil"}), tar({"name": "a", "content": "honest"}))
+
+        assert caught.value.message == (
+            f"{place}/a.tar.gz: is not what its checksum says: somebody changed it just now; nothing was unpacked"
+        )
+        assert tree(place / "into") == {}
+
+    @pytest.mark.parametrize("nameless", [True, False], ids=["", "where files must have names"])
+    def test_who_may_write_to_it_changes_nothing_while_it_is_unpacked(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+    ) -> None:
+        archive = place / "a.tar.gz"
+        archive.touch()
+        archive.chmod(0o666)
+        real = module._checked
+        if not nameless:
+            monkeypatch.setattr(os, "open", no_nameless(os.open))
+
+        def changed(*args: Any) -> Any:
+            archive.write_bytes(tar({"name": "a", "content": "evil"}))
+            return real(*args)
+
+        monkeypatch.setattr(module, "_checked", changed)
+        content = tar({"name": "a", "content": "honest"})
+
+        self.unpack(place, content, content)
+
+        assert tree(place / "into") == {"a": "honest"}
+
+
+def no_nameless(real: Callable[..., int]) -> Callable[..., int]:
+    """`os.open` on a file system that knows no files without names."""
+
+    def opened(path: Any, flags: int, *args: Any, **others: Any) -> int:
+        if path == "." and flags & os.O_RDWR:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return real(path, flags, *args, **others)
+
+    return opened
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
+def test_no_directory_is_made_where_somebody_elses_symlink_leads(place: Path) -> None:
+    shared = place / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    os.symlink("../outside", shared / "app")
+    os.chown(shared / "app", 65534, 65534, follow_symlinks=False)
+    archive = place / "a.tar.gz"
+    archive.write_bytes(tar({"name": "a"}))
+
+    with pytest.raises(FileError) as caught:
+        unpack(Packed(path=str(archive), kind="tar.gz"), f"{shared}/app/new", Stop())
+
+    assert "will not follow the symlink 'app'" in caught.value.message
+    assert os.listdir(place / "outside") == ["file"]

@@ -49,6 +49,7 @@ class Http:
         self._unpack = unpack
         self._say = say
         self._staged: dict[str, str] = {}
+        self._digests: dict[str, str] = {}  # of what this run downloaded
         self._deadline: dict[str, float] = {}
 
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
@@ -94,7 +95,12 @@ class Http:
         staged = self._staged.pop(wanted.name, "")
         try:
             async with self._limit(wanted):
-                packed = Packed(path=staged or wanted.name, kind=wanted.kind, proof=_proof(wanted))
+                packed = Packed(
+                    path=staged or wanted.name,
+                    kind=wanted.kind,
+                    proof=_proof(wanted),
+                    sha256=self._digests.pop(wanted.name, wanted.checksum.lower()),
+                )
                 await self._unpack.unpack(packed, wanted.extract_parent)
         except BaseException as err:
             if staged:
@@ -143,6 +149,7 @@ class Http:
             raise DownloadError(
                 f"{mask_url(wanted.url)}: checksum mismatch: wanted {wanted.checksum}, got {got.sha256}; nothing was changed"
             )
+        self._digests[wanted.name] = got.sha256
 
     async def _put_in_place(self, wanted: ArchiveProperties, staged: str) -> None:
         try:

@@ -230,3 +230,21 @@ async def test_removing_leaves_what_was_unpacked() -> None:
 
     assert [event.outcome.value for event in events] == ["changed", "stable"]
     assert host.there == {"/opt/app": b"made"}
+
+
+async def test_what_is_unpacked_must_be_what_came() -> None:
+    host = Host()
+
+    await host.apply(**UNPACKING)
+
+    assert [packed.sha256 for packed, _ in host.unpacked] == [NEW]
+
+
+async def test_an_archive_from_before_must_be_what_the_manifest_says() -> None:
+    host = Host()
+    host.files.put(FILE, b"new")
+    host.files.nodes[FILE].mode = 0o600
+
+    await host.apply(checksum=NEW.upper(), **TELLING)
+
+    assert ([packed.sha256 for packed, _ in host.unpacked], host.download.transfers) == ([NEW], [])
