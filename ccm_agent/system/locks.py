@@ -23,6 +23,8 @@ PATIENCE_S = 600.0
 ASK_AGAIN_S = 0.1
 LOCKS_AT_ONCE = 4
 HOLDER_BYTES = 200
+_MODE = 0o600
+"""Who may open a file may lock it, if only to read: any user of the host could keep root from its packages."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -107,7 +109,9 @@ class _LockFile:
         """Lock it and say so in it; False when somebody else has it."""
         try:
             os.makedirs(os.path.dirname(self._path), 0o755, exist_ok=True)  # noqa: PTH103, PTH120 - as above
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+            if os.fstat(fd).st_mode & ~_MODE & 0o777:
+                os.fchmod(fd, _MODE)
         except OSError as err:
             raise LockError(f"{self._path}: the lock cannot be made: {err.strerror}") from err
         try:

@@ -194,6 +194,15 @@ async def test_a_symlink_in_its_place_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "victim").read_text() == "kept"
 
 
+@pytest.mark.parametrize("before", [None, 0o644], ids=["new", "from before"])
+async def test_nobody_else_can_open_it_and_so_lock_it(tmp_path: Path, before: int | None) -> None:
+    if before:
+        (tmp_path / "package.lock").touch(mode=before)
+
+    async with SystemLocks(str(tmp_path)).hold("package"):
+        assert (tmp_path / "package.lock").stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "A"])
 async def test_a_name_that_would_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(LockError) as caught:
