@@ -42,10 +42,8 @@ SPECIAL_FIRST = frozenset("~nNtTfF.+-0123456789")
 
 _FLOAT = "0123456789.eE+-"
 _DIGITS = {2: "01", 8: "01234567", 10: "0123456789", 16: "0123456789abcdefABCDEF"}
-_TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
-_FALSE = frozenset(
-    {"0", "f", "F", "false", "False", "FALSE", "n", "N", "no", "No", "NO", "off", "Off", "OFF"}
-)
+_TRUE = frozenset({"1", "t", "true", "yes"})
+_FALSE = frozenset({"0", "f", "false", "no"})
 
 
 def plain_value(text: str) -> object:
@@ -161,13 +159,15 @@ def tagged_value(tag: str, text: str, is_plain: bool) -> object:
     if name == "null":
         return None
     if name == "int":
-        return _tagged_int(text)
+        return _tagged_int(text, is_plain)
     if name == "float":
-        return _tagged_float(text)
+        return _tagged_float(text, is_plain)
     if name == "bool":
         return _tagged_bool(text)
     if name == "timestamp":
         return _tagged_time(text)
+    if name in ("map", "seq"):
+        raise ValueError(f"{text!r} is a single value")
     if name == "binary":
         import base64
 
@@ -175,17 +175,27 @@ def tagged_value(tag: str, text: str, is_plain: bool) -> object:
     return text
 
 
-def _tagged_int(text: str) -> int:
-    number = parse_number(text) if text else None
+def _tagged_int(text: str, is_plain: bool) -> int:
+    number = _tagged_number(text, is_plain)
     if number is None or (isinstance(number, float) and number != int(number)):
         raise ValueError(f"{text!r} is not a whole number of at most 64 bits")
     return int(number)
 
 
-def _tagged_float(text: str) -> float:
+def _tagged_number(text: str, is_plain: bool) -> int | float | None:
+    # a nought in front means octal where the text itself is a number: neither in quotes nor in 08
+    number = parse_number(text) if text else None
+    if is_plain and number is not None:
+        return number
+    digits = text.removeprefix("+").removeprefix("-")
+    return _parse_int(digits, 10, text.startswith("-")) if digits.isdecimal() else number
+
+
+def _tagged_float(text: str, is_plain: bool) -> float:
     import re
 
-    value = plain_value(text)
+    number = _tagged_number(text, is_plain)
+    value = plain_value(text) if number is None else number
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if not re.fullmatch(r"[+-]?[0-9]+[eE][+-]?[0-9]+", text):
@@ -194,15 +204,18 @@ def _tagged_float(text: str) -> float:
 
 
 def _tagged_bool(text: str) -> bool:
-    if text in _TRUE:
+    word = text.lower()
+    if word in _TRUE:
         return True
-    if text in _FALSE:
+    if word in _FALSE:
         return False
     raise ValueError(f"{text!r} is neither true nor false")
 
 
 def _tagged_time(text: str) -> datetime:
+    import re
     from datetime import UTC, datetime
 
-    moment = datetime.fromisoformat(text)
+    padded = re.sub(r"(?<![0-9.])([0-9])(?![0-9])", r"0\1", text)  # 2024-1-2 3:04:05, as YAML 1.1 has it
+    moment = datetime.fromisoformat(padded)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -39,6 +39,9 @@ _CONTROLS = "".join(
 )
 """What libyaml refuses; not NUL, which only stands in a file that is no text at all."""
 
+_FIRST = "%,}:?"
+"""What plain text may begin with in the reference and not in libyaml, each where `_begins_text` says."""
+
 _BARE_DOCUMENT = re.compile(r"^\.\.\.[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)*\Z", re.MULTILINE)
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
@@ -48,9 +51,9 @@ class Mender:
     Rewrites what libyaml would refuse or misread, and puts it back into the values.
 
     A pair of `\\u` escapes for one character becomes one escape. A tab at the head of a block scalar's first line, after its
-    indentation, is content, and so are control characters; Unicode's own line breaks break no line. Private characters stand in
-    for those until the values are there. A document may follow the end of another without a mark of its own. Lines stay where
-    they are.
+    indentation, is content, and so are control characters; Unicode's own line breaks break no line; some signs may begin plain
+    text. Private characters stand in for those until the values are there. A document may follow the end of another without a
+    mark of its own. Lines stay where they are.
     """
 
     def __init__(self, text: str, source: str) -> None:
@@ -86,8 +89,10 @@ class Mender:
                 return
         elif mark is not None and mark.column > 0 and "tab character where an indentation" in problem:
             self.complaint = _syntax_error(self.text, self.source, err)
-            at = mark.index
-            self.text = self.text[:at] + self._hidden(self.text[at], "\t") + self.text[at + 1 :]
+            self._hide_at(mark.index)
+            return
+        elif mark is not None and self.private and _begins_text(self.text, mark.index, err):
+            self._hide_at(mark.index)
             return
         elif mark is not None and "<document start>" in problem and (end := self._end_before(mark)) >= 0:
             self.text = f"{self.text[:end]}---{self.text[end + 3 :]}"
@@ -98,6 +103,10 @@ class Mender:
                 self.text = hidden
                 return
         raise self.complaint or _syntax_error(self.text, self.source, err) from err
+
+    def _hide_at(self, at: int) -> None:
+        char = self.text[at]
+        self.text = self.text[:at] + self._hidden(char, char) + self.text[at + 1 :]
 
     def _end_before(self, mark: Any) -> int:
         """Where the `...` stands that ended a document just before a mark; -1 when none did."""
@@ -115,8 +124,26 @@ class Mender:
         if not self.private:
             return value
         return _translated(
-            value, {self.private + ord(char): char for char in _LINE_BREAKS + _CONTROLS + "\t"}
+            value, {self.private + ord(char): char for char in _LINE_BREAKS + _CONTROLS + _FIRST + "\t"}
         )
+
+
+def _begins_text(text: str, at: int, err: Any) -> bool:
+    """
+    Whether what libyaml stumbled over begins plain text for the reference.
+
+    A `%` does in a line that is indented, a `,` or `}` outside of `[ ]` and `{ }`, a `:` inside them when no white space
+    follows, a `?` with nothing behind it.
+    """
+    char, following = text[at : at + 1], text[at + 1 : at + 2]
+    problem, is_flow = str(err.problem), "flow" in str(err.context)
+    if char == "%":
+        return "cannot start any token" in problem and text[text.rfind("\n", 0, at) + 1] == " "
+    if char == "?":
+        return "mapping keys are not allowed" in problem and following in ("", "\r", "\n")
+    if "expected node content" not in problem:
+        return False
+    return not is_flow if char in (",", "}") else is_flow and char == ":" and not following.isspace()
 
 
 def _holds(text: str, base: int) -> bool:

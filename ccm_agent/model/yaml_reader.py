@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ccm_agent.model import merge
@@ -23,6 +24,8 @@ MAX_DEPTH = 100
 
 MAX_ALIASED = 1_000_000
 """Values that aliases may add to a document in all: a few lines of nested aliases can otherwise stand for billions."""
+
+_CLOSE_PAIR = re.compile(r"((?:[^:]|:/)+?):(?!/)(?:([\"'])([^\"'\\]+)\2|(.*))", re.DOTALL)
 
 _OPEN = object()  # the value of an anchor whose own text is not over yet
 
@@ -60,6 +63,7 @@ class _Reader:
         from yaml import events
         from yaml._yaml import CParser
 
+        self.text = text
         self.source = source
         self.anchors: dict[str, object] = {}
         self.aliased = 0
@@ -131,14 +135,19 @@ class _Reader:
                 text = value.value
                 if not value.implicit[0] or (text and text[0] not in SPECIAL_FIRST):
                     result[key] = text
-                elif not text and start.flow_style and ":" in raw and _touch(event, value):
-                    key, _, text = raw.partition(":")  # {x:y} means what {x: y} means
-                    result[key] = plain_value(text)
+                elif not text and start.flow_style and (pair := self._close_pair(event, value)):
+                    result[key_text(plain_value(pair[1].rstrip()))] = pair[3] or plain_value(pair[4])
                 else:
                     result[key] = plain_value(text)
             else:
                 result[key] = self._node(value)
         return result
+
+    def _close_pair(self, key: Any, value: Any) -> re.Match[str] | None:
+        """What a plain key in `{ }` without a value parts into: `{x:y}` means `{x: y}`, an address stays whole."""
+        if not key.implicit[0] or self.text[key.end_mark.index : value.start_mark.index].strip():
+            return None
+        return _CLOSE_PAIR.fullmatch(key.value)
 
     def _unusual_key(self, event: Any) -> str:
         if event.__class__ is self.scalar or event.__class__ is self.alias:
@@ -209,10 +218,6 @@ class _Reader:
         self._fail(
             event, f"the key `{key}` stands here a second time: it is already at {there}; remove one of them"
         )
-
-
-def _touch(key: Any, value: Any) -> bool:
-    return bool(value.start_mark.index == key.end_mark.index)
 
 
 def _size(value: object) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -34,7 +35,8 @@ def shown(value: Any) -> Any:
     if isinstance(value, float) and (math.isnan(value) or math.isinf(value)):
         return {"$float": go_print(value)}
     if isinstance(value, datetime):
-        return {"$time": value.isoformat().replace("+00:00", "Z")}
+        text = re.sub(r"(\.\d*?)0+(?!\d)", r"\1", value.isoformat())  # as short as Go prints it
+        return {"$time": text.replace("+00:00", "Z")}
     if isinstance(value, bytes):
         return {"$bytes": value.decode("utf-8", "replace")}
     if isinstance(value, str):

@@ -85,7 +85,9 @@ def test_keys_are_text_as_go_prints_them(value: object, text: str) -> None:
         ("int", "0x1F", 31),
         ("float", "1e3", 1000.0),
         ("bool", "yes", True),
-        ("bool", "off", False),
+        ("bool", "NO", False),
+        ("int", "08", 8),
+        ("int", "017", 15),
         ("null", "x", None),
         ("binary", "aG k=", b"hi"),
         ("unknown", "1", "1"),
@@ -95,13 +97,24 @@ def test_a_tag_decides_the_type(tag: str, text: str, value: object) -> None:
     assert tagged_value(CORE_TAG + tag, text, True) == value
 
 
+def test_a_nought_in_front_of_a_tagged_number_in_quotes_is_no_octal() -> None:
+    assert tagged_value(CORE_TAG + "int", "017", False) == 17
+    assert tagged_value(CORE_TAG + "float", "017", False) == 17.0
+
+
 def test_a_timestamp_is_a_moment_in_utc_unless_it_says_otherwise() -> None:
     from datetime import UTC, datetime
 
     assert tagged_value(CORE_TAG + "timestamp", "2024-01-02", True) == datetime(2024, 1, 2, tzinfo=UTC)
+    assert tagged_value(CORE_TAG + "timestamp", "2024-1-2 3:04:05.5", True) == datetime(
+        2024, 1, 2, 3, 4, 5, 500_000, tzinfo=UTC
+    )
 
 
-@pytest.mark.parametrize(("tag", "text"), [("int", "x"), ("int", "1.5"), ("float", "x"), ("bool", "maybe")])
+@pytest.mark.parametrize(
+    ("tag", "text"),
+    [("int", "x"), ("int", "1.5"), ("float", "x"), ("bool", "maybe"), ("bool", "on"), ("map", "x")],
+)
 def test_a_tag_that_does_not_fit_is_refused(tag: str, text: str) -> None:
     with pytest.raises(ValueError, match=repr(text)):
         tagged_value(CORE_TAG + tag, text, True)

@@ -26,6 +26,17 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
         pytest.param(
             "a: {x:y, b: c:d}\n", {"a": {"x": "y", "b": "c:d"}}, id="a colon parts key and value in braces"
         ),
+        pytest.param("a: {x:y\n}\n", {"a": {"x": "y"}}, id="so it does before a line's end"),
+        pytest.param("{x :1, y:'2', z:\"3\"}\n", {"x": 1, "y": "2", "z": "3"}, id="and before quotes"),
+        pytest.param("{http://x}\n", {"http://x": None}, id="but not in an address"),
+        pytest.param("{'x:y'}\n", {"x:y": None}, id="nor in quotes"),
+        pytest.param(
+            "l:\n  - %Y-%m\n  -  %d # c\n", {"l": ["%Y-%m", "%d"]}, id="one in a line that has some"
+        ),
+        pytest.param("a: ,\nb: }}\n", {"a": ",", "b": "}}"}, id="signs of flow text outside of it"),
+        pytest.param("a: [::1, :80]\n", {"a": ["::1", ":80"]}, id="a colon in front, in brackets"),
+        pytest.param("a: {ip: ::1}\n", {"a": {"ip": "::1"}}, id="and in braces"),
+        pytest.param("a: ?\nb: 1\n", {"a": "?", "b": 1}, id="a question mark alone"),
         pytest.param("a: &x [1]\nb: *x\n", {"a": [1], "b": [1]}, id="an alias"),
         pytest.param("a: &a\n  b: *a\n", {"a": {"b": None}}, id="an alias inside its own anchor"),
         pytest.param("&k a: 1\nb: *k\n", {"a": 1, "b": "a"}, id="an anchor on a key"),
@@ -110,7 +121,7 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
             id="bracket not closed",
         ),
         pytest.param(
-            "a: 1\n---\nb: }\n", "f.yaml:3:4: a value was expected here", id="broken later document"
+            "a: 1\n---\nb: ]\n", "f.yaml:3:4: a value was expected here", id="broken later document"
         ),
         pytest.param("a: *x\n", "f.yaml:1:4: no anchor `&x` stands before this alias", id="unknown alias"),
         pytest.param(
