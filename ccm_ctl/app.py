@@ -123,7 +123,7 @@ class Application:
         try:
             return asyncio.run(main())
         except (asyncio.CancelledError, KeyboardInterrupt):
-            self.terminal.live("")
+            self.terminal.break_off()
             if self.goes_on_for_ever:
                 return Exit.OK
             self.terminal.note(self.farewell or "interrupted")

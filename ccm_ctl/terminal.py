@@ -109,6 +109,13 @@ class Terminal:
             self._put(self._err, _CLEAR + line if line else _CLEAR)
             self._live = line
 
+    def break_off(self) -> None:
+        """Somebody pressed Ctrl-C: the live line goes, and what follows does not stand behind the `^C` of the terminal."""
+        if self._live:
+            self.live("")
+        elif self._err.isatty():
+            self._put(self._err, "\n")
+
     async def ask(self, question: str, *, otherwise: str) -> bool:
         """
         A yes or no from whoever sits at the terminal; anything but a yes is a no.

@@ -14,6 +14,7 @@ from ccm_ctl.commands.documents import (
     DATA_BUCKET,
     checked_data,
     fields_of,
+    no_document,
     read_source,
     store_data,
     text_of,
@@ -24,6 +25,9 @@ from ccm_ctl.render import records
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
+
+
+NOTHING_YET = "no data yet; `ccmctl data put common FILE` stores some\n"
 
 
 @group(
@@ -74,12 +78,12 @@ def _get(application: Application, key: str) -> Exit:
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.documents import Documents, must_exist
+        from ccm_ctl.fleet.documents import Documents
 
         terminal = application.terminal
-        document = must_exist(
-            await Documents(fleet, fleet.data, DATA_BUCKET).read(key), "document", "ccmctl data ls"
-        )
+        document = await Documents(fleet, fleet.data, DATA_BUCKET).read(key)
+        if document.body is None:
+            raise await no_document(fleet, key)
         terminal.record(records.DOCUMENT, **fields_of(document), body=document.body)
         if not terminal.json:
             text = text_of(document)
@@ -117,7 +121,8 @@ def _ls(application: Application, prefix: str) -> Exit:
             )
         columns = [Column("KEY"), Column("REVISION", right=True), Column("SIZE", right=True)]
         columns += [Column("BY"), Column("WHEN")]
-        terminal.table(columns, rows, "no data yet; `ccmctl data put common FILE` stores some\n")
+        none = f"no key begins with {prefix}; `ccmctl data ls` lists all of them\n" if prefix else NOTHING_YET
+        terminal.table(columns, rows, none)
         return Exit.OK
 
     return application.run(work)

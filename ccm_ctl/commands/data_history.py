@@ -15,6 +15,7 @@ from ccm_ctl.commands.checks import check_before_storing, force_option
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
     checked_data,
+    read_kept,
     read_source,
     show_history,
     store_data,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.documents import Document
     from ccm_ctl.fleet.ports import Fleet
-
-LISTING = "ccmctl data ls"
 
 
 @verb(
@@ -96,11 +95,11 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
     text = read_source(source) if source else None
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.revisions import before_newest, read_history, revision_of
+        from ccm_ctl.fleet.revisions import before_newest, revision_of
         from ccm_ctl.render.diff import diff as difference
         from ccm_ctl.render.table import Style
 
-        kept = await read_history(fleet.data, key, "document", LISTING)
+        kept = await read_kept(fleet, key)
         named = [revision_of(kept, revision) for revision in revisions]
         old = named[0] if named else kept[-1] if source else before_newest(kept)
         new = named[1] if len(named) > 1 else kept[-1]
@@ -121,9 +120,7 @@ def history(application: Application, key: str) -> Exit:
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.revisions import read_history
-
-        show_history(application, await read_history(fleet.data, key, "document", LISTING))
+        show_history(application, await read_kept(fleet, key))
         return Exit.OK
 
     return application.run(work)
@@ -143,9 +140,9 @@ def rollback(application: Application, key: str, revision: int | None, force: bo
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.revisions import before_newest, read_history, revision_of
+        from ccm_ctl.fleet.revisions import before_newest, revision_of
 
-        kept = await read_history(fleet.data, key, "document", LISTING)
+        kept = await read_kept(fleet, key)
         old = before_newest(kept) if revision is None else revision_of(kept, revision)
         if old.body is None:
             raise UsageError(f"{key}: revision {old.revision} is a removal; there is nothing to go back to")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.model.codec import as_text, decode_document
-from ccm_agent.model.errors import BusError, DocumentError, InputError, Place
+from ccm_agent.model.codec import as_text, decode_document, did_you_mean
+from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 DATA_BUCKET = "CCM_DATA"
+LISTING = "ccmctl data ls"
 
 
 def read_source(source: str) -> str:
@@ -93,6 +94,27 @@ async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None
                 f"the assignment {one.name} reads it as of revision {pinned} until it is brought forward: "
                 f"ccmctl assign {one.name} --refresh"
             )
+
+
+async def read_kept(fleet: Fleet, key: str) -> list[Document]:
+    """
+    The revisions of hiera data that are kept, oldest first.
+
+    Raises:
+        NotFoundError: There never were any; the error names the nearest key.
+    """
+    from ccm_ctl.fleet.revisions import read_history
+
+    try:
+        return await read_history(fleet.data, key, "document", LISTING)
+    except NotFoundError as err:
+        raise await no_document(fleet, key) from err
+
+
+async def no_document(fleet: Fleet, key: str) -> NotFoundError:
+    """What to say of hiera data that are not there: the nearest key, or the command that lists them."""
+    near = did_you_mean(key, await fleet.data.keys())
+    return NotFoundError(f"{key}: there is no such document{near or f'; `{LISTING}` shows which there are'}")
 
 
 def text_of(document: Document) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.model.errors import ProtocolError, UsageError
+from ccm_agent.model.errors import NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
@@ -56,13 +56,18 @@ def events(application: Application, node: str, run: str, kinds: tuple[str, ...]
                 application.goes_on_for_ever = True
                 for pattern in _patterns(wanted_run):
                     stops.append(await fleet.events.follow(pattern, shown.show))
+            found: list[StoredEvent] = []
             if wanted_run or not follow:
                 found = [
                     one for pattern in _stored(wanted_run, node) for one in await fleet.events.read(pattern)
                 ]
                 for message in sorted(found, key=lambda one: one.sequence):  # in the order in which they came
                     shown.show(message)
+            if node and not found:
+                await _look_for(application, fleet, node, needed=not follow)
             if follow:
+                if application.terminal.is_live:
+                    application.terminal.note("waiting for what agents say; Ctrl-C ends it")
                 await asyncio.Event().wait()
         finally:
             for stop in stops:
@@ -70,6 +75,25 @@ def events(application: Application, node: str, run: str, kinds: tuple[str, ...]
         return Exit.OK
 
     return application.run(work)
+
+
+async def _look_for(application: Application, fleet: Fleet, node: str, *, needed: bool) -> None:
+    """
+    Say that a node is not there of which nothing was found; one that is waited for may still come.
+
+    Raises:
+        NoTargetError: It is not there, and is `needed`.
+    """
+    from ccm_ctl.fleet.discovery import read_inventory
+
+    if await fleet.nodes.get(f"node.{node}") is not None:
+        return
+    try:
+        (await read_inventory(fleet)).need(node)
+    except NoTargetError as err:
+        if needed:
+            raise
+        application.terminal.note(str(err))
 
 
 class _Shown:

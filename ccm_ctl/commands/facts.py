@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ccm_agent.bus.subjects import check_node
-from ccm_agent.model.codec import decode_document
+from ccm_agent.model.codec import decode_document, did_you_mean
 from ccm_agent.model.errors import DocumentError, InputError, NotFoundError, Place, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.tree import group, verb
@@ -55,6 +55,7 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
     """Show the facts of a node as it told them last, or one of them."""
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assigning import fact_paths
         from ccm_ctl.fleet.discovery import fact_at, read_facts, read_inventory
         from ccm_ctl.render.tree import scalar, tree
 
@@ -62,13 +63,11 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
         inventory = await read_inventory(fleet)
         node = inventory.need(name)
         await read_facts(fleet, inventory, [name])
-        found: Any = node.assigned if assigned else node.facts
-        if path:
-            found = fact_at(found, path)
-            if found is None:
-                raise NotFoundError(
-                    f"{name}: has no fact {path}; `ccmctl facts show {name}` shows which it has"
-                )
+        known = node.assigned if assigned else node.facts
+        found: Any = fact_at(known, path) if path else known
+        if found is None:
+            hint = did_you_mean(path, fact_paths(known)) or f"; `ccmctl facts show {name}` shows which it has"
+            raise NotFoundError(f"{name}: has no fact {path}{hint}")
         terminal.record(records.FACTS, node=name, path=path or None, facts=found)
         terminal.show(tree(found, terminal.style) if isinstance(found, dict) else f"{scalar(found)}\n")
         return Exit.OK

@@ -52,20 +52,17 @@ def _show(application: Application, name: str) -> Exit:
             "node": found.name,
             "state": f"{state_of(found)}{seen}",
             "note": note_of(found, twins),
-            "assigned facts": found.assigned,
-            "routed facts": found.routed,
         }
         if record:
+            started = f", started {clock(record.started)}" if record.started else ""
             told |= {
-                "machine": record.machine,
-                "agent": f"{record.version}, started {clock(record.started)}"
-                if record.started
-                else record.version,
                 "last run": f"{record.last_run} {record.last_state} {ago(record.last_time, now)}".strip(),
+                "agent": f"{record.version}{started}",
+                "machine": record.machine,
             }
-        application.terminal.show(
-            tree({key: value for key, value in told.items() if value}, application.terminal.style)
-        )
+        told |= {"assigned facts": found.assigned, "routed facts": found.routed}
+        known = {key: value for key, value in told.items() if value}
+        application.terminal.show(tree(known, application.terminal.style, as_given=True))
         return Exit.OK
 
     return application.run(work)

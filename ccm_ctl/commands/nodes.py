@@ -11,7 +11,7 @@ from ccm_ctl.commands.tree import group
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ccm_ctl.app import Application
@@ -32,7 +32,7 @@ def nodes(application: Application, **options: Any) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve
         from ccm_ctl.render.table import Column
-        from ccm_ctl.render.text import plural
+        from ccm_ctl.render.text import natural, plural
 
         terminal = application.terminal
         wish = wish_of(options)
@@ -41,6 +41,7 @@ def nodes(application: Application, **options: Any) -> Exit:
         else:
             inventory, resolved = await resolve(fleet, wish)
             found = [inventory.nodes[name] for name in resolved.nodes]
+        found.sort(key=lambda node: natural(node.name))
         now = fleet.clock.now()
         twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
         for node in found:
@@ -107,17 +108,27 @@ def _row(node: Node, twins: Sequence[Twin], now: datetime) -> list[str | Cell]:
     from ccm_ctl.render.outcome import MEANINGS
     from ccm_ctl.render.table import Cell
     from ccm_ctl.render.text import ago
+    from ccm_ctl.render.tree import scalar
 
     state = state_of(node)
-    facts = ", ".join(f"{key}={value}" for key, value in sorted((node.routed | node.assigned).items()))
+    facts = node.routed | dict(_leaves(node.assigned))
     record = node.record
     last = f"{record.last_state} {ago(record.last_time, now)}".strip() if record else ""
     meaning = next((mean for word, mean in MEANINGS.items() if record and word == record.last_state), "")
     return [
         node.name,
         Cell(state, "good" if state == "present" else "quiet"),
-        facts,
+        ", ".join(f"{path}={scalar(value)}" for path, value in sorted(facts.items())),
         Cell(last, meaning),
         record.version if record else "",
         Cell(note_of(node, twins), "bad" if is_disputed(node) else ""),
     ]
+
+
+def _leaves(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Facts by dotted path, as targets name them."""
+    for key, value in facts.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
     ],
 )
 def schedule(application: Application) -> None:
-    """Have the broker send a manifest on time, whether we run or not. Needs nats-server 2.14 or newer."""
+    """Have the broker send a manifest on time, whether we run or not. Needs NATS 2.14 or newer."""
 
 
 @verb(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 PROGRAM = "ccmctl"
 
+WHOLE = 1_000
+"""No sentence of help is as long as this."""
+
 
 def shared_options(*, hidden: bool) -> list[click.Option]:
     """The options that every command takes; a command's own help shows the first one only."""
@@ -108,6 +111,12 @@ class VerbGroup(_Shared, click.Group):
             ctx.fail(f"there is no command `{args[0]}`{near}")
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names and the whole first sentence of each: click would cut it off at the width of the terminal."""
+        below = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(limit=WHOLE)) for name, one in below if one])
+
 
 class Root(VerbGroup):
     """`ccmctl` itself: knows the names and help lines of all verbs, and imports the one that is called."""
@@ -127,6 +136,7 @@ class Root(VerbGroup):
                 )
             ],
             no_args_is_help=True,
+            context_settings={"help_option_names": ["-h", "--help"]},
         )
         self._verbs = verbs
         self.examples = (
@@ -237,12 +247,22 @@ def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application:
         application.terminal.raw(err.format_message() + "\n")
         return Exit.COULD_NOT_RUN
     except click.UsageError as err:
-        where = err.ctx.command_path if err.ctx else PROGRAM
-        message = err.format_message().rstrip(".")
-        told = "" if message.endswith("?") else f"; `{where} --help` shows how it is written"
-        raise UsageError(f"{message[:1].lower()}{message[1:]}{told}") from err
+        raise UsageError(_sentence(err)) from err
     except click.ClickException as err:
         raise UsageError(err.format_message()) from err
     except click.Abort:
         return Exit.COULD_NOT_RUN
     return int(done) if isinstance(done, int) else Exit.OK
+
+
+def _sentence(err: click.UsageError) -> str:
+    """What is wrong with a command line, in one line of ours."""
+    if isinstance(err, click.NoSuchOption):
+        message = (
+            f"there is no option `{err.option_name}`{did_you_mean(err.option_name, err.possibilities or [])}"
+        )
+    else:
+        message = " ".join(err.format_message().split()).rstrip(".")
+    where = err.ctx.command_path if err.ctx else PROGRAM
+    told = "" if message.endswith("?") else f"; `{where} --help` shows how it is written"
+    return f"{message[:1].lower()}{message[1:]}{told}"

@@ -94,7 +94,7 @@ class Watch:
         self._terminal.record(records.RUN, **run_fields(record))
         self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")
         self._application.farewell = (
-            f"\nstopped watching; the nodes go on\n"
+            f"stopped watching; the nodes go on\n"
             f"  watch:  ccmctl run watch {run}\n  stop:   ccmctl run stop {run}"
         )
 

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.bus.subjects import fact_text
+from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import NodeRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ccm_ctl.fleet.ports import Fleet
+
+LISTING = "ccmctl facts show NODE --assigned"
 
 TAKEN_WITHIN_S = 5.0
 """A node that is there is told at once; one that is busy or far away takes its facts a moment later anyway."""
@@ -54,7 +57,8 @@ def without_facts(facts: Mapping[str, Any] | None, paths: Iterable[str]) -> dict
     changed = _copied(facts or {})
     for path in paths:
         if not _remove(changed, _parts(path)):
-            raise InputError(f"{path}: is not assigned; `ccmctl facts show NODE --assigned` shows what is")
+            hint = did_you_mean(path, fact_paths(changed)) or f"; `{LISTING}` shows what is"
+            raise InputError(f"{path}: is not assigned{hint}")
     return changed
 
 
@@ -113,6 +117,14 @@ def flat_facts(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, An
         elif fact_text(value) is not None:
             found.append((f"{prefix}{key}", value))
     return found
+
+
+def fact_paths(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of facts, those of mappings before those of what is in them."""
+    for key, value in facts.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from fact_paths(value, f"{prefix}{key}.")
 
 
 def _parts(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Nested values as an indented tree, keys sorted: facts, the details of a node."""
+"""Nested values as an indented tree: facts, the details of a node."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ccm_ctl.render.table import Style, paint
 from ccm_ctl.render.text import safe
 
 
-def tree(value: Mapping[str, object], style: Style, depth: int = 0) -> str:
+def tree(value: Mapping[str, object], style: Style, *, as_given: bool = False) -> str:
     """
-    The tree as text that ends with a newline.
+    The tree as text that ends with a newline, keys sorted; the outermost ones are not when they stand `as_given`.
 
     A mapping or list stands below its key, two columns further in; a text of several lines likewise. Empty ones are written
     `{}` and `[]`, texts that could be taken for something else in quotes.
     """
     lines: list[str] = []
-    for key in sorted(value, key=str):
-        lines += _branch(safe(str(key)), value[key], "  " * depth, style)
+    for key in value if as_given else sorted(value, key=str):
+        lines += _branch(safe(str(key)), value[key], "", style)
     return "".join(f"{line}\n" for line in lines)
 
 

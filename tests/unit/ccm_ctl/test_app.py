@@ -107,7 +107,14 @@ DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m
         ("aply", "there is no command `aply`, did you mean `apply`?"),
         ("zzz", f"there is no command `zzz`; `ccmctl --help` {HELP}"),
         ("run wach", "there is no command `wach`, did you mean `watch`?"),
-        ("nodes --target x", "no such option '--target'. Did you mean '--targets'?"),
+        ("nodes --target x", "there is no option `--target`, did you mean `--targets`?"),
+        ("apply x --alll", "there is no option `--alll`, did you mean `--all`?"),
+        ("apply x --zzz", f"there is no option `--zzz`; `ccmctl apply --help` {HELP}"),
+        (
+            "completion",
+            "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish; "
+            f"`ccmctl completion --help` {HELP}",
+        ),
         ("ensure file", f"missing argument 'NAME'; `ccmctl ensure --help` {HELP}"),
         (
             "init --history 99",
@@ -165,6 +172,15 @@ def test_a_command_with_commands_below_shows_them(verb: str) -> None:
 
     assert said.code == 1
     assert "Commands:" in said.out
+
+
+@pytest.mark.parametrize("verb", [name for name in VERBS if name != "completion"])
+def test_help_is_short_to_ask_for_and_cuts_no_sentence_off(verb: str) -> None:
+    said = Desk().ccmctl(verb, "-h")
+
+    commands = said.out.partition("\nCommands:\n")[2].partition("\nExamples:\n")[0]
+    assert said.code == 0
+    assert "..." not in commands
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -74,6 +74,19 @@ def test_the_live_line_is_drawn_over_and_gets_out_of_the_way_of_results() -> Non
     assert out.getvalue() == "a result\n"
 
 
+def test_nothing_stands_behind_what_the_terminal_shows_of_an_interruption() -> None:
+    idle, _, said = a_terminal(tty=True)
+    live, _, drawn = a_terminal(tty=True)
+    piped, _, nothing = a_terminal()
+    live.live("1 of 2")
+
+    for terminal in (idle, live, piped):
+        terminal.break_off()
+
+    clear = "\r\x1b[2K"
+    assert (said.getvalue(), drawn.getvalue(), nothing.getvalue()) == ("\n", f"{clear}1 of 2{clear}", "")
+
+
 @pytest.mark.parametrize(
     ("json", "environ", "tty"), [(True, {}, True), (False, {"TERM": "dumb"}, True), (False, {}, False)]
 )

@@ -70,3 +70,12 @@ def test_a_node_that_cannot_be_one_is_refused(desk: Desk) -> None:
 
     assert said.code == 1
     assert said.err.startswith("ccmctl: 'Web*': no identity for a node")
+
+
+def test_a_node_of_which_nothing_is_known_is_no_silence(desk: Desk) -> None:
+    said = [desk.ccmctl("events", "--node", name, "--no-follow") for name in ("wbe1", "web1")]
+
+    assert [(one.code, one.err) for one in said] == [
+        (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
+        (0, ""),
+    ]

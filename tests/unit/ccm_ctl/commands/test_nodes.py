@@ -92,14 +92,26 @@ def test_one_node_is_shown_whole() -> None:
     desk.ccmctl("facts", "set", "web2", "env=prod")
 
     assert desk.ccmctl("node", "show", "web2").out == (
+        "node: web2\n"
+        "state: offline\n"
         "agent: 1.2.3\n"
+        "machine: m-web2\n"
         "assigned facts:\n"
         "  env: prod\n"
-        "machine: m-web2\n"
-        "node: web2\n"
         "routed facts:\n"
         "  role: web\n"
-        "state: offline\n"
+    )
+
+
+def test_facts_are_listed_as_targets_name_them_and_nodes_in_the_order_of_their_numbers() -> None:
+    desk = Desk(FakeNode("web10", {}), FakeNode("web2", {"site.dc": "ams"}))
+    desk.ccmctl("facts", "set", "web2", "site.dc=ams", "is_new=true", "tags:=[1]")
+
+    assert desk.ccmctl("nodes").out == (
+        "NODE   STATE    FACTS                               VERSION\n"
+        "web2   present  is_new=true, site.dc=ams, tags=[1]  1.2.3\n"
+        "web10  present                                      1.2.3\n"
+        "2 nodes\n"
     )
 
 

@@ -47,3 +47,9 @@ def test_a_tree_is_indented_and_sorted_and_keeps_apart_what_differs() -> None:
 
 def test_nothing_is_nothing() -> None:
     assert tree({}, Style()) == ""
+
+
+def test_what_is_put_in_order_stays_so() -> None:
+    assert tree({"node": "web1", "agent": {"b": 1, "a": 2}}, Style(), as_given=True) == (
+        "node: web1\nagent:\n  a: 2\n  b: 1\n"
+    )
