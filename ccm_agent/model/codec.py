@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from ccm_agent.model.depth import is_too_deep
 from ccm_agent.model.errors import DocumentError, Place
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def decode_json(data: bytes | str, source: str = "") -> object:
         raise json_error(text, source, err) from err
     except RecursionError as err:
         raise DocumentError("nested too deeply", place=Place(source)) from err
+    if is_too_deep(text.encode()):
+        raise DocumentError("nested too deeply", place=Place(source))
     return _fit_numbers(value) if re.search(r"\d{19}", text) else value
 
 

@@ -142,6 +142,13 @@ def test_whole_numbers_past_64_bits_are_text_in_json_as_in_yaml() -> None:
     ]
 
 
+@pytest.mark.parametrize("depth", [101, 700])
+def test_json_that_only_a_parser_can_hold_is_an_error_too(depth: int) -> None:
+    """The number, which fits no 64 bits, has all of it walked by recursion."""
+    with pytest.raises(DocumentError, match=r"facts\.json: nested too deeply"):
+        codec.decode_json("[" * depth + "1" * 20 + "]" * depth, "facts.json")
+
+
 def test_json_nested_without_end_is_an_error_and_no_crash() -> None:
     with pytest.raises(DocumentError, match="nested too deeply"):
         codec.decode_json("[" * 100_000)

@@ -1,0 +1,27 @@
+"""How deep a JSON document is nested, told from its text, before anybody walks its values by recursion."""
+
+from __future__ import annotations
+
+from ccm_agent.model.yaml_reader import MAX_DEPTH
+
+_AS_SQUARE = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+
+def is_too_deep(body: bytes) -> bool:
+    """
+    Whether valid JSON has more levels than MAX_DEPTH, as many as YAML may have.
+
+    The interpreter reads some hundreds more; who then goes through the values with functions of its own would meet its limit
+    there, and what reads a stranger's word must not end by that.
+    """
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return False
+    # without escapes every second piece between quotes is a text; this is as fast as parsing, a pattern is not
+    pieces = body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+    left = b"".join(pieces[::2]).translate(_AS_SQUARE, _OTHERS)
+    for _ in range(MAX_DEPTH):
+        if not left:
+            return False
+        left = left.replace(b"[]", b"")  # the innermost levels, all at once
+    return bool(left)
