@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from ccm_ctl.render.text import safe_json
+
 RUN = "run"
 """A run: what was asked of how many nodes, or its entry in the list of runs."""
 EVENT = "event"
@@ -38,4 +40,4 @@ ERROR = "error"
 def record(kind: str, /, **fields: Any) -> str:
     """One line of JSON Lines with its newline; fields that are None are left out."""
     kept = {key: value for key, value in fields.items() if value is not None}
-    return msgspec.json.encode({"record": kind, **kept}).decode() + "\n"
+    return safe_json(msgspec.json.encode({"record": kind, **kept}).decode()) + "\n"

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _UNPRINTABLE = re.compile(
-    # C0 but tab and newline, DEL and C1; then what turns the direction of writing
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    # C0 but tab and newline, DEL and C1; then what turns the direction of writing, and what else ends a line
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 
@@ -26,6 +26,20 @@ def safe(text: str) -> str:
     return _UNPRINTABLE.sub(
         lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text
     )
+
+
+def safe_json(text: str) -> str:
+    """
+    JSON that says the same in words that no terminal obeys.
+
+    JSON escapes what is below a space; of the rest a terminal takes U+009B for an escape as well, and a reader of lines
+    U+2028 for the end of one.
+    """
+    return text if text.isascii() and "\x7f" not in text else _UNPRINTABLE.sub(_json_escape, text)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def one_line(text: str) -> str:

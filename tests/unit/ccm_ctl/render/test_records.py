@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 from ccm_ctl.render.records import record
@@ -15,3 +16,15 @@ def test_a_record_is_one_line_and_leaves_out_what_is_not_there() -> None:
     assert line == (
         '{"record":"node","node":"web1","time":"2026-11-21T00:00:00Z","text":"a\\n\\u001b","kind":"x"}\n'
     )
+
+
+def test_what_a_node_says_moves_no_terminal_and_ends_no_line() -> None:
+    said = "\x1b[2J \x7f \x85 \x9b2J \u061c \u202e \u2028 \u2069 ä 東 😀"
+
+    line = record("node", said=said)
+
+    assert line == (
+        r'{"record":"node","said":"\u001b[2J \u007f \u0085 \u009b2J \u061c \u202e \u2028 \u2069 ä 東 😀"}'
+        + "\n"
+    )
+    assert json.loads(line)["said"] == said

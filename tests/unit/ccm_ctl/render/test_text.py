@@ -83,3 +83,7 @@ def test_times_are_told() -> None:
 def test_counts_and_sizes_are_told() -> None:
     assert [plural(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
     assert [size(count) for count in (0, 1023, 1024, 1 << 30)] == ["0 B", "1023 B", "1.0 KiB", "1.0 GiB"]
+
+
+def test_no_text_turns_or_ends_the_line_that_it_stands_in() -> None:
+    assert safe("a\u061cb\u2028c\u2029d") == "a\\u061cb\\u2028c\\u2029d"
