@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_ctl.render import records
 from ccm_ctl.render.table import UNLIMITED, Style, paint, table
-from ccm_ctl.render.text import one_line, safe
+from ccm_ctl.render.text import one_line, safe, safe_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ class Terminal:
     def show(self, text: str) -> None:
         """A result for people; with `--json` nothing, for the same is said by records."""
         if text and not self.json:
-            self._write(self._out, text)
+            self._write(self._out, safe_drawn(text, colour=self.style.colour))
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], otherwise: str = ""
@@ -106,7 +106,7 @@ class Terminal:
         """Draw the live line again; "" takes it away."""
         if self.is_live and line != self._live:
             self._live = ""
-            self._put(self._err, _CLEAR + line if line else _CLEAR)
+            self._put(self._err, _CLEAR + safe_drawn(line, colour=True) if line else _CLEAR)
             self._live = line
 
     def break_off(self) -> None:

@@ -13,6 +13,8 @@ _UNPRINTABLE = re.compile(
     # C0 but tab and newline, DEL and C1; then what turns the direction of writing, and what else ends a line
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_COLOUR = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
+"""What `paint` and rich write for COLOURS: none of them hides a text or moves it."""
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 
 
@@ -26,6 +28,18 @@ def safe(text: str) -> str:
     return _UNPRINTABLE.sub(
         lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text
     )
+
+
+def safe_drawn(text: str, *, colour: bool) -> str:
+    """
+    Text for a terminal in which nothing but our own colours is obeyed.
+
+    Who draws makes safe what came from elsewhere, before it is painted; this is for what was forgotten there.
+    """
+    if not colour:
+        return safe(text)
+    parts = _COLOUR.split(text)
+    return "".join(part if place % 2 else safe(part) for place, part in enumerate(parts))
 
 
 def safe_json(text: str) -> str:

@@ -9,7 +9,8 @@ import os
 import pytest
 
 from ccm_agent.model.errors import Place, SelectorError, UsageError
-from ccm_ctl.render.table import UNLIMITED, Style
+from ccm_ctl.render.table import COLOURS, UNLIMITED, Style, paint
+from ccm_ctl.render.text import safe_drawn
 from ccm_ctl.terminal import Terminal
 from tests.support.controller import Screen
 
@@ -123,3 +124,28 @@ def test_who_is_not_there_is_not_asked() -> None:
         asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="say --yes"))
 
     assert str(caught.value) == 'nobody is there to answer "apply to 12 nodes?"; say --yes'
+
+
+@pytest.mark.parametrize(
+    ("tty", "shown"),
+    [
+        pytest.param(False, "\\x1b[32mgood\\x1b[0m \\x1b[8mhidden \\x9b2J\n", id="no colour"),
+        pytest.param(True, "\x1b[32mgood\x1b[0m \\x1b[8mhidden \\x9b2J\n", id="our own colours"),
+    ],
+)
+def test_a_terminal_obeys_nothing_but_our_own_colours(tty: bool, shown: str) -> None:
+    """Whoever drew it should have made safe what a node said; here is what happens when he forgot."""
+    terminal, out, err = a_terminal(tty=tty)
+
+    terminal.show("\x1b[32mgood\x1b[0m \x1b[8mhidden \x9b2J\n")
+    terminal.live("web1 \x1b]0;title\x07")
+
+    assert out.getvalue() == shown
+    assert err.getvalue() == ("\r\x1b[2Kweb1 \\x1b]0;title\\x07" if tty else "")
+
+
+def test_every_colour_of_ours_is_one_that_a_terminal_gets() -> None:
+    for meaning in COLOURS:
+        painted = paint("text", meaning, Style(colour=True))
+
+        assert safe_drawn(painted, colour=True) == painted
