@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.subjects import fact_scope, request_subject
+from ccm_agent.daemon.catch_up import CatchUp
 from ccm_agent.daemon.disabling import disable
-from ccm_agent.daemon.keeping import read_kept
+from ccm_agent.daemon.keeping import read_kept, write_kept
 from ccm_agent.model.wire import (
     AGENT_REFUSED,
     MANIFEST_APPLY,
@@ -88,6 +89,11 @@ class Fleet:
         await self.controller.bus.bucket("CCM_FACTS").put(NODE, msgspec.json.encode(document))
 
     @property
+    def refused(self) -> list[str]:
+        """What the node said that it refused."""
+        return [subject for subject, _ in self.controller.heard if subject.startswith(f"{AGENT_REFUSED}.")]
+
+    @property
     def applied(self) -> list[str]:
         """The manifests that were applied, in order."""
         return [source.name for source, _ in self.engine.applied]
@@ -138,6 +144,50 @@ async def test_a_node_that_was_there_does_not_take_it_again_however_late_it_rest
         pass
 
     assert fleet.applied == ["nightly"]
+    assert fleet.refused == []
+
+
+async def test_a_node_that_was_off_for_days_takes_what_it_missed(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire()
+    fleet.clock_on(10 * DAY_S)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["nightly"]
+    assert fleet.refused == []
+
+
+async def test_an_older_request_that_is_delivered_again_does_not_bring_the_last_one_back(
+    fleet: Fleet,
+) -> None:
+    async with fleet.node() as one:
+        fleet.fire("old")
+        old = fleet.broker.due[request_subject(MANIFEST_APPLY, "all")]
+        fleet.fire("new")
+        await until(lambda: len(fleet.applied) == 2)
+        fleet.broker.inject(old.subject, old.body, dict(old.headers))
+        await fleet.settled(one)
+    fleet.clock_on(10 * DAY_S)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["old", "new"]
+
+
+async def test_what_nobody_scheduled_is_none_of_it_whatever_it_says(fleet: Fleet) -> None:
+    async with fleet.node() as one:
+        for name in ("first", "second"):
+            await fleet.controller.ask(
+                ManifestRequest(protocol=MANIFEST_APPLY, name=name, manifest="stable /a", catch_up=True)
+            )
+        await until(lambda: len(fleet.applied) == 2)
+        await fleet.settled(one)
+
+    assert fleet.applied == ["first", "second"]
 
 
 async def test_what_was_caught_up_with_is_not_caught_up_with_again_when_the_ledger_has_forgotten(
@@ -206,6 +256,22 @@ async def test_a_role_that_was_taken_while_the_node_was_away_is_not_caught_up_wi
 
     async with fleet.node() as one:
         await until(lambda: WEB not in one.agent.scopes)
+        await fleet.settled(one)
+
+    assert fleet.applied == []
+
+
+async def test_a_role_that_was_lost_and_came_back_begins_anew(fleet: Fleet) -> None:
+    await fleet.assign("web", 1)
+    async with fleet.node() as one:
+        await until(lambda: WEB in one.agent.scopes)
+        await fleet.settled(one)
+        await fleet.assign("", 2)
+        await until(lambda: WEB not in one.agent.scopes)
+        await fleet.settled(one)
+        fleet.fire(scope=WEB)
+        await fleet.assign("web", 3)
+        await until(lambda: WEB in one.agent.scopes)
         await fleet.settled(one)
 
     assert fleet.applied == []
@@ -359,6 +425,38 @@ async def test_what_was_seen_is_for_this_node_alone(fleet: Fleet) -> None:
         for protocol in (MANIFEST_APPLY, MANIFEST_PLAN)
         for scope in ("all", f"node.{NODE}")
     }
+
+
+async def test_what_a_node_of_another_name_saw_is_not_believed(fleet: Fleet) -> None:
+    async with fleet.node():
+        pass
+    path = fleet.folder / "due.json"
+    kept = await asyncio.to_thread(read_kept, path, dict[str, Any])
+    await write_kept(path, {**(kept or {}), "node": "db1.example.net"})
+    fleet.fire()
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == []
+
+
+async def test_what_was_seen_last_is_kept_by_an_agent_that_ends_at_once(fleet: Fleet) -> None:
+    bus, path = memory_bus(fleet.broker, NODE), fleet.folder / "due.json"
+    fleet.fire()
+    incoming = await bus.requests.last_due(request_subject(MANIFEST_APPLY, "all"))
+    one = CatchUp(NODE, bus.requests, bus.link, path, list, lambda _: None, fleet.clock)
+    task = asyncio.create_task(one.run(), name="catch_up")
+    await asyncio.sleep(0)
+
+    assert incoming is not None
+    one.heard(incoming)
+    task.cancel()
+    await asyncio.wait([task])
+
+    kept = await asyncio.to_thread(read_kept, path, dict[str, Any])
+    assert kept is not None
+    assert kept["seen"].keys() == {incoming.subject}
 
 
 @pytest.mark.parametrize("catch_up", [True, False])
