@@ -42,6 +42,9 @@ _CONTROLS = "".join(
 _FIRST = "%,}:?"
 """What plain text may begin with in the reference and not in libyaml, each where `_begins_text` says."""
 
+_AFTER_DASH = re.compile(r" *(?:[-?:] +)*[-?:] *")
+_ITEM_OR_PAIR = re.compile(r"""-(?:\s|$)|(?:"[^"]*"|'[^']*'|[^\s"'\[{|>#][^#]*?)[ \t]*:(?:\s|$)""")
+
 _BARE_DOCUMENT = re.compile(r"^\.\.\.[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)*\Z", re.MULTILINE)
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
@@ -52,8 +55,8 @@ class Mender:
 
     A pair of `\\u` escapes for one character becomes one escape. A tab at the head of a block scalar's first line, after its
     indentation, is content, and so are control characters; Unicode's own line breaks break no line; some signs may begin plain
-    text. Private characters stand in for those until the values are there. A document may follow the end of another without a
-    mark of its own. Lines stay where they are.
+    text. Private characters stand in for those until the values are there. Tabs may stand after a dash and in lines with nothing
+    but a comment. A document may follow the end of another without a mark of its own. Lines stay where they are.
     """
 
     def __init__(self, text: str, source: str) -> None:
@@ -91,6 +94,11 @@ class Mender:
             self.complaint = _syntax_error(self.text, self.source, err)
             self._hide_at(mark.index)
             return
+        elif mark is not None and "cannot start any token" in problem and _is_space(self.text, mark.index):
+            run = re.compile(r"[ \t]+").match(self.text, mark.index)
+            end = run.end() if run else mark.index
+            self.text = f"{self.text[: mark.index]}{' ' * (end - mark.index)}{self.text[end:]}"
+            return
         elif mark is not None and self.private and _begins_text(self.text, mark.index, err):
             self._hide_at(mark.index)
             return
@@ -126,6 +134,17 @@ class Mender:
         return _translated(
             value, {self.private + ord(char): char for char in _LINE_BREAKS + _CONTROLS + _FIRST + "\t"}
         )
+
+
+def _is_space(text: str, at: int) -> bool:
+    """Whether a tab means no more than a space: behind spaces in an empty line, or between a dash and a value of one piece."""
+    if text[at : at + 1] != "\t":
+        return False
+    start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+    before, rest = text[start:at], text[at : end if end >= 0 else len(text)].strip()
+    if not before.strip():
+        return rest[:1] in ("", "#") and (before != "" or not text[:at].strip())
+    return _AFTER_DASH.fullmatch(before) is not None and not _ITEM_OR_PAIR.match(rest)
 
 
 def _begins_text(text: str, at: int, err: Any) -> bool:

@@ -133,7 +133,9 @@ class _Reader:
                 result.update(self._merged(value))
             elif value.__class__ is scalar and value.anchor is None and value.tag is None:
                 text = value.value
-                if not value.implicit[0] or (text and text[0] not in SPECIAL_FIRST):
+                if not value.implicit[0]:
+                    result[key] = _without_end(text, value.style) if text[-1:] == " " else text
+                elif text and text[0] not in SPECIAL_FIRST:
                     result[key] = text
                 elif not text and start.flow_style and (pair := self._close_pair(event, value)):
                     result[key_text(plain_value(pair[1].rstrip()))] = pair[3] or plain_value(pair[4])
@@ -172,10 +174,10 @@ class _Reader:
 
     def _scalar(self, event: Any) -> object:
         text: str = event.value
-        if event.tag is None:
-            value = (
-                plain_value(text) if event.implicit[0] and (not text or text[0] in SPECIAL_FIRST) else text
-            )
+        if event.tag is None and not event.implicit[0]:
+            value: object = _without_end(text, event.style)
+        elif event.tag is None:
+            value = plain_value(text) if not text or text[0] in SPECIAL_FIRST else text
         else:
             try:
                 value = tagged_value(event.tag, text, not event.style)
@@ -218,6 +220,11 @@ class _Reader:
         self._fail(
             event, f"the key `{key}` stands here a second time: it is already at {there}; remove one of them"
         )
+
+
+def _without_end(text: str, style: str | None) -> str:
+    """A text in quotes as it is; a block text that ends in no newline without the spaces at its end, as the reference has it."""
+    return text.rstrip(" ") if style in ("|", ">") else text
 
 
 def _size(value: object) -> int:

@@ -52,6 +52,9 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
             "a: \x1b\U000f0000\u2029\n", {"a": "\x1b\U000f0000\u2029"}, id="beside private characters"
         ),
         pytest.param("a: 'x\ty'\n", {"a": "x\ty"}, id="a tab within text"),
+        pytest.param("-\tx\n- \t\t'y'\n-\t# c\n", ["x", "y", None], id="tabs after a dash"),
+        pytest.param("\t# c\na:\n  \t# d\n  b: 1\n", {"a": {"b": 1}}, id="tabs in lines with nothing"),
+        pytest.param("a: |-\n  x \n  y  \nb: 'z '\n", {"a": "x \ny", "b": "z "}, id="spaces at a text's end"),
     ],
 )
 def test_a_document_is_read(text: str, value: object) -> None:
@@ -95,6 +98,14 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         ),
         pytest.param(
             "a: 'x\nb: 1\n", "f.yaml:1:4: the quotes that open here are not closed", id="quotes not closed"
+        ),
+        pytest.param(
+            "a:\n\t\n  b: 1\n", "f.yaml:2:1: a tab cannot be used for indentation: use spaces", id="tab alone"
+        ),
+        pytest.param(
+            "-\ta: 1\n  b: 2\n",
+            "f.yaml:1:2: a tab cannot begin plain text: put the value in quotes",
+            id="item",
         ),
         pytest.param(
             "a: @x\n", "f.yaml:1:4: `@` cannot begin plain text: put the value in quotes", id="reserved"
