@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 from ccm_agent.model.errors import FileError, LockError
@@ -46,10 +47,11 @@ class Claim:
 
         Raises:
             LockError: Another agent has it.
-            FileError: It cannot be used.
+            FileError: It cannot be used, or somebody else may write there.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _refuse_shared(self._path.parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self._path, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,3 +72,17 @@ class Claim:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _refuse_shared(folder: Path) -> None:
+    """What lies in it is obeyed, bundles that were unpacked before among it: who may write there commands this agent."""
+    found = folder.stat()
+    if found.st_uid not in (0, os.geteuid()):
+        raise FileError(
+            f"{folder}: user {found.st_uid} owns it, and would command this agent: give it to root"
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise FileError(
+            f"{folder}: others may write there (mode {stat.S_IMODE(found.st_mode):04o}), and would command this agent: "
+            f"chmod 0700 {folder}"
+        )

@@ -36,3 +36,42 @@ def test_a_symlink_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
         Claim(tmp_path).take()
 
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777])
+def test_a_folder_in_which_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    """A bundle that lies there unpacked is applied as it lies there."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(mode)
+
+    with pytest.raises(FileError) as caught:
+        Claim(tmp_path / "state").take()
+
+    assert str(caught.value) == (
+        f"{tmp_path}/state: others may write there (mode {mode:04o}), and would command this agent: "
+        f"chmod 0700 {tmp_path}/state"
+    )
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    os.chown(tmp_path / "state", 65534, 65534)
+
+    with pytest.raises(FileError) as caught:
+        Claim(tmp_path / "state").take()
+
+    assert str(caught.value) == (
+        f"{tmp_path}/state: user 65534 owns it, and would command this agent: give it to root"
+    )
+
+
+def test_what_others_may_only_read_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o755)
+    claim = Claim(tmp_path / "state")
+
+    claim.take()
+
+    claim.release()
