@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ids import follow, is_id
 from ccm_agent.model.outcome import SESSION_START, TRANSACTION_EVENT, SessionStart, TransactionEvent
 from ccm_agent.sessions.memory import MemorySession
@@ -94,6 +97,7 @@ def _open(directory: Path) -> DirectorySession:
 
 def _read_all(directory: Path) -> list[SessionStart | TransactionEvent]:
     try:
+        owner = directory.stat().st_uid
         names = sorted(entry.name for entry in os.scandir(directory) if entry.name.endswith(SUFFIX))
     except FileNotFoundError as err:
         raise FileError(
@@ -101,20 +105,19 @@ def _read_all(directory: Path) -> list[SessionStart | TransactionEvent]:
         ) from err
     except OSError as err:
         raise FileError(f"the session store {directory} cannot be read: {err.strerror}") from err
-    events = [event for name in names if (event := _read(directory / name)) is not None]
+    trusted = {0, os.geteuid(), owner}
+    events = [event for name in names if (event := _read(directory / name, trusted)) is not None]
     ids = [event.event_id for event in events if is_id(event.event_id)]
     if ids:
         follow(max(ids))
     return sorted(events, key=lambda event: (event.timestamp, event.event_id))
 
 
-def _read(path: Path) -> SessionStart | TransactionEvent | None:
-    """The event in a file; None when it holds none."""
+def _read(path: Path, trusted: Collection[int]) -> SessionStart | TransactionEvent | None:
+    """The event in a file; None when it holds none, or somebody else put it there: `require` and `subscribe` go by it."""
     try:
-        if not path.is_file() or path.stat().st_size > _FILE_LIMIT_BYTES:
-            return None
-        value: Any = msgspec.json.decode(path.read_bytes())
-        protocol = value.get("protocol") if isinstance(value, dict) else None
+        value = decode_foreign(_content(path, trusted), dict[str, Any])
+        protocol = value.get("protocol")
         if protocol == SESSION_START:
             return msgspec.convert(value, SessionStart)
         if protocol == TRANSACTION_EVENT:
@@ -122,6 +125,19 @@ def _read(path: Path) -> SessionStart | TransactionEvent | None:
     except (OSError, msgspec.MsgspecError, ValueError):
         return None
     return None
+
+
+def _content(path: Path, trusted: Collection[int]) -> bytes:
+    """What is in a regular file of a trusted user, else ValueError; a FIFO is not waited for, and a symlink not followed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in trusted:
+            raise ValueError
+        content = file.read(_FILE_LIMIT_BYTES + 1)
+    if len(content) > _FILE_LIMIT_BYTES:
+        raise ValueError
+    return content
 
 
 def _mended(value: dict[str, Any]) -> dict[str, Any]:

@@ -129,3 +129,47 @@ async def test_a_store_that_went_away_is_an_error_and_no_crash(tmp_path: Path) -
         await session.record(own("/a"))
 
     assert NOON.year == 2026
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
+async def test_what_a_stranger_put_into_a_directory_for_everybody_does_not_count(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)  # noqa: ASYNC240
+    session = await open_session(str(tmp_path))
+    await session.record(own("/a"))
+    planted = own("/a", after_s=9, failed=True)
+    path = tmp_path / f"{planted.event_id}.event"
+    path.write_bytes(msgspec.json.encode(planted))
+    os.chown(path, 65534, 65534)
+
+    found = (await open_session(str(tmp_path))).last("file", "/a")
+
+    assert found is not None
+    assert found.failed is False
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
+async def test_what_the_directorys_owner_recorded_counts_for_root_too(tmp_path: Path) -> None:
+    told = own("/a", changed=True)
+    (tmp_path / f"{told.event_id}.event").write_bytes(msgspec.json.encode(told))
+    for path in (tmp_path, tmp_path / f"{told.event_id}.event"):
+        os.chown(path, 65534, 65534)
+
+    found = (await open_session(str(tmp_path))).last("file", "/a")
+
+    assert found is not None
+    assert found.event_id == told.event_id
+
+
+@pytest.mark.parametrize("what", ["symlink", "fifo", "deep"])
+async def test_what_would_lead_astray_or_hold_up_is_passed_over(tmp_path: Path, what: str) -> None:
+    told = own("/a", changed=True)
+    path = tmp_path / f"{told.event_id}.event"
+    if what == "symlink":
+        (tmp_path / "elsewhere").write_bytes(msgspec.json.encode(told))
+        path.symlink_to("elsewhere")
+    elif what == "fifo":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(b'{"new":' + b"[" * 2000 + b"]" * 2000 + b"}")
+
+    assert (await open_session(str(tmp_path))).last("file", "/a") is None
