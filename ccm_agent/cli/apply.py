@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from ccm_agent.app import App, ApplyOptions
 
 
-@click.command("apply")
+@click.command(
+    "apply",
+    epilog=options.examples(
+        "ccm apply site.yaml --noop      # what would change?",
+        "ccm apply site.yaml",
+        "ccm apply site.yaml --fact role=web --render",
+    ),
+)
 @click.argument("manifest", metavar="MANIFEST")
 @click.option("--fact", multiple=True, metavar="K=V", help="A fact over those of this host; may be repeated.")
 @click.option("--facts", metavar="FILE", help="A file of facts over those of this host; --fact wins over it.")
@@ -44,6 +51,10 @@ def command(**given: Any) -> int:
     """
     import asyncio
 
+    if os.path.isdir(given["manifest"]):  # noqa: PTH112 -- pathlib is not needed on this way
+        raise UsageError(
+            f"{given['manifest']}: this is a directory: name the manifest in it, such as manifest.yaml"
+        )
     return asyncio.run(_apply(given))
 
 

@@ -12,13 +12,13 @@ from ccm_agent.cli.new_type import OWN_PACKAGE, files_of
 from ccm_agent.model.errors import UsageError
 
 
-@click.group("dev")
+@click.group("dev", cls=options.NearGroup)
 @options.log_flags
 def command() -> None:
     """Extend this program."""
 
 
-@command.command("new-type")
+@command.command("new-type", epilog=options.examples("ccm dev new-type sysctl --provider procfs"))
 @click.argument("name")
 @click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option(

@@ -41,7 +41,7 @@ def shared_flags(function: Any) -> Any:
     return options.decorated(function, decorators)
 
 
-class Types(click.Group):
+class Types(options.NearGroup):
     """A command for each type that offers one, and `api`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -73,7 +73,16 @@ class Types(click.Group):
         return command_for(kind, _ensure) if kind.command.is_offered else None
 
 
-@click.group("ensure", cls=Types)
+@click.group(
+    "ensure",
+    cls=Types,
+    epilog=options.examples(
+        "ccm ensure file /etc/motd --content hello --owner root --group root --mode 0644",
+        "ccm ensure package nginx latest --noop",
+        "ccm ensure service nginx running --enable",
+        "ccm ensure file --help",
+    ),
+)
 @shared_flags
 @click.pass_context
 def command(context: click.Context, /, **given: Any) -> None:

@@ -23,7 +23,7 @@ INPUT_LIMIT_BYTES = 64 << 20
 FIELDS = ("protocol", "type", "properties")
 
 
-class Piped(click.Group):
+class Piped(options.NearGroup):
     """`pipe` is what everybody types, `piped` the long name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -12,7 +12,12 @@ from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
 
 
-@click.command("eval")
+@click.command(
+    "eval",
+    epilog=options.examples(
+        "ccm eval 'Facts.host.info.platform'", "ccm eval 'lookup(\"port\", 80) + 1' --data hiera.yaml --json"
+    ),
+)
 @click.argument("expression", metavar="EXPRESSION")
 @click.option("--fact", multiple=True, metavar="K=V", help="A fact over those of this host.")
 @click.option("--facts", metavar="FILE", help="A file of facts over those of this host.")

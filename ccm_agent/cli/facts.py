@@ -13,7 +13,9 @@ from ccm_agent.model import codec
 from ccm_agent.model.errors import DataError
 
 
-@click.command("facts")
+@click.command(
+    "facts", epilog=options.examples("ccm facts", "ccm facts host.info.platform", "ccm facts memory --yaml")
+)
 @click.argument("query", default="")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML instead of JSON.")
 @options.log_flags

@@ -15,7 +15,7 @@ from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import UsageError
 
 
-class Names(click.Group):
+class Names(options.NearGroup):
     """`resolve` is another name of `parse`."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -41,7 +41,7 @@ def _fact_flags(function: Any) -> Any:
     return options.decorated(function, decorators)
 
 
-@click.group("hiera", cls=Names)
+@click.group("hiera", cls=Names, epilog=options.examples("ccm hiera parse hiera.yaml role=web --query port"))
 @options.log_flags
 def command() -> None:
     """Resolve hierarchical data."""

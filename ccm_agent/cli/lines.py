@@ -21,6 +21,9 @@ _LEVEL_OF = {
 _COLORS = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "debug": "\x1b[36m"}
 _RESET = "\x1b[0m"
 
+OUTPUT_LINES = 12
+"""What went wrong stands at the end of what a command said."""
+
 _NS_PER_S = 1_000_000_000
 
 
@@ -39,6 +42,18 @@ def event_line(event: TransactionEvent, *, color: bool = False) -> str:
         fields.append(("errors", ", ".join(event.error)))
     fields += [("unmet", one) for one in event.unmet_requirements if outcome is Outcome.UNMET]
     return _line(_LEVEL_OF[outcome], f"{event.type}#{plain(name)} {outcome.value}", fields, color)
+
+
+def output_lines(event: TransactionEvent) -> list[str]:
+    """
+    What a command that failed said at last, to stand below the line of its outcome.
+
+    Nothing where that stands in the error.
+    """
+    said = [plain(line.expandtabs(4)) for line in event.output.rstrip().splitlines()]
+    if event.outcome is not Outcome.FAILED or not said or any(said[-1] in one for one in event.error):
+        return []
+    return [f"      │ {line}".rstrip() for line in said[-OUTPUT_LINES:]]
 
 
 def note_line(level: str, message: str, fields: Mapping[str, object], *, color: bool = False) -> str:

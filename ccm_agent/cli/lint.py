@@ -14,7 +14,10 @@ from ccm_agent.model.codec import encode_json
 from ccm_agent.model.exits import Exit
 
 
-@click.command("lint")
+@click.command(
+    "lint",
+    epilog=options.examples("ccm lint site/*.yaml", "ccm lint site.yaml --strict-ccm --warnings-fail --json"),
+)
 @click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
 @click.option("--strict-ccm", is_flag=True, help="Find what Choria CCM itself would not understand, too.")
 @click.option("--warnings-fail", is_flag=True, help="End with 1 for warnings as for errors.")

@@ -9,6 +9,9 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+WHOLE = 1_000
+"""No sentence of help is as long as this."""
+
 
 class NearGroup(click.Group):
     """Verbs below a verb: one that is not there is answered with the one that is near."""
@@ -22,6 +25,12 @@ class NearGroup(click.Group):
             near = did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"there is no verb `{args[0]}`{near}", ctx=ctx)
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names and the whole first sentence of each: click would cut it off at the width of the terminal."""
+        below = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(limit=WHOLE)) for name, one in below if one])
 
 
 def examples(*lines: str) -> str:

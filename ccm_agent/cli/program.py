@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from ccm_agent.cli.options import log_flags
+from ccm_agent.cli.options import examples, log_flags
 from ccm_agent.cli.terminal import complain
 from ccm_agent.model.exits import Exit
 from ccm_agent.version import VERSION
@@ -63,7 +63,13 @@ class Verbs(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in VERBS.items()])
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "ccm apply site.yaml --noop", "ccm ensure package nginx latest", "ccm status service nginx"
+    ),
+)
 @click.version_option(VERSION, message="%(version)s")
 @log_flags
 def program() -> None:
@@ -98,4 +104,21 @@ def _show_usage(err: click.ClickException) -> None:
         return
     if isinstance(err, click.UsageError) and err.ctx is not None:
         sys.stderr.write(f"{err.ctx.get_usage()}\n")
-    complain(err.format_message())
+    complain(_sentence(err))
+
+
+def _sentence(err: click.ClickException) -> str:
+    """What is wrong with a command line, in one line of ours."""
+    where = err.ctx.command_path if isinstance(err, click.UsageError) and err.ctx else "ccm"
+    if isinstance(err, click.NoSuchOption):
+        from ccm_agent.model.codec import nearest
+
+        # the dashes, which all of them have, make none of them near
+        known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}
+        near = nearest(err.option_name.removeprefix("--"), known)
+        hint = f", did you mean `{known[near]}`?" if near else f"; `{where} --help` lists them"
+        return f"there is no option `{err.option_name}`{hint}"
+    if isinstance(err, click.MissingParameter):
+        message = " ".join(err.format_message().split()).rstrip(".")
+        return f"{message[:1].lower()}{message[1:]}; `{where} --help` shows how it is written"
+    return err.format_message()

@@ -10,7 +10,7 @@ from ccm_agent.cli import options
 from ccm_agent.model.codec import encode_json
 
 
-@click.command("schema")
+@click.command("schema", epilog=options.examples("ccm schema > ccm.json", "ccm schema file"))
 @click.argument("type_name", metavar="[TYPE]", default="")
 @options.log_flags
 def command(type_name: str) -> None:

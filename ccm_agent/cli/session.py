@@ -15,14 +15,23 @@ from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.outcome import SessionSummary
 
 
-class Names(click.Group):
+class Names(options.NearGroup):
     """`new` has the further names that CCM gives it."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, "new" if cmd_name in ("start", "create") else cmd_name)
 
 
-@click.group("session", cls=Names)
+@click.group(
+    "session",
+    cls=Names,
+    epilog=options.examples(
+        'eval "$(ccm session new)"',
+        "ccm ensure file /etc/app.conf --content hello --owner root --group root",
+        "ccm ensure service app --subscribe file#/etc/app.conf",
+        "ccm session report --remove",
+    ),
+)
 @options.log_flags
 def command() -> None:
     """Tie several `ccm ensure` together, so that one can depend on another."""

@@ -15,7 +15,9 @@ from ccm_agent.model import codec
 from ccm_agent.resources.contract import AnyType
 
 
-@click.command("status")
+@click.command(
+    "status", epilog=options.examples("ccm status file /etc/motd", "ccm status service nginx --json")
+)
 @click.argument("type_name", metavar="TYPE")
 @click.argument("name", metavar="NAME")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")

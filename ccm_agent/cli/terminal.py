@@ -26,7 +26,8 @@ class Terminal:
 
     def event(self, event: TransactionEvent) -> None:
         """A line for an outcome."""
-        self.log.write(lines.event_line(event, color=self._color) + "\n")
+        for line in (lines.event_line(event, color=self._color), *lines.output_lines(event)):
+            self.log.write(line + "\n")
 
     def note(self, level: str, message: str, fields: dict[str, object] | None = None) -> None:
         """A line for something else."""

@@ -45,9 +45,8 @@ class Catalog:
             found = self._own(name) or self._foreign(name)
             if found is None:
                 known = self.names()
-                raise ManifestError(
-                    f"there is no resource type `{name}`{did_you_mean(name, known)}; there are {', '.join(known)}"
-                )
+                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+                raise ManifestError(f"there is no resource type `{name}`{hint}")
             self._found[name] = found
         return found
 

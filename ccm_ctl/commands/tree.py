@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import msgspec
 
-from ccm_agent.model.codec import did_you_mean
+from ccm_agent.model.codec import did_you_mean, nearest
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import Application
@@ -258,9 +258,11 @@ def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application:
 def _sentence(err: click.UsageError) -> str:
     """What is wrong with a command line, in one line of ours."""
     if isinstance(err, click.NoSuchOption):
-        message = (
-            f"there is no option `{err.option_name}`{did_you_mean(err.option_name, err.possibilities or [])}"
-        )
+        # the dashes, which all of them have, make none of them near
+        known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}
+        near = nearest(err.option_name.removeprefix("--"), known)
+        hint = f", did you mean `{known[near]}`?" if near else ""
+        message = f"there is no option `{err.option_name}`{hint}"
     else:
         message = " ".join(err.format_message().split()).rstrip(".")
     where = err.ctx.command_path if err.ctx else PROGRAM

@@ -96,7 +96,7 @@ def test_an_agent_that_does_not_answer_is_named_by_its_process(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["disable"], "Missing option '--why'."),
+        (["disable"], "missing option '--why'; `ccm agent disable --help` shows"),
         (["disable", "--why", " "], "--why: say why, for whoever wonders at three in the morning"),
         (["disable", "--why", "x", "--for", "soon"], "--for soon: `soon` is not a duration"),
         (["disable", "--why", "x", "--for", "0"], "--for 0: between a second and a year"),

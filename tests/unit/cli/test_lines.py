@@ -57,6 +57,28 @@ def test_an_outcome_is_one_line(fields: dict[str, Any], line: str) -> None:
     assert lines.event_line(event("/a", **fields)) == line
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        pytest.param(
+            {"failed": True, "error": ["exit code 3"]}, ["      │ a", "      │     \\u001b[2Jb"], id="failed"
+        ),
+        pytest.param(
+            {"failed": True, "error": ["exit code 3: a\n\t\x1b[2Jb"], "output": "x\nb\n"}, [], id="told"
+        ),
+        pytest.param({"changed": True}, [], id="not failed"),
+        pytest.param({"failed": True, "output": "\n"}, [], id="nothing said"),
+        pytest.param(
+            {"failed": True, "output": "".join(f"{i}\n" for i in range(20))},
+            [f"      │ {i}" for i in range(8, 20)],
+            id="its end",
+        ),
+    ],
+)
+def test_what_a_failed_command_said_stands_below(fields: dict[str, Any], said: list[str]) -> None:
+    assert lines.output_lines(event("/a", **({"output": "a\n\t\x1b[2Jb\n\n"} | fields))) == said
+
+
 def test_a_name_or_an_error_cannot_break_the_line_or_command_the_terminal() -> None:
     told = event("/a\nERROR file#/b failed\x1b[2J", failed=True, error=["one\ntwo\x1b[0m"], duration=0)
 

@@ -58,12 +58,13 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         pytest.param([], "Usage: ccm", id="none"),
         pytest.param(["aply"], "there is no verb `aply`, did you mean `apply`?", id="verb"),
-        pytest.param(["--nope"], "No such option", id="option"),
-        pytest.param(["apply"], "Missing argument 'MANIFEST'", id="argument"),
+        pytest.param(["--nope"], "there is no option `--nope`; `ccm --help` lists them", id="option"),
+        pytest.param(["apply"], "missing argument 'MANIFEST'; `ccm ", id="argument"),
         pytest.param(["apply", "none.yaml"], "none.yaml", id="manifest"),
+        pytest.param(["apply", "."], ".: this is a directory: name the manifest in it", id="directory"),
         pytest.param(["apply", "m.yaml", "--fact", "x"], "--fact x: write NAME=VALUE", id="fact"),
         pytest.param(["ensure", "fiel", "/a"], "no type `fiel` to ensure, did you mean `file`?", id="type"),
-        pytest.param(["ensure", "file"], "Missing argument 'NAME'", id="name"),
+        pytest.param(["ensure", "file"], "missing argument 'NAME'; `ccm ", id="name"),
         pytest.param(
             ["ensure", "exec", "true", "--require", "file#/a"], "--require looks into", id="require"
         ),
@@ -336,3 +337,22 @@ def test_eval_prints_what_an_expression_gives(
     assert main.run(["eval", *arguments]) == 0
 
     assert capsys.readouterr().out == printed
+
+
+def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main.run([*words, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_every_verb_shows_examples_or_verbs_that_do(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = {"dev": ["dev", "new-type"], "registration": ["registration", "create"]}.get(verb, verb.split())
+
+    assert f"ccm {verb}" in helped(capsys, *words).partition("Examples:\n")[2]
+
+
+@pytest.mark.parametrize(
+    "words", ["ensure", "ensure api", "session", "hiera", "registration", "dev", "agent"]
+)
+def test_no_sentence_of_a_list_of_verbs_is_cut_off(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "..." not in helped(capsys, *words.split()).partition("Commands:\n")[2]
