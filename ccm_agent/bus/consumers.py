@@ -12,12 +12,13 @@ import asyncio
 import logging
 import secrets
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from ccm_agent.bus.messages import Message
-from ccm_agent.bus.streams import Stored, decode_answer
+from ccm_agent.bus.streams import PAGE_BYTES, Stored, decode_answer
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 
 if TYPE_CHECKING:
@@ -31,6 +32,16 @@ IDLE_S = 5.0
 
 LARGEST = 100_000
 """More messages than this are no answer to anything that is asked here."""
+
+LARGEST_BYTES = 256 << 20
+"""Nor are more bytes than the stream of registrations has room for."""
+
+PAUSE_S = 1.0
+"""The broker does not say that a page is full where the last message fits to the byte: silence after messages means that."""
+
+_NO_MORE = ("404", "408")
+_FULL = "409"
+"""The next message does not fit into what was asked for."""
 
 _NANOSECONDS = 1_000_000_000
 
@@ -50,19 +61,23 @@ async def read_newest_by_consumer(connection: Connection, stream: str, pattern: 
     try:
         left = await _make(connection, stream, name, pattern)
         found: dict[str, Stored] = {}
+        size = 0
+        question = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
+        wish: dict[str, Any] = {"batch": BATCH, "max_bytes": PAGE_BYTES}
         while left > 0:
-            count = min(left, BATCH)
-            body = msgspec.json.encode({"batch": count, "no_wait": True})
-            question = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
+            wish["batch"] = min(left, wish["batch"])
+            body = msgspec.json.encode({**wish, "no_wait": True})
             await connection.publish(question, body, reply=inbox, confirm=True)
-            for _ in range(count):
-                message = await _next(connection, arrived, question)
-                if message is None:  # what was announced has been removed in between
-                    left = 0
-                    break
-                stored = stored_of(message)
-                found[stored.subject] = stored
-                left -= 1
+            page = await _page(connection, arrived, question, wish)
+            found |= {stored.subject: stored for stored in page.messages}
+            size += sum(len(stored.body) for stored in page.messages)
+            if size > LARGEST_BYTES:
+                raise ProtocolError(
+                    f"{stream}: more than {LARGEST_BYTES} bytes fit {pattern}, which is too many"
+                )
+            left = left - len(page.messages) if page.has_more else 0
+            # one that is larger than a page comes by itself
+            wish = {"batch": BATCH, "max_bytes": PAGE_BYTES} if page.messages else {"batch": 1}
         return sorted(found.values(), key=lambda one: one.sequence)
     finally:
         await connection.unsubscribe(made)
@@ -90,19 +105,36 @@ async def _make(connection: Connection, stream: str, name: str, pattern: str) ->
     return pending
 
 
-async def _next(connection: Connection, arrived: asyncio.Queue[Message], question: str) -> Message | None:
-    try:
-        async with asyncio.timeout(connection.settings.answer_s):
-            message = await arrived.get()
-    except TimeoutError:
-        raise BusUnavailableError(
-            f"{question}: no answer from the broker in {connection.settings.answer_s:g} s"
-        ) from None
-    if message.status in ("404", "408"):
-        return None
-    if message.status:
-        raise BusUnavailableError(f"{question}: the broker answers {message.status}")
-    return message
+class _Page(Struct):
+    """What one question brought, and whether another one may bring more."""
+
+    messages: list[Stored]
+    has_more: bool = True
+
+
+async def _page(
+    connection: Connection, arrived: asyncio.Queue[Message], question: str, wish: dict[str, Any]
+) -> _Page:
+    page = _Page([])
+    while len(page.messages) < wish["batch"]:
+        try:
+            async with asyncio.timeout(PAUSE_S if page.messages else connection.settings.answer_s):
+                message = await arrived.get()
+        except TimeoutError:
+            if page.messages:
+                return page
+            raise BusUnavailableError(
+                f"{question}: no answer from the broker in {connection.settings.answer_s:g} s"
+            ) from None
+        if message.status in _NO_MORE:  # what was announced has been removed in between
+            page.has_more = False
+            return page
+        if message.status == _FULL and "max_bytes" in wish:
+            return page
+        if message.status:
+            raise BusUnavailableError(f"{question}: the broker answers {message.status}")
+        page.messages.append(stored_of(message))
+    return page
 
 
 def stored_of(message: Message) -> Stored:

@@ -50,6 +50,8 @@ SCHEDULES_VERSION = (2, 14, 0)
 _NANOSECONDS = 1_000_000_000
 _DAY_S = 86_400
 _MIB = 1 << 20
+REGISTRATION_BYTES = 256 * _MIB
+"""Room for half a million entries."""
 _TRIES = 5
 _LIMITS = ("max_age", "max_bytes", "max_msg_size", "max_msgs_per_subject", "duplicate_window")
 _WANTED_REPLICAS = 3
@@ -206,10 +208,13 @@ def registration_config(name: str, age_s: float, *, secure: bool = False) -> dic
     """
     The stream of registrations, as the broker's API words it.
 
-    As CCM makes it; its agents send `Nats-Rollup: sub`, for which one message a subject does the same.
+    As CCM makes it, and with a bound: whoever may register could else fill the disk that events and data are on, too. Its agents
+    send `Nats-Rollup: sub`, for which one message a subject does the same.
     """
     age = round(age_s * _NANOSECONDS)
     fields: dict[str, Any] = {
+        "max_bytes": REGISTRATION_BYTES,
+        "max_msg_size": _MIB,
         "max_msgs_per_subject": 1,
         "max_age": age,
         "allow_msg_ttl": True,

@@ -250,6 +250,15 @@ async def test_a_secured_stream_stays_secured(server: NatsServer) -> None:
     assert not made.get("subject_delete_marker_ttl")
 
 
+async def test_room_that_an_operator_made_for_entries_stays(server: NatsServer) -> None:
+    async with connected(server) as connection:
+        made = await make_stream(connection, max_age_s=300)
+        await call(connection, f"STREAM.UPDATE.{STREAM}", {**made, "max_bytes": 1 << 30})
+        again = await make_stream(connection, max_age_s=300)
+
+    assert (made["max_bytes"], again["max_bytes"]) == (256 << 20, 1 << 30)
+
+
 async def test_more_replicas_than_there_are_servers_are_refused(server: NatsServer) -> None:
     async with connected(server) as connection:
         with pytest.raises(BusSetupError):

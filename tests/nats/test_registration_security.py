@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ccm_agent.bus import consumers
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
@@ -17,7 +18,7 @@ from ccm_agent.bus.permissions import Role, node_permissions, operator_permissio
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.streams import call, store
 from ccm_agent.bus.subjects import event_subject
-from ccm_agent.model.errors import BusDeniedError, BusError, UnsettledError
+from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError, UnsettledError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.registration import RegistrationEntry, encode_entry
@@ -90,6 +91,59 @@ async def test_it_reads_more_than_one_batch(server: NatsServer) -> None:
             await asyncio.gather(*(publisher.publish(an_entry(1, port=first + n)) for n in range(100)))
 
         assert len(await find(lb, STREAM, Query())) == 1300
+
+
+async def test_it_reads_more_than_it_could_hold_at_once(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker sends what a consumer is asked for without flow control, and drops who does not keep up."""
+    monkeypatch.setattr(consumers, "PAGE_BYTES", 100_000)
+    async with connected(server, "web1") as web1, connected(server, "lb1") as lb:
+        publisher = Publisher(web1, "jetstream")
+        sizes = [10_000] * 20 + [60_000, 60_000, 40]
+        for port, size in enumerate(sizes, 1):
+            await publisher.publish(an_entry(1, port=port, annotations={"note": "x" * size}))
+
+        found = await find(lb, STREAM, Query())
+
+        assert sorted(len(entry.annotations["note"]) for entry in found) == sorted(sizes)
+
+
+async def test_one_that_is_larger_than_a_page_comes_by_itself(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "PAGE_BYTES", 5_000)
+    async with connected(server, "web1") as web1, connected(server, "lb1") as lb:
+        publisher = Publisher(web1, "jetstream")
+        for port, size in enumerate((40, 9_000, 9_000, 40), 1):
+            await publisher.publish(an_entry(1, port=port, annotations={"note": "x" * size}))
+
+        assert len(await find(lb, STREAM, Query())) == 4
+
+
+async def test_a_page_that_is_full_to_the_byte_is_not_waited_for(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which the broker says nothing; one of these sizes is it, whatever the broker counts."""
+    monkeypatch.setattr(consumers, "PAUSE_S", 0.05)
+    async with connected(server, "web1") as web1, connected(server, "lb1") as lb:
+        for port in range(1, 5):
+            await Publisher(web1, "jetstream").publish(an_entry(1, port=port))
+        for size in range(200, 400):
+            monkeypatch.setattr(consumers, "PAGE_BYTES", size)
+
+            assert len(await find(lb, STREAM, Query())) == 4
+
+
+async def test_more_than_a_registry_can_hold_is_refused(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "LARGEST_BYTES", 100)
+    async with connected(server, "web1") as web1, connected(server, "lb1") as lb:
+        await Publisher(web1, "jetstream").publish(an_entry(1, annotations={"note": "x" * 100}))
+
+        with pytest.raises(ProtocolError, match="more than 100 bytes"):
+            await find(lb, STREAM, Query())
 
 
 async def test_any_other_node_reads_none(server: NatsServer) -> None:

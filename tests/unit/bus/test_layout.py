@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ccm_agent.bus.layout import Layout, plan
+import pytest
+
+from ccm_agent.bus.layout import Layout, plan, registration_config
 from ccm_agent.bus.subjects import subject_matches
 
 
@@ -74,3 +76,10 @@ def test_windows_can_be_shortened() -> None:
 
 def test_schedules_can_be_left_out() -> None:
     assert "CCM_SCHEDULES" not in streams(with_schedules=False)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_registrations_fill_no_disk(secure: bool) -> None:
+    made = registration_config("REGISTRATION", 60, secure=secure)
+
+    assert (made["max_bytes"], made["max_msg_size"], made["discard"]) == (256 << 20, 1 << 20, "old")
