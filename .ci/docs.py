@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -21,14 +22,23 @@ from markdown_it.token import Token
 
 TOP = Path(__file__).resolve().parent.parent
 SITE = TOP / "site"
-ROOTS = ["README.md", "CHANGELOG.md"]
+ROOTS = ["README.md", "CHANGELOG.md", "tests/conformance/DIFFERENCES.md"]
+NAVIGATION = {
+    "README": "Start",
+    "docs/quickstart": "Quickstart",
+    "docs/index": "Documentation",
+    "CHANGELOG": "Changes",
+}
 STYLE = """
 :root { color-scheme: light dark }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem }
 pre { overflow-x: auto; padding: .8rem; border: 1px solid #8884; border-radius: 6px; font-size: .85rem }
 code { font-family: ui-monospace, monospace } table { border-collapse: collapse; display: block; overflow-x: auto }
 td, th { border: 1px solid #8886; padding: .3rem .6rem; text-align: left; vertical-align: top }
-nav { margin-bottom: 1.5rem } a { color: LinkText }
+nav { margin-bottom: 1.5rem } a { color: LinkText } code span { white-space: nowrap }
+thead:not(:has(th:not(:empty))) { display: none }
+blockquote { margin-left: 0; padding-left: 1rem; border-left: 3px solid #8886 }
+@media (max-width: 40rem) { body { margin: 1rem auto } pre { font-size: .75rem } td, th { padding: .2rem .4rem } }
 """
 
 
@@ -72,6 +82,11 @@ class Page:
                 found.append(f"links to {link}, but that page has no such heading")
         return found + self.broken_examples()
 
+    def files(self, pages: dict[Path, Page]) -> list[Path]:
+        """What it links to besides pages: files that the site holds as they are."""
+        targets = ((self.path.parent / link.partition("#")[0]).resolve() for link in self.links())
+        return [target for target in targets if target.is_file() and target not in pages]
+
     def broken_examples(self) -> list[str]:
         """Examples that do not parse."""
         found, forgiven = [], False
@@ -94,6 +109,14 @@ class Page:
         return found
 
 
+def code_inline(
+    _renderer: object, tokens: Sequence[Token], place: int, _options: object, _env: object
+) -> str:
+    """Code within a line, which breaks between words and not behind the dashes of an option."""
+    text = re.sub(r"(?<![^ ])-[^ ]+", r"<span>\g<0></span>", escape(tokens[place].content))
+    return f"<code>{text}</code>"
+
+
 def render(page: Page, parser: MarkdownIt, at: Path) -> str:
     """The page as HTML, links to pages turned into links to their HTML."""
     for token in inline(page.tokens):
@@ -104,16 +127,18 @@ def render(page: Page, parser: MarkdownIt, at: Path) -> str:
             token.attrSet("id", slug(re.sub(r"[`*]", "", page.tokens[i + 1].content)))
     body = parser.renderer.render(page.tokens, parser.options, {})
     up = "../" * (len(at.relative_to(SITE).parts) - 1)
+    links = " · ".join(f'<a href="{up}{to}.html">{text}</a>' for to, text in NAVIGATION.items())
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{escape(page.title)}</title><style>{STYLE}</style>"
-        f'<nav><a href="{up}README.html">Start</a> · <a href="{up}docs/index.html">Documentation</a></nav>{body}</html>'
+        f"<nav>{links}</nav>{body}</html>"
     )
 
 
 def main() -> int:
     """Build; the exit status."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.add_render_rule("code_inline", code_inline)
     paths = [TOP / name for name in ROOTS if (TOP / name).exists()] + sorted((TOP / "docs").rglob("*.md"))
     pages = {path: Page(path, parser) for path in paths}
     wrong = [
@@ -138,6 +163,9 @@ def main() -> int:
         at = SITE / path.relative_to(TOP).with_suffix(".html")
         at.parent.mkdir(parents=True, exist_ok=True)
         at.write_text(render(page, parser, at))
+        for other in page.files(pages):
+            (SITE / other.relative_to(TOP)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(other, SITE / other.relative_to(TOP))
     print(f"docs: {len(pages)} pages in {SITE.relative_to(TOP)}/")
     return 0
 

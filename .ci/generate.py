@@ -99,29 +99,54 @@ def property_tables() -> dict[Path, str]:
     return pages
 
 
+def title_of(page: Path) -> str:
+    """The title of a page of the documentation."""
+    return page.read_text().partition("\n")[0].removeprefix("# ")
+
+
+GUIDE = {
+    "begin": ["quickstart.md", "packages.md", "glossary.md"],
+    "write manifests": [
+        "concepts/resources.md", "reference/expressions.md", "concepts/templates.md", "concepts/hiera.md",
+        "concepts/health.md",
+    ],
+    "drive a fleet": [
+        "reference/ccmctl.md", "concepts/assignments.md", "concepts/schedules.md", "concepts/data.md",
+        "concepts/facts.md", "concepts/registration.md",
+    ],
+    "run it in production": [
+        "concepts/security.md", "concepts/delivery.md", "concepts/metrics.md", "concepts/bus.md",
+    ],
+    "know what is wrong": ["concepts/at-night.md", "concepts/at-the-node.md"],
+    "change the program": ["adding-a-type.md", "concepts/engine.md", "concepts/daemon.md", "concepts/controller.md"],
+}  # fmt: skip
+"""What somebody comes for, and the pages to read for it, in this order."""
+
+
 def index_page() -> dict[Path, str]:
-    """The list of all pages, by folder, under the titles that the pages have."""
-    lines = ["# Documentation", "", "[Quickstart](quickstart.md) · [Glossary](glossary.md)", ""]
+    """Which pages to read for what; then the list of all of them, by folder, under the titles that the pages have."""
+    docs = TOP / "docs"
+    lines = ["# Documentation", "", "| you want to | read |", "|---|---|"]
+    for what, names in GUIDE.items():
+        lines.append(f"| {what} | {' · '.join(f'[{title_of(docs / name)}]({name})' for name in names)} |")
+    lines.append("")
     listed = {"quickstart.md", "glossary.md", "index.md"}
     folders = {
-        "": "More",
         "concepts": "Concepts",
         "resources": "Resource types",
         "reference": "Reference",
+        "": "More",
         "adr": "Decisions",
     }
     for folder, heading in folders.items():
-        pages = [
-            page for page in sorted((TOP / "docs" / folder).glob("*.md")) if folder or page.name not in listed
-        ]
+        pages = [page for page in sorted((docs / folder).glob("*.md")) if folder or page.name not in listed]
         if not pages:
             continue
         lines += [f"## {heading}", ""]
         for page in pages:
-            title = page.read_text().partition("\n")[0].removeprefix("# ")
-            lines.append(f"- [{title}]({page.relative_to(TOP / 'docs')})")
+            lines.append(f"- [{title_of(page)}]({page.relative_to(docs)})")
         lines.append("")
-    return {TOP / "docs/index.md": "\n".join(lines)}
+    return {docs / "index.md": "\n".join(lines)}
 
 
 def main() -> int:
