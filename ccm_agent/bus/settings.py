@@ -123,9 +123,10 @@ def settings_for(servers: str | list[str] | tuple[str, ...], **others: Any) -> B
 
 
 def _without_credentials(text: str) -> tuple[str, dict[str, Any]]:
+    text = text if "://" in text else f"nats://{text}"
     shown = mask_url(text)
     try:
-        parts = urlsplit(text if "://" in text else f"nats://{text}")
+        parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
         host = None

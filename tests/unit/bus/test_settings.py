@@ -57,6 +57,15 @@ def test_a_lone_user_is_a_token() -> None:
     assert settings_for("nats://t0ken@a") == BusSettings(servers=("nats://a:4222",), token=Secret("t0ken"))
 
 
+@pytest.mark.parametrize("url", ["user:secret@host:99999", "user:secret@:4222", "nats://user:se/cret@host"])
+def test_what_is_no_address_is_shown_without_its_credentials(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settings_for(url)
+
+    assert "cret" not in str(caught.value)
+    assert str(caught.value).startswith("nats://***@")
+
+
 def test_a_file_of_credentials_wins_over_the_url() -> None:
     settings = settings_for("nats://web1:pass@a", creds="/etc/web1.creds")
 

@@ -56,6 +56,10 @@ def test_a_long_secret_becomes_a_mask_wherever_it_stands(secret: str, before: st
         ("https://user:pass@host/x?y", "https://***@host/x?y"),
         ("nats://token@host:4222", "nats://***@host:4222"),
         ("https://host/a@b", "https://host/a@b"),
+        ("https://host:8080/a@b", "https://host:8080/a@b"),
+        ("https://[2001:db8::5]:80/a@b", "https://[2001:db8::5]:80/a@b"),
+        ("https://user:pa/ss@host/x", "https://***@host/x"),
+        ("nats://user:/pass@host:4222", "nats://***@host:4222"),
         ("/no/url@all", "/no/url@all"),
     ],
 )
