@@ -14,13 +14,23 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.streams import Stored, call, read_all, read_as_of, read_last, read_newest, store
+from ccm_agent.bus.streams import (
+    Stored,
+    call,
+    parse_time,
+    read_all,
+    read_as_of,
+    read_last,
+    read_newest,
+    store,
+)
 from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError, RevisionError, UsageError
 from ccm_agent.model.ports import Entry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from datetime import datetime
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
@@ -132,6 +142,11 @@ class NatsKeyValue:
         # The leader is asked, for a replica may not have heard of the newest write yet.
         info = await call(self._connection, f"STREAM.INFO.{self._stream}")
         return int(info["state"]["last_seq"])
+
+    async def now(self) -> datetime:
+        """See `KeyHistory.now`."""
+        info = await call(self._connection, f"STREAM.INFO.{self._stream}")
+        return parse_time(info["ts"])
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
         """See `KeyHistory.watch`."""

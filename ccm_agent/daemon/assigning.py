@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ class Assigning:
         self._failures = 0
         self._pokes: dict[str, Callable[[], Awaitable[None]]] = {}
         self._workers: dict[str, tuple[AssignmentWorker, asyncio.Task[None]]] = {}
-        self._pinned: set[int] | None = None
+        self._pinned: dict[int, set[tuple[str, int]]] = {}
         self._keeping: asyncio.Task[None] | None = None
         self._conflict = ""
         self._told: dict[str, str] = {}
@@ -100,6 +100,7 @@ class Assigning:
         """Take what an earlier process knew. Blocking."""
         self._ground.source.open()
         self.states.open()
+        self._pinned = _pinners(self._ground.source.known.values())
 
     def read_again(self) -> None:
         """The bucket may hold other assignments now, or the node listens to other scopes."""
@@ -262,13 +263,19 @@ class Assigning:
         return refused
 
     async def _keep_needed(self, best: Mapping[str, Candidate]) -> None:
-        """What stands must be on disk when the node starts without a network; the rest of the past may go."""
-        standing = [one.known.assignment for one in best.values()]
-        self._ground.bundles.standing = frozenset(one.bundle.digest for one in standing)
-        pinned = {one.data_revision for one in standing if one.data_revision}
-        if pinned != self._pinned:
+        """
+        What stands must be on disk when the node starts without a network; the rest of the past may go.
+
+        A revision that only assignments pin which are new goes too, and is fetched again: on a broker that was made anew, or put
+        back to a backup, it is another past.
+        """
+        standing = [one.known for one in best.values()]
+        self._ground.bundles.standing = frozenset(one.assignment.bundle.digest for one in standing)
+        pinned, before = _pinners(standing), self._pinned
+        if pinned != before or not self._is_up.is_set():
             self._pinned = pinned
-            await self._ground.data.forget_pins(DATA_BUCKET, pinned)
+            used = {revision for revision, who in pinned.items() if who & before.get(revision, set())}
+            await self._ground.data.forget_pins(DATA_BUCKET, used)
 
     def _worker(self, name: str, group: asyncio.TaskGroup) -> AssignmentWorker:
         if name not in self._workers:
@@ -277,6 +284,15 @@ class Assigning:
             task = group.create_task(worker.run(), name=f"assignment:{name}")
             self._workers[name] = worker, task
         return self._workers[name][0]
+
+
+def _pinners(known: Iterable[Known]) -> dict[int, set[tuple[str, int]]]:
+    """The revisions of data that are pinned, and by which assignments."""
+    found: dict[int, set[tuple[str, int]]] = {}
+    for one in known:
+        if one.assignment.data_revision:
+            found.setdefault(one.assignment.data_revision, set()).add((one.key, one.number))
+    return found
 
 
 def _asks(known: Known) -> bool:

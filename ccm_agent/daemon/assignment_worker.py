@@ -396,6 +396,7 @@ class AssignmentWorker:
         said = AssignmentState(
             key=known.key,
             revision=known.number,
+            count=known.count,
             digest=applied,
             data_revision=data_revision,
             state=state,

@@ -39,6 +39,7 @@ class Known(Struct, frozen=True, kw_only=True):
     Attributes:
         key: Its key.
         number: Its stamp's number: its revision.
+        count: Its stamp's count: its revision as people know it; 0: the number.
         sequence: The bucket's revision of it, by which those of different keys are compared.
         assignment: What it says.
     """
@@ -47,6 +48,7 @@ class Known(Struct, frozen=True, kw_only=True):
     number: int
     sequence: int
     assignment: Assignment
+    count: int = 0
 
     @property
     def pins(self) -> dict[str, int]:
@@ -94,7 +96,13 @@ def read_assignment(stamps: Stamps, entry: Entry) -> Known:
         raise ProtocolError(
             f"{BUCKET}/{entry.key}: no revision is below 0, and a deadline has a time zone; write it with `ccmctl assign`"
         )
-    return Known(key=entry.key, number=document.number, sequence=entry.revision, assignment=assignment)
+    return Known(
+        key=entry.key,
+        number=document.number,
+        sequence=entry.revision,
+        assignment=assignment,
+        count=document.count,
+    )
 
 
 def winners(candidates: Iterable[Candidate]) -> dict[str, Candidate]:

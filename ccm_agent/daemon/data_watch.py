@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from urllib.parse import unquote
 
 from ccm_agent.daemon.kept_download import FETCH_S
 from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.ports import KeyValue, Transfer
+from ccm_agent.model.ports import Entry, KeyValue, Transfer
 from ccm_agent.model.secret import mask_url
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,11 @@ DOCUMENT_LIMIT_BYTES = 16 << 20
 """Of a document that is fetched; as hiera takes it."""
 
 
-UNKNOWN = -1
-"""Of a key that could not be read yet: no revision is this one."""
+_Stood = tuple[int, datetime | None]
+"""What stands under a key: revision and time, for a broker that was made anew counts from 1 again."""
+
+UNKNOWN: _Stood = (-1, None)
+"""Of a key that could not be read yet: nothing is this."""
 
 
 class DataWatch:
@@ -58,7 +62,7 @@ class DataWatch:
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._poked = self._told = 0
-        self._revision: int | None = None
+        self._stood: _Stood | None = None
         self._has_looked = False
         self._etag = self._last_modified = ""
         name, _, self._key = url.removeprefix("kv://").partition("/")
@@ -108,9 +112,9 @@ class DataWatch:
             try:
                 async with asyncio.timeout(FETCH_S):
                     entry = await self._bucket.get(self._key)
-                self._revision = entry.revision if entry else 0
+                self._stood = _stood(entry)
             except (CcmError, TimeoutError):
-                self._revision = UNKNOWN
+                self._stood = UNKNOWN
 
     async def _look(self) -> bool:
         if self._bucket is not None:
@@ -127,12 +131,11 @@ class DataWatch:
     async def _look_at_key(self, bucket: KeyValue) -> bool:
         at_least, self._poked = self._poked, 0
         entry = await bucket.get(self._key, at_least)
-        revision = entry.revision if entry else 0
-        before, self._revision = self._revision, revision
+        before, self._stood = self._stood, _stood(entry)
         # a poke counts though the revision was seen before: a run that began earlier may have read an older one
-        has_changed = before not in (None, revision) or at_least > self._told
+        has_changed = before not in (None, self._stood) or at_least > self._told
         if has_changed:
-            self._told = max(revision, at_least)
+            self._told = max(self._stood[0], at_least)
         return has_changed
 
     async def _look_at_web(self) -> bool:
@@ -156,6 +159,10 @@ class DataWatch:
     def _on_poke(self, _key: str, revision: int) -> None:
         self._poked = max(self._poked, revision)
         self._wake.set()
+
+
+def _stood(entry: Entry | None) -> _Stood:
+    return (entry.revision, entry.created) if entry else (0, None)
 
 
 async def nothing() -> None:

@@ -65,7 +65,8 @@ class LastGood:
         self._pins = folder / "pinned" / encode_token(bucket)
         self._on_refused = on_refused
         self._demand_stamps = demand_stamps
-        self._kept: dict[str, int] = {}
+        # when it was written, too: a broker that was made anew counts from 1 again
+        self._kept: dict[str, tuple[int, datetime]] = {}
         self._told: dict[str, str] = {}
 
     async def get(self, key: str, at_least: int = 0) -> Entry | None:
@@ -81,7 +82,7 @@ class LastGood:
             trouble = err
         if entry is not None and trouble is None:
             self._told.pop(key, None)
-            if self._kept.get(key) != entry.revision:
+            if self._kept.get(key) != (entry.revision, entry.created):
                 await self._keep(path, entry)
             return entry
         kept = await asyncio.to_thread(_read, path, key)
@@ -116,7 +117,7 @@ class LastGood:
 
     async def _keep(self, path: Path, entry: Entry) -> None:
         if await _store(path, entry):
-            self._kept[entry.key] = entry.revision
+            self._kept[entry.key] = (entry.revision, entry.created)
 
     async def as_of(self, key: str, revision: int) -> Entry | None:
         """See `KeyValue.as_of`; what was read once is not asked for again, for the past does not change."""

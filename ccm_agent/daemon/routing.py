@@ -98,6 +98,10 @@ class Routing:
                 self.is_right = self._link.connected
             except BusError as err:
                 log.info("assigned facts cannot be read now", extra={"reason": str(err)})
+                if self._poked and self._link.connected:
+                    # whoever told of that revision may be a broker that is no more: what this one shows is to be read
+                    self._poked = 0
+                    self._wake.set()
             if self._link.connected:
                 self._on_read()
 

@@ -230,8 +230,8 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     What nodes should be, for as long as it stands: the body of a stamped document in CCM_ASSIGNMENTS.
 
-    Its stamp's number is the assignment's revision. Of one name the node's own wins over a fact's over everybody's, then the
-    newest.
+    Its stamp's number says which is newer; its stamp's count is the assignment's revision for people. Of one name the node's
+    own wins over a fact's over everybody's, then the newest.
 
     Attributes:
         name: What it is called; one token of its key stands for it.
@@ -246,7 +246,7 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         interval_s: Time between convergences; 0: the node's own interval.
         deadline: A node that has not begun with this revision by then does not begin. None: no limit.
         requester, time: Who assigned it, and when.
-        rolled_back_from: The revision that this one takes the place of by a rollback; 0: it is none.
+        rolled_back_from: The revision, as people know it, that this one takes the place of by a rollback; 0: it is none.
     """
 
     name: str
@@ -277,6 +277,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         key: Key of the assignment in CCM_ASSIGNMENTS that won for this node.
         revision: Its stamp's number, as the node knows it.
+        count: The revision as people know it; 0, as older agents and documents have it: it is the number.
         digest: SHA-256 (hex) of the bundle that was applied last; "" when none was yet.
         data_revision: The revision of CCM_DATA that was applied with it.
         state: "waiting" (it is known and its turn comes), a final word of NodeState for how its last run ended, or
@@ -289,6 +290,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     key: str
     revision: int
+    count: int = 0
     digest: str = ""
     data_revision: int = 0
     state: str = WAITING
@@ -378,7 +380,9 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         bucket, key: Where it belongs.
-        number: Grows with each write.
+        number: Grows with each write, and no slower than the milliseconds since 1970: a broker that is made anew, or is put
+            back to a backup, goes on above what agents remember of the old one.
+        count: Which version of the document it is, from 1 on, for people; 0, as in documents of before: the number says it.
         written_by, time: Who and when, for people.
         body: The document: assigned facts as a mapping, a hiera document as text.
     """
@@ -387,6 +391,7 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
     key: str
     number: int
     body: Any
+    count: int = 0
     written_by: str = ""
     time: Moment | None = None
 

@@ -92,6 +92,17 @@ class MemoryBroker:
         for link in self._links:
             link.changed()
 
+    def make_anew(self) -> None:
+        """All connections are lost and with them all that is stored: another broker takes this one's place, and counts from 1."""
+        self.stop()
+        for writes in (self.events, *self.buckets.values()):
+            writes.clear()
+        for objects in self.objects.values():
+            objects.clear()
+        self.due.clear()
+        self._sequences.clear()
+        self.start()
+
     def deny(self, identity: str, pattern: str) -> None:
         """Do not let somebody publish on, read from or subscribe to subjects."""
         self._denied.append((identity, pattern))

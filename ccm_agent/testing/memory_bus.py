@@ -173,6 +173,11 @@ class MemoryKeyValue:
         self._check(">")
         return self._broker.newest_sequence(f"KV_{self.bucket}")
 
+    async def now(self) -> datetime:
+        """See `KeyHistory.now`."""
+        self._check(">")
+        return self._broker.now()
+
     async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
         """See `KeyHistory.watch`."""
         changes: asyncio.Queue[None] = asyncio.Queue()

@@ -2,7 +2,7 @@
 Assignments: what nodes are to be for as long as it stands, in CCM_ASSIGNMENTS.
 
 Of one name a node's own counts over a fact's, that over everybody's, then the newest. One name's revisions grow over all its
-scopes, so that a number names one of them.
+scopes, so that a revision names one of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Its key.
-        revision: Its stamp's number.
+        revision: Its stamp's count: the revision as people know it.
+        number: Its stamp's number: the revision as nodes know it.
         written: The bucket's revision: which of two keys was written later.
         assignment: What it says.
         written_by, time: Who and when.
@@ -60,6 +61,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     revision: int
     written: int
     assignment: Assignment
+    number: int = 0
     written_by: str = ""
     time: datetime | None = None
 
@@ -214,7 +216,8 @@ def standing_of(document: Document) -> Standing | None:
         return None
     return Standing(
         key=document.key,
-        revision=document.number,
+        revision=document.count,
+        number=document.number,
         written=document.revision,
         assignment=assignment,
         written_by=document.written_by,
@@ -237,18 +240,21 @@ async def store_assignment(fleet: Fleet, assignment: Assignment, known: Assignme
     """
     key = assignment_key(assignment.scope, assignment.name)
     before = next((one for one in known.standing if one.key == key), None)
-    floor = max((one.revision for one in known.named(assignment.name)), default=0)
+    others = [
+        Document(key=one.key, number=one.number, count=one.revision) for one in known.named(assignment.name)
+    ]
     body = msgspec.to_builtins(assignment)
     documents = Documents(fleet, fleet.assignments, ASSIGNMENTS)
     try:
         _, new = await documents.change(
-            key, lambda _: body, revision=before.written if before else 0, floor=floor
+            key, lambda _: body, revision=before.written if before else 0, above=others
         )
     except BusDeniedError as err:
         raise _denied(fleet, assignment.name, assignment.scope) from err
     return Standing(
         key=key,
-        revision=new.number,
+        revision=new.count,
+        number=new.number,
         written=new.revision,
         assignment=assignment,
         written_by=new.written_by,

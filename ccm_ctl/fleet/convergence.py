@@ -62,7 +62,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
             "expired" …
         reason: Why it is not converged; for a converged node, what else should be known.
         code: The error's code, where an error is the reason.
-        revision: The revision that it knows of; 0: it has not said that it knows of any.
+        revision: The revision that it knows of, as people know it; 0: it has not said that it knows of any.
         digest, data_revision: What it applied last; "" when it has applied nothing of this name.
         since: When it came to this state.
         run: The last run.
@@ -191,7 +191,7 @@ def judge(node: Node, standing: Standing, now: datetime, away: Away | None) -> N
     """
     record = node.record
     told = record.assignments.get(standing.name) if record else None
-    if told is not None and (told.key, told.revision) == (standing.key, standing.revision):
+    if told is not None and (told.key, told.revision) == (standing.key, standing.number):
         state, reason = _current(node, told, standing, away)
         since = told.since
     else:
@@ -203,7 +203,7 @@ def judge(node: Node, standing: Standing, now: datetime, away: Away | None) -> N
         state=state,
         reason=reason,
         code=told.code if told and state not in (CONVERGED, OFFLINE) else "",
-        revision=told.revision if told else 0,
+        revision=(told.count or told.revision) if told else 0,
         digest=told.digest if told else "",
         data_revision=told.data_revision if told else 0,
         since=since,
@@ -235,7 +235,11 @@ def _behind(
 ) -> tuple[str, str]:
     """State and reason of a node that does not know the revision that counts, or has not said so."""
     record = node.record
-    has = f"knows of revision {told.revision}" if told and told.key == standing.key else ""
+    has = ""
+    if told is not None and told.key == standing.key:
+        count = told.count or told.revision
+        # a broker that was made anew counts from 1 again
+        has = f"knows of {'an earlier ' if count == standing.revision else ''}revision {count}"
     deadline = standing.assignment.deadline
     if record is None:
         state, reason = OFFLINE, "never came"

@@ -3,6 +3,9 @@ Documents that agents obey: assigned facts and hiera data, each naming its own k
 
 An agent refuses a document of another key or a lower number, so an old revision that somebody plays back does nothing. A plain
 document, as Choria's users put it with the `nats` program, is read as it is.
+
+The number is no lower than the time of writing in milliseconds. A broker that was made anew, or was put back to a backup, knows
+less than its nodes remember; so the next document is newer to them all the same. What people count is beside it.
 """
 
 from __future__ import annotations
@@ -12,18 +15,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.model.errors import NotFoundError, RevisionError
+from ccm_agent.model.errors import ProtocolError, RevisionError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import Stamped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from ccm_agent.model.ports import Entry
     from ccm_ctl.fleet.ports import Bucket, Fleet
 
 _TRIES = 10
+
+NUMBER_LIMIT = 1 << 53
+"""A number from here on is not a whole number to every reader of JSON; the year 9999 is far below."""
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -34,6 +40,7 @@ class Document(Struct, frozen=True, kw_only=True):
         key: Where it is.
         body: What it says; None when there is none.
         number: Its number; 0 of a plain one, and where there is none.
+        count: Which version of it this is, for people; 0 of a plain one, and where there is none.
         revision: The bucket's revision; 0 when there is none.
         written_by, time: Who and when, as the document says, else the broker's time.
         is_plain: It was put there without a stamp.
@@ -43,6 +50,7 @@ class Document(Struct, frozen=True, kw_only=True):
     key: str
     body: Any = None
     number: int = 0
+    count: int = 0
     revision: int = 0
     written_by: str = ""
     time: datetime | None = None
@@ -57,6 +65,7 @@ class Documents:
         self._fleet = fleet
         self._bucket = bucket
         self._name = name
+        self._now_ms = 0
 
     async def read(self, key: str) -> Document:
         """The document of a key; one without a body when there is none."""
@@ -68,7 +77,12 @@ class Documents:
         return [decode_document(entry) for entry in await self._bucket.entries(prefix)]
 
     async def change(
-        self, key: str, change: Callable[[Any], Any], *, revision: int | None = None, floor: int = 0
+        self,
+        key: str,
+        change: Callable[[Any], Any],
+        *,
+        revision: int | None = None,
+        above: Sequence[Document] = (),
     ) -> tuple[Document, Document]:
         """
         Write a document that follows from the one that is there; nothing is written when they are the same.
@@ -77,13 +91,14 @@ class Documents:
             key: Which.
             change: From the old body (None when there is none) to the new one; may be called again.
             revision: Write only if this revision is the newest; None: whatever is there, but never over what was not seen.
-            floor: The number is to be higher than this one, too.
+            above: Number and count are to be higher than those of these documents, too.
 
         Returns:
             The old document and the new one; the same twice when nothing changed.
 
         Raises:
             RevisionError: The revision is not the newest, or others write it all the time.
+            ProtocolError: Its number leaves no room for a higher one.
         """
         for _ in range(_TRIES):
             old = await self.read(key)
@@ -95,17 +110,25 @@ class Documents:
             if body == old.body:
                 return old, old
             try:
-                return old, await self._write(old, body, floor)
+                return old, await self._write(old, body, above)
             except RevisionError:
                 continue
         raise RevisionError(f"{key}: somebody else writes it all the time; try again")
 
-    async def _write(self, old: Document, body: Any, floor: int) -> Document:
+    async def _write(self, old: Document, body: Any, above: Sequence[Document]) -> Document:
         """Put another body in the place of an old one; RevisionError when that is no longer the newest."""
+        before = [old if old.number else await self._last(old.key), *above]
+        number = max(max(one.number for one in before) + 1, await self._moment())
+        if number >= NUMBER_LIMIT:
+            raise ProtocolError(
+                f"{old.key}: the number of what stands leaves no room for a higher one, so ccmctl did not write it; purge the "
+                "key with the nats tool, and remove documents.json from the state folder of nodes that refuse what follows"
+            )
         stamped = Stamped(
             bucket=self._name,
             key=old.key,
-            number=max(old.number or await self._last_number(old.key), floor) + 1,
+            number=number,
+            count=max(one.count for one in before) + 1,
             body=body,
             written_by=self._fleet.operator,
             time=self._fleet.clock.now(),
@@ -115,6 +138,7 @@ class Documents:
             key=old.key,
             body=body,
             number=stamped.number,
+            count=stamped.count,
             revision=revision,
             written_by=stamped.written_by,
             time=stamped.time,
@@ -124,15 +148,31 @@ class Documents:
         """Make a document absent; its number goes on should it come again."""
         await self._bucket.delete(key)
 
-    async def _last_number(self, key: str) -> int:
+    async def _last(self, key: str) -> Document:
         """
-        No less than the highest number that a key had, for agents remember it when the document is gone.
+        No less than the highest number and count that a key had, for agents remember the number when the document is gone.
 
-        A purge takes the history with it and leaves its own mark. The bucket had counted at least as far by then as the number.
+        A purge takes the history with it and leaves its own mark. The bucket had counted at least as far by then as the document.
         """
         entries = await self._bucket.history(key)
-        known = [decode_document(entry).number for entry in entries if entry.value]
-        return max(known or [entry.revision for entry in entries], default=0)
+        known = [decode_document(entry) for entry in entries if entry.value]
+        marked = max((entry.revision for entry in entries), default=0)
+        return Document(
+            key=key,
+            number=max((one.number for one in known), default=marked),
+            count=max((one.count for one in known), default=marked),
+        )
+
+    async def _moment(self) -> int:
+        """
+        The time in milliseconds: this machine's or the broker's, whichever is earlier.
+
+        A clock far in the future would otherwise put a number into agents' memories that no broker comes to for years.
+        """
+        if not self._now_ms:
+            now = min(self._fleet.clock.now(), await self._bucket.now())
+            self._now_ms = int(now.timestamp() * 1000)
+        return self._now_ms
 
 
 def decode_document(entry: Entry) -> Document:
@@ -151,20 +191,9 @@ def decode_document(entry: Entry) -> Document:
         key=entry.key,
         body=stamped.body,
         number=stamped.number,
+        count=stamped.count or stamped.number,
         revision=entry.revision,
         written_by=stamped.written_by,
         time=stamped.time or entry.created,
         is_foreign=stamped.key != entry.key,
     )
-
-
-def must_exist(document: Document, what: str, listing: str) -> Document:
-    """
-    The document, which is there.
-
-    Raises:
-        NotFoundError: It is not; `listing` is the command that shows which are.
-    """
-    if document.body is None:
-        raise NotFoundError(f"{document.key}: there is no such {what}; `{listing}` shows which there are")
-    return document

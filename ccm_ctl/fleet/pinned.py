@@ -57,7 +57,7 @@ async def lost_data(bucket: Bucket, assignment: Assignment) -> list[str]:
     for key in _plain_keys(assignment.data):
         kept = await bucket.history(key)
         is_older_kept = any(is_seen(assignment, entry.revision) for entry in kept)
-        if kept and not is_older_kept and decode_document(kept[0]).number > 1:
+        if kept and not is_older_kept and decode_document(kept[0]).count > 1:
             lost.append(key)
     return lost
 

@@ -46,6 +46,9 @@ from ccm_ctl.terminal import Terminal
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
+BEFORE = int(NOW.timestamp() * 1000) - 1
+"""Below the numbers of all documents that are written now: the first one's follows it, then one after the other."""
+
 
 class StillClock:
     """Time that stands still, so that whole screens can be compared."""

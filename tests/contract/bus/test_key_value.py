@@ -75,6 +75,16 @@ async def test_a_bucket_has_the_revision_of_its_newest_write_removals_too(broker
     assert (empty, await bucket.revision()) == (0, 3)
 
 
+async def test_the_brokers_time_is_that_which_it_writes_beside_what_it_stores(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+
+    before = await bucket.now()
+    await bucket.put("common", b"one")
+    after = await bucket.now()
+
+    assert before <= (await bucket.get("common")).created <= after
+
+
 async def test_the_last_twenty_revisions_are_kept(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
 

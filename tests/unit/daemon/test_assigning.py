@@ -1,8 +1,10 @@
 import asyncio
+import base64
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ccm_agent.bus.subjects import event_subject, key_subject
@@ -444,6 +446,43 @@ async def test_its_bundle_stays_on_disk_however_many_others_come(world: World) -
 
     kept = {path.name for path in (world.folder / "bundles").iterdir()}
     assert assignment.bundle.digest in kept
+
+
+async def test_pinned_data_of_a_broker_that_is_no_more_is_not_taken_for_that_of_another(
+    world: World,
+) -> None:
+    data = world.operator.bus.bucket("CCM_DATA")
+    pinned = {"data": ["kv://CCM_DATA/common"], "data_revision": 1}
+    kept = world.folder / "data" / "pinned" / "CCM_DATA" / "1" / "common.json"
+    async with world.agent():
+        await data.put("common", b"data: {word: old}")
+        await world.operator.assign("site", "stable /a", **pinned)
+        await world.operator.stands("site", "stable")
+        old = await kept_of(kept)
+        await world.operator.assign("more", "stable /b", **pinned)
+        await world.operator.stands("more", "stable")
+        await data.delete("common")
+        await world.operator.assign("site", "stable /c", **pinned)
+        await world.operator.stands("site", "stable", revision=2)
+        stays = await kept_of(kept)
+
+    world.broker.make_anew()
+    await data.put("common", b"data: {word: new}")
+    await world.operator.assign("site", "stable /d", **pinned)
+    async with world.agent():
+        await world.operator.stands("site", "stable", revision=3)
+
+    assert (old, stays, await kept_of(kept)) == (
+        b"data: {word: old}",
+        b"data: {word: old}",
+        b"data: {word: new}",
+    )
+
+
+async def kept_of(path: Path) -> bytes:
+    """The document in a file of the past."""
+    kept = msgspec.json.decode(await asyncio.to_thread(path.read_bytes))
+    return base64.b64decode(kept["value"])
 
 
 async def test_more_than_a_thousand_assignments_for_others_cost_nothing(world: World) -> None:

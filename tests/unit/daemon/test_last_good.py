@@ -78,6 +78,21 @@ async def test_the_last_good_document_stands_while_the_broker_is_away_after_a_re
     assert await bucket.get("site/web") == seen
 
 
+async def test_what_was_read_last_stands_after_the_broker_was_made_anew_too(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {word: old}")
+    bucket, _ = await at.process()
+    await bucket.get("common")
+    at.broker.make_anew()
+    await at.put("common", b"data: {word: new}")
+    await bucket.get("common")
+    at.broker.stop()
+
+    again, _ = await at.process()
+
+    assert value(await again.get("common")) == b"data: {word: new}"
+
+
 async def test_what_was_never_read_is_an_error_while_the_broker_is_away(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     at.broker.stop()

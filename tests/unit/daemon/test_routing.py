@@ -10,6 +10,7 @@ import pytest
 
 from ccm_agent.bus.subjects import event_subject, fact_scope
 from ccm_agent.daemon.assigned import routed_facts
+from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.ports import Entry, KeyValue
 from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, ManifestRequest, NodeRecord, Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
@@ -48,7 +49,12 @@ class Stage:
 
             async def counted(key: str, at_least: int = 0) -> Entry | None:
                 self.readings += 1
-                return await really(key, at_least)
+                entry = await really(key, at_least)
+                if entry is not None and entry.revision < at_least:
+                    raise BusUnavailableError(
+                        f"{key}: revision {at_least} is stored, and no replica shows it"
+                    )
+                return entry
 
             made.get = counted  # type: ignore[method-assign]
             return made
@@ -141,6 +147,22 @@ async def test_what_was_missed_while_the_broker_was_away_is_read_on_reconnect(tm
             await at.assign({"role": "db"})
         at.broker.stop()
         at.broker.start()
+
+        await until(lambda: DB in one.agent.scopes)
+
+
+async def test_a_broker_that_was_made_anew_is_asked_for_nothing_that_the_old_one_told_of(
+    tmp_path: Path,
+) -> None:
+    at = await stage(tmp_path)
+    async with at.agent() as one:
+        await at.assign({"role": "none"})
+        await at.assign({"role": "web"})
+        await until(lambda: WEB in one.agent.scopes)
+        at.broker.stop()
+        at.broker.make_anew()
+        with without_pokes(at.broker):
+            await at.assign({"role": "db"})
 
         await until(lambda: DB in one.agent.scopes)
 

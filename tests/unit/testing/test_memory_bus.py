@@ -107,3 +107,23 @@ async def test_nothing_is_delivered_after_the_broker_stopped() -> None:
     await asyncio.sleep(0)
 
     assert heard == []
+
+
+async def test_a_broker_that_was_made_anew_knows_nothing_and_counts_from_1() -> None:
+    broker = MemoryBroker()
+    bus = MemoryBus(broker, "op")
+    bucket, bundles = bus.bucket("CCM_DATA"), bus.objects("CCM_MANIFESTS")
+    connections: list[None] = []
+    bus.link.on_connect(lambda: connections.append(None))
+    await bucket.put("common", b"one")
+    await bundles.put("d", b"bundle")
+    await bus.events.publish(START, "id1", b"one")
+
+    broker.make_anew()
+
+    assert (await bucket.keys(), await bundles.digest("d"), await bus.events.read(run_pattern(RUN))) == (
+        [],
+        None,
+        [],
+    )
+    assert (await bucket.put("common", b"two"), len(connections)) == (1, 1)

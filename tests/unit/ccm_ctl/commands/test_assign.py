@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ccm_agent.model.wire import Assignment, Stamped
-from tests.support.controller import NOW, Desk, FakeNode
+from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 
 MOTD = "ccm:\n  resources:\n    - file:\n        - /etc/motd: {ensure: present, content: hello}\n"
 OTHER = MOTD.replace("hello", "goodbye")
@@ -54,9 +54,10 @@ def test_a_manifest_is_pinned_with_the_data_and_stands_for_the_role(motd: str, t
 
     [document] = stored(desk).values()
     [digest] = desk.broker.objects["CCM_MANIFESTS"]
-    assert (document.bucket, document.key, document.number) == (
+    assert (document.bucket, document.key, document.number, document.count) == (
         "CCM_ASSIGNMENTS",
         "fact.role.web.web",
+        BEFORE + 1,
         1,
     )
     found = msgspec.convert(document.body, Assignment)
@@ -202,7 +203,9 @@ def test_another_role_of_the_same_name_is_moved_to_or_stands_beside(motd: str) -
         "web 1 goes: it stands for role=web\n"
         "it takes the place of another web on 2 nodes: db1, web1\n"
     )
-    assert {key: document.number for key, document in stored(desk).items()} == {"fact.env.prod.web": 4}
+    assert {key: (document.number, document.count) for key, document in stored(desk).items()} == {
+        "fact.env.prod.web": (BEFORE + 4, 4)
+    }
 
 
 def test_a_nodes_own_counts_over_the_roles_and_everybodys_under_it(motd: str) -> None:

@@ -14,7 +14,7 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import AGENT_SHUTDOWN, AgentEvent, AssignmentState, Disabled
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from tests.support.controller import NOW, Desk, FakeNode
+from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 
 MOTD = "ccm:\n  resources:\n    - file:\n        - /etc/motd: {ensure: present, content: hello}\n"
 KEY = "fact.role.web.web"
@@ -25,7 +25,10 @@ OLD = hashlib.sha256(b"old").hexdigest()
 def says(state: str, revision: int = 1, digest: str = "", **fields: Any) -> dict[str, Any]:
     """What a node's record says of the assignment."""
     since = NOW - timedelta(minutes=3)
-    told = AssignmentState(key=KEY, revision=revision, digest=digest, state=state, since=since, **fields)
+    number = BEFORE + revision if revision else 0
+    told = AssignmentState(
+        key=KEY, revision=number, count=revision, digest=digest, state=state, since=since, **fields
+    )
     return {"assignments": {"web": told}}
 
 
@@ -95,7 +98,7 @@ def test_a_node_that_said_goodbye_is_away_since_then(motd: str) -> None:
     node.record = says("stable", digest=digest) | {
         "assignments": {
             "web": AssignmentState(
-                key=KEY, revision=1, digest=digest, state="stable", since=NOW - timedelta(hours=1)
+                key=KEY, revision=BEFORE + 1, digest=digest, state="stable", since=NOW - timedelta(hours=1)
             )
         }
     }

@@ -9,7 +9,7 @@ import pytest
 
 from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from tests.support.controller import NOW, Desk, FakeNode
+from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 
 
 @pytest.fixture
@@ -33,7 +33,13 @@ def test_a_document_is_stamped_and_what_changed_is_shown(common: Path) -> None:
     ]
     stored = msgspec.json.decode(desk.broker.buckets["CCM_DATA"][-1].body, type=Stamped)
     assert stored == Stamped(
-        bucket="CCM_DATA", key="common", number=2, body="data:\n  a: 1\n  b: 3\n", written_by="op", time=NOW
+        bucket="CCM_DATA",
+        key="common",
+        number=BEFORE + 2,
+        count=2,
+        body="data:\n  a: 1\n  b: 3\n",
+        written_by="op",
+        time=NOW,
     )
     assert desk.ccmctl("data", "get", "common").out == "data:\n  a: 1\n  b: 3\n"
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ccm_agent.model.wire import Stamped
-from tests.support.controller import Desk, FakeNode
+from tests.support.controller import BEFORE, Desk, FakeNode
 
 TEXTS = ["data:\n  a: 1\n", "data:\n  a: 2\n", "data:\n  a: 3\n"]
 
@@ -38,7 +38,7 @@ def test_revisions_are_listed_with_who_and_when(desk: Desk) -> None:
     )
     assert [
         (one["revision"], one["number"]) for one in desk.ccmctl("data", "history", "common", "--json").records
-    ] == [(3, 3), (2, 2), (1, 1)]
+    ] == [(3, BEFORE + 3), (2, BEFORE + 2), (1, BEFORE + 1)]
 
 
 def test_a_rollback_is_a_new_revision_with_the_old_words(desk: Desk) -> None:
@@ -48,7 +48,7 @@ def test_a_rollback_is_a_new_revision_with_the_old_words(desk: Desk) -> None:
     assert before.out.endswith("@@ -1,2 +1,2 @@\n data:\n-  a: 3\n+  a: 2\ncommon: revision 4\n")
     assert first.out.endswith("-  a: 2\n+  a: 1\ncommon: revision 5\n")
     stored = msgspec.json.decode(desk.broker.buckets["CCM_DATA"][-1].body, type=Stamped)
-    assert (stored.number, stored.body) == (5, TEXTS[0])
+    assert (stored.number, stored.count, stored.body) == (BEFORE + 5, 5, TEXTS[0])
     assert desk.ccmctl("data", "rollback", "common", "9").err == (
         "ccmctl: common: revision 9 is not kept; kept are 1, 2, 3, 4, 5\n"
     )

@@ -11,7 +11,7 @@ from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
 from ccm_ctl.commands.facts import fact_value
 from ccm_ctl.fleet import assigning
-from tests.support.controller import NOW, Desk, FakeNode
+from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 
 
 def documents(broker: MemoryBroker) -> dict[str, list[Stamped]]:
@@ -41,9 +41,9 @@ def test_assigned_facts_are_stamped_with_their_key_and_a_growing_number() -> Non
     ]
     written = {"bucket": "CCM_FACTS", "key": "web1", "written_by": "op", "time": NOW}
     assert documents(desk.broker)["web1"] == [
-        Stamped(number=1, body={"role": "web", "rack": 7}, **written),
-        Stamped(number=2, body={"role": "db", "rack": 7, "site": {"dc": "ams"}}, **written),
-        Stamped(number=3, body={"role": "db"}, **written),
+        Stamped(number=BEFORE + 1, count=1, body={"role": "web", "rack": 7}, **written),
+        Stamped(number=BEFORE + 2, count=2, body={"role": "db", "rack": 7, "site": {"dc": "ams"}}, **written),
+        Stamped(number=BEFORE + 3, count=3, body={"role": "db"}, **written),
     ]
 
 
@@ -55,7 +55,8 @@ def test_a_number_goes_on_after_the_node_was_removed() -> None:
     desk.ccmctl("facts", "set", "web1", "role=db")
 
     newest = desk.broker.buckets["CCM_FACTS"][-1]
-    assert msgspec.json.decode(newest.body, type=Stamped).number == 2
+    document = msgspec.json.decode(newest.body, type=Stamped)
+    assert (document.number, document.count) == (BEFORE + 2, 2)
 
 
 def test_a_node_that_is_there_has_taken_its_facts_or_is_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ class Site:
         document = msgspec.json.decode(written, type=Stamped)
         body = document.body
         return (
-            document.number,
+            document.count,
             body["bundle"]["digest"],
             body["data_revision"],
             body.get("rolled_back_from", 0),

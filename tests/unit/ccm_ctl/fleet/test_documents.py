@@ -1,0 +1,122 @@
+"""Documents that agents obey: which number each gets."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.wire import Stamped
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet.documents import NUMBER_LIMIT, Document, Documents
+from tests.support.controller import BEFORE, NOW, StillClock, fleet_on
+
+BUCKET = "CCM_DATA"
+FAR = datetime(2999, 1, 1, tzinfo=UTC)
+
+
+def documents(broker: MemoryBroker, operator: str = "op", writers: datetime = NOW) -> Documents:
+    fleet = replace(fleet_on(MemoryBus(broker, operator)), clock=Clock(writers))
+    return Documents(fleet, fleet.data, BUCKET)
+
+
+class Clock(StillClock):
+    """A clock of one who writes."""
+
+    def __init__(self, time: datetime) -> None:
+        self._time = time
+
+    def now(self) -> datetime:
+        return self._time
+
+
+async def put(
+    broker: MemoryBroker, text: str, operator: str = "op", writers: datetime = NOW
+) -> tuple[int, int]:
+    """Number and count of a document that is written over what stands."""
+    _, new = await documents(broker, operator, writers).change("common", lambda _: text)
+    return new.number, new.count
+
+
+async def stand(broker: MemoryBroker, number: int) -> None:
+    """Let a document stand as older programs wrote it."""
+    stamped = Stamped(bucket=BUCKET, key="common", number=number, body="old")
+    await MemoryBus(broker, "op").bucket(BUCKET).put("common", msgspec.json.encode(stamped))
+
+
+async def test_a_broker_that_was_made_anew_goes_on_above_what_agents_remember() -> None:
+    later = NOW + timedelta(seconds=1)
+    old, new = MemoryBroker(lambda: NOW), MemoryBroker(lambda: later)
+
+    remembered = [await put(old, text) for text in ("one", "two", "three")]
+    anew = await put(new, "four", writers=later)
+
+    assert remembered == [(BEFORE + 1, 1), (BEFORE + 2, 2), (BEFORE + 3, 3)]
+    assert anew == (BEFORE + 1001, 1)
+
+
+@pytest.mark.parametrize(
+    ("stands", "written"),
+    [
+        pytest.param(
+            7, (BEFORE + 1, 8), id="a small number of before is followed by the time, and counted on"
+        ),
+        pytest.param(
+            BEFORE + 9, (BEFORE + 10, BEFORE + 10), id="a clock that is behind does not turn it back"
+        ),
+    ],
+)
+async def test_a_number_grows_from_what_stands(stands: int, written: tuple[int, int]) -> None:
+    broker = MemoryBroker(lambda: NOW)
+    await stand(broker, stands)
+
+    assert await put(broker, "new") == written
+
+
+async def test_a_document_that_is_removed_and_comes_again_counts_on() -> None:
+    broker = MemoryBroker(lambda: NOW)
+    await stand(broker, BEFORE + 40)
+    await documents(broker).remove("common")
+
+    assert (await put(broker, "new"))[0] == BEFORE + 41
+
+
+@pytest.mark.parametrize(
+    ("brokers", "writers"),
+    [
+        pytest.param(NOW, FAR, id="the writer's"),
+        pytest.param(FAR, NOW, id="the broker's"),
+    ],
+)
+async def test_a_clock_far_in_the_future_has_no_say(brokers: datetime, writers: datetime) -> None:
+    assert await put(MemoryBroker(lambda: brokers), "new", writers=writers) == (BEFORE + 1, 1)
+
+
+async def test_two_who_write_at_once_get_two_numbers_in_turn() -> None:
+    broker = MemoryBroker(lambda: NOW)
+
+    both = await asyncio.gather(put(broker, "hers", "ann"), put(broker, "his", "bob"))
+
+    assert sorted(both) == [(BEFORE + 1, 1), (BEFORE + 2, 2)]
+
+
+async def test_number_and_count_are_above_those_of_others_too() -> None:
+    others = [Document(key="a", number=BEFORE + 5, count=2), Document(key="b", number=3, count=9)]
+
+    _, new = await documents(MemoryBroker(lambda: NOW)).change("common", lambda _: "new", above=others)
+
+    assert (new.number, new.count) == (BEFORE + 6, 10)
+
+
+async def test_a_number_without_room_above_it_is_not_followed() -> None:
+    broker = MemoryBroker(lambda: NOW)
+    await stand(broker, NUMBER_LIMIT - 1)
+
+    with pytest.raises(
+        ProtocolError, match=r"^common: the number of what stands leaves no room for a higher one"
+    ):
+        await put(broker, "new")
