@@ -102,9 +102,9 @@ def mask_url(url: str) -> str:
     if not mark:
         return url
     host, slash, path = rest.partition("/")
-    _, _, port = host.rpartition("]")[2].partition(":")
-    if "@" not in host and port.strip("0123456789"):
-        # no port ends in a letter: this is a password with a slash in it, and its end comes later
+    _, colon, port = host.rpartition("]")[2].partition(":")
+    if "@" not in host and colon and not port.isdecimal():
+        # no port: a password with a slash in it, and its end comes later
         host, slash, path = rest, "", ""
     _, at, host_only = host.rpartition("@")
     return f"{scheme}://{MASK}@{host_only}{slash}{path}" if at else url
