@@ -45,6 +45,8 @@ _FIRST = "%,}:?"
 _AFTER_DASH = re.compile(r" *(?:[-?:] +)*[-?:] *")
 _ITEM_OR_PAIR = re.compile(r"""-(?:\s|$)|(?:"[^"]*"|'[^']*'|[^\s"'\[{|>#][^#]*?)[ \t]*:(?:\s|$)""")
 
+_KEY_ALONE = re.compile(r"[{,]\s*[^\s:{}\[\],][^:{}\[\],]*:}\Z")
+
 _BARE_DOCUMENT = re.compile(r"^\.\.\.[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)*\Z", re.MULTILINE)
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
@@ -56,7 +58,8 @@ class Mender:
     A pair of `\\u` escapes for one character becomes one escape. A tab at the head of a block scalar's first line, after its
     indentation, is content, and so are control characters; Unicode's own line breaks break no line; some signs may begin plain
     text. Private characters stand in for those until the values are there. Tabs may stand after a dash and in lines with nothing
-    but a comment. A document may follow the end of another without a mark of its own. Lines stay where they are.
+    but a comment, and the last key in `{ }` may end in its colon. A document may follow the end of another without a mark of its
+    own. Lines stay where they are.
     """
 
     def __init__(self, text: str, source: str) -> None:
@@ -79,46 +82,60 @@ class Mender:
                 return reader(self.text)
             except yaml.YAMLError as err:
                 self._mend(err)
-        message = f"more than {MAX_MENDS:,} escaped surrogate pairs: write the characters themselves"
+        message = (
+            f"more than {MAX_MENDS:,} values that begin with a sign or hold an escaped surrogate pair: put them in"
+            " quotes, and write characters themselves"
+        )
         raise DocumentError(message, place=Place(self.source))
 
     def _mend(self, err: Any) -> None:
         mark = getattr(err, "problem_mark", None)
-        problem = str(getattr(err, "problem", ""))
-        if mark is not None and "Unicode character escape" in problem:
-            if found := _SURROGATES.search(self.text, max(0, mark.index - 2), mark.index + 12):
-                char = 0x10000 + ((int(found[1], 16) - 0xD800) << 10) + (int(found[2], 16) - 0xDC00)
-                self.text = f"{self.text[: found.start()]}\\U{char:08x}{self.text[found.end() :]}"
-                return
-        elif mark is not None and mark.column > 0 and "tab character where an indentation" in problem:
-            self.complaint = _syntax_error(self.text, self.source, err)
-            self._hide_at(mark.index)
+        if mark is None:
+            if "control characters" in str(getattr(err, "reason", "")):
+                hidden = self._hidden(self.text, _CONTROLS)
+                if hidden != self.text:
+                    self.text = hidden
+                    return
+        elif self._mend_at(mark.index, str(err.problem), err):
             return
-        elif mark is not None and "cannot start any token" in problem and _is_space(self.text, mark.index):
-            run = re.compile(r"[ \t]+").match(self.text, mark.index)
-            end = run.end() if run else mark.index
-            self.text = f"{self.text[: mark.index]}{' ' * (end - mark.index)}{self.text[end:]}"
-            return
-        elif mark is not None and self.private and _begins_text(self.text, mark.index, err):
-            self._hide_at(mark.index)
-            return
-        elif mark is not None and "<document start>" in problem and (end := self._end_before(mark)) >= 0:
-            self.text = f"{self.text[:end]}---{self.text[end + 3 :]}"
-            return
-        elif "control characters" in str(getattr(err, "reason", "")):
-            hidden = self._hidden(self.text, _CONTROLS)
-            if hidden != self.text:
-                self.text = hidden
-                return
         raise self.complaint or _syntax_error(self.text, self.source, err) from err
+
+    def _mend_at(self, at: int, problem: str, err: Any) -> bool:
+        """Mend what libyaml stumbled over there; False when it is wrong."""
+        if "Unicode character escape" in problem:
+            if found := _SURROGATES.search(self.text, max(0, at - 2), at + 12):
+                char = 0x10000 + ((int(found[1], 16) - 0xD800) << 10) + (int(found[2], 16) - 0xDC00)
+                self._put(f"\\U{char:08x}", found.start(), found.end())
+            return found is not None
+        if "tab character where an indentation" in problem and err.problem_mark.column > 0:
+            self.complaint = _syntax_error(self.text, self.source, err)
+            self._hide_at(at)
+            return True
+        if "cannot start any token" in problem and _is_space(self.text, at):
+            end = at + len(self.text[at:]) - len(self.text[at:].lstrip(" \t"))
+            self._put(" " * (end - at), at, end)
+            return True
+        if "unexpected ':'" in problem and _KEY_ALONE.search(self.text[: at + 2]):
+            self._put(": ", at, at + 1)
+            return True
+        if "<document start>" in problem and (end := self._end_before(at)) >= 0:
+            self._put("---", end, end + 3)
+            return True
+        if self.private and _begins_text(self.text, at, err):
+            self._hide_at(at)
+            return True
+        return False
+
+    def _put(self, new: str, start: int, end: int) -> None:
+        self.text = f"{self.text[:start]}{new}{self.text[end:]}"
 
     def _hide_at(self, at: int) -> None:
         char = self.text[at]
-        self.text = self.text[:at] + self._hidden(char, char) + self.text[at + 1 :]
+        self._put(self._hidden(char, char), at, at + 1)
 
-    def _end_before(self, mark: Any) -> int:
-        """Where the `...` stands that ended a document just before a mark; -1 when none did."""
-        found = _BARE_DOCUMENT.search(self.text[: mark.index])
+    def _end_before(self, at: int) -> int:
+        """Where the `...` stands that ended a document just before a place; -1 when none did."""
+        found = _BARE_DOCUMENT.search(self.text[:at])
         return found.start() if found else -1
 
     def _hidden(self, text: str, chars: str) -> str:

@@ -133,10 +133,9 @@ class Environment:
         """
         from ccm_agent.templates.resolve import render_value
 
-        suffix = Path(text).suffix if len(text) < 4096 else ""
-        if suffix == ".jet":
+        if text.endswith(".jet"):
             return self.jet(text)
-        if suffix == ".templ":
+        if text.endswith(".templ"):
             text = self.read_file(text)
         with _Nested(self):
             return render_value(text, self)

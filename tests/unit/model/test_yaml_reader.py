@@ -29,6 +29,7 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
         pytest.param("a: {x:y\n}\n", {"a": {"x": "y"}}, id="so it does before a line's end"),
         pytest.param("{x :1, y:'2', z:\"3\"}\n", {"x": 1, "y": "2", "z": "3"}, id="and before quotes"),
         pytest.param("{http://x}\n", {"http://x": None}, id="but not in an address"),
+        pytest.param("{a: 1, x:}\n", {"a": 1, "x": None}, id="a key may end in its colon"),
         pytest.param("{'x:y'}\n", {"x:y": None}, id="nor in quotes"),
         pytest.param(
             "l:\n  - %Y-%m\n  -  %d # c\n", {"l": ["%Y-%m", "%d"]}, id="one in a line that has some"
