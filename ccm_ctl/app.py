@@ -21,7 +21,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ccm_agent.bus.connection import Connection
@@ -137,7 +137,7 @@ def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
     from ccm_agent.model.secret import Secret
 
     said = reach.operator or environ.get("CCM_OPERATOR", "")
-    operator = said or _login(environ)
+    operator = said or next(filter(None, logins(environ)))
     given: dict[str, Any] = {
         name: value for name in ("nkey", "user", "ca", "cert", "key") if (value := getattr(reach, name))
     }
@@ -284,5 +284,11 @@ def _name_in(creds: str) -> str:
         return ""
 
 
-def _login(environ: Mapping[str, str]) -> str:
-    return _first(environ, ("SUDO_USER", "LOGNAME", "USER")) or f"uid-{os.getuid()}"
+def logins(environ: Mapping[str, str]) -> Iterator[str]:
+    """What whoever runs this may be called, the best first; some are empty, the last is always a name."""
+    import pwd
+
+    yield from (environ.get(one, "") for one in ("SUDO_USER", "LOGNAME", "USER"))
+    with contextlib.suppress(KeyError):  # a container may run as a number that nobody has
+        yield pwd.getpwuid(os.getuid()).pw_name
+    yield f"uid-{os.getuid()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import msgspec
 
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import logins
 from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
@@ -216,13 +216,8 @@ def _first_operator(application: Application) -> str:
     from ccm_agent.bus.credentials import is_name
 
     reach, environ = application.reach, application.environ
-    for name in (
-        reach.operator,
-        *(environ.get(one, "") for one in ("CCM_OPERATOR", "SUDO_USER", "LOGNAME", "USER")),
-    ):
-        if is_name(name):
-            return name
-    return f"uid-{os.getuid()}"
+    named = (reach.operator, environ.get("CCM_OPERATOR", ""), *logins(environ))
+    return next(filter(is_name, named))
 
 
 def _scopes(words: Sequence[str]) -> tuple[str, ...]:

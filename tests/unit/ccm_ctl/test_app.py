@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,21 @@ def test_requests_go_out_in_somebodys_name(
     settings = bus_settings(reach, environ)
 
     assert (settings.identity, settings.program) == (operator, "ccmctl")
+
+
+@pytest.mark.parametrize(("entry", "operator"), [("carol", "carol"), (None, "uid-4711")])
+def test_where_the_environment_names_nobody_the_user_database_does(
+    home: Path, monkeypatch: pytest.MonkeyPatch, entry: str | None, operator: str
+) -> None:
+    def getpwuid(uid: int) -> pwd.struct_passwd:
+        if entry is None:
+            raise KeyError(uid)
+        return pwd.struct_passwd((entry, "x", uid, uid, "", "/", "/bin/sh"))
+
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
+
+    assert bus_settings(Reach(), {}).identity == operator
 
 
 def test_a_password_comes_from_the_environment_and_is_never_shown(home: Path) -> None:
