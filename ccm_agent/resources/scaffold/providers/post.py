@@ -53,6 +53,10 @@ class Post:
         return [words for pattern, words in self._rules if pattern.fullmatch(name)]
 
 
+_OURS = ("CCM_", "NATS_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY")
+"""Variables that are for us alone: where credentials are, or passwords themselves, and how to speak to systemd in our name."""
+
+
 class Workshop:
     """
     A directory where commands run on copies of files; gone again at the end of the `async with`.
@@ -76,7 +80,7 @@ class Workshop:
         self._trees = trees
         self._files = files
         self._runner = runner
-        self._environ = environ
+        self._environ = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
         self._data = data
         self._limit_s = limit_s
         temporary = environ.get("TMPDIR", "")
@@ -114,7 +118,7 @@ class Workshop:
         command = Command(
             argv=_argv(words, full),
             search_path=self._environ.get("PATH", ""),
-            # no more than what stands in our own environment: LC_ALL is the runner's, and would win over LANG
+            # LC_ALL is the runner's, and would win over LANG
             env={"LC_ALL": "", **self._environ},
             cwd=self._cwd,
             output_limit_bytes=OUTPUT_BYTES,

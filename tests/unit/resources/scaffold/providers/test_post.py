@@ -163,6 +163,21 @@ class TestHow:
 
         assert short(host) == [line]
 
+    async def test_they_do_not_see_what_is_for_us_alone(self) -> None:
+        host = Host({"a": "x"})
+        host.environ |= {
+            "NATS_PASSWORD": "hidden",
+            "CCM_CREDS": "/hidden",
+            "NOTIFY_SOCKET": "/run/systemd/notify",
+        }
+        host.environ |= {"NATSUME": "kept"}
+        host.runner.when("tool")
+
+        await host.apply(post=[{"a": "tool"}])
+
+        (run,) = host.runner.commands
+        assert run.env == {"LC_ALL": "", "PATH": "/bin", "APP_ENV": "prod", "NATSUME": "kept"}
+
     async def test_they_see_our_environment_and_stand_where_we_do(self) -> None:
         host = Host({"a": "x"})
         host.runner.when("tool")
