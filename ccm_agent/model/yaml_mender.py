@@ -47,7 +47,9 @@ _ITEM_OR_PAIR = re.compile(r"""-(?:\s|$)|(?:"[^"]*"|'[^']*'|[^\s"'\[{|>#][^#]*?)
 
 _KEY_ALONE = re.compile(r"[{,]\s*[^\s:{}\[\],][^:{}\[\],]*:}\Z")
 
-_BARE_DOCUMENT = re.compile(r"^\.\.\.[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)*\Z", re.MULTILINE)
+_BARE_DOCUMENT = re.compile(r"^\.\.\.[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)* *\Z", re.MULTILINE)
+_END_FIRST = re.compile(r"\.\.\.(?=[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z))")
+_NOTHING = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*")
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
@@ -120,6 +122,13 @@ class Mender:
             return True
         if "<document start>" in problem and (end := self._end_before(at)) >= 0:
             self._put("---", end, end + 3)
+            return True
+        if (
+            "expected node content" in problem
+            and _END_FIRST.match(self.text, at)
+            and _NOTHING.fullmatch(self.text[:at])
+        ):
+            self._put("#", at, at + 1)
             return True
         if self.private and _begins_text(self.text, at, err):
             self._hide_at(at)

@@ -34,7 +34,7 @@ def read_yaml(text: str, source: str) -> object:
     """
     The first document of `text`; None when there is none.
 
-    Later documents are not used but must parse.
+    Later documents are not used but must be right, their keys and aliases too.
 
     Raises:
         DocumentError: With its place, when the text is not YAML or breaks the rules above.
@@ -77,13 +77,11 @@ class _Reader:
         self.document = events.DocumentStartEvent
 
     def read(self) -> object:
-        self.next()  # the start of the stream
-        value: object = None
-        if self.next().__class__ is self.document:
-            value = self._node(self.next())
-            while self.next() is not None:
-                pass
-        return value
+        documents: list[object] = []
+        while (event := self.next()) is not None:
+            if event.__class__ is self.document:
+                documents.append(self._node(self.next()))
+        return documents[0] if documents else None
 
     def _node(self, event: Any) -> object:
         kind = event.__class__

@@ -19,6 +19,9 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
         pytest.param("16: a\n0x10: b\n", {"16": "b"}, id="one number in two spellings is no duplicate"),
         pytest.param("a: 1\n---\nb: 2\n", {"a": 1}, id="the first document counts"),
         pytest.param("---\na: 1\n...\n# c\nb: 2\n", {"a": 1}, id="a document after the end of another"),
+        pytest.param("a: 1\n...\n  b: 2\n", {"a": 1}, id="one that is indented"),
+        pytest.param("# c\n...\na: 1\n", {"a": 1}, id="an end before any document"),
+        pytest.param("a: &x 1\n---\nb: *x\n", {"a": 1}, id="anchors hold for later documents"),
         pytest.param("", None, id="no document"),
         pytest.param("- |\n one\n- >\n two\n three\n", ["one\n", "two three\n"], id="block texts"),
         pytest.param("a: |\n  \tx\n  y\n", {"a": "\tx\ny\n"}, id="a block text that begins with a tab"),
@@ -131,6 +134,16 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
             "a:\n- b\nc: [1,\nd: 2\n",
             "f.yaml:3:4: the list that opens with `[` is not closed, or a comma is missing",
             id="bracket not closed",
+        ),
+        pytest.param(
+            "a: 1\n---\nb: 1\nb: 2\n",
+            "f.yaml:4:1: the key `b` stands here a second time: it is already at line 3, column 1; remove one of them",
+            id="duplicate key in a later document",
+        ),
+        pytest.param(
+            "a: 1\n---\nb: *x\n",
+            "f.yaml:3:4: no anchor `&x` stands before this alias",
+            id="unknown alias in a later document",
         ),
         pytest.param(
             "a: 1\n---\nb: ]\n", "f.yaml:3:4: a value was expected here", id="broken later document"
