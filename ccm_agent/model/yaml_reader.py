@@ -25,6 +25,9 @@ MAX_DEPTH = 100
 MAX_ALIASED = 1_000_000
 """Values that aliases may add to a document in all: a few lines of nested aliases can otherwise stand for billions."""
 
+VALUE_CHARACTERS = 64
+"""So much of an aliased text counts as a value: it is held once, and written out as often as it is named."""
+
 _CLOSE_PAIR = re.compile(r"((?:[^:]|:/)+?):(?!/)(?:([\"'])([^\"'\\]+)\2|(.*))", re.DOTALL)
 
 _OPEN = object()  # the value of an anchor whose own text is not over yet
@@ -191,10 +194,15 @@ class _Reader:
         value = self.anchors[event.anchor]
         if value is _OPEN:
             return None
+        size, levels = _measure(value)
+        self.aliased += size
+        if self.aliased > MAX_ALIASED:
+            self._fail(event, f"aliases add more than {MAX_ALIASED:,} values to this document")
+        if self.depth + levels > MAX_DEPTH:
+            self._fail(
+                event, f"nested deeper than {MAX_DEPTH} levels by aliases; nothing reads such a document"
+            )
         if isinstance(value, (dict, list)):
-            self.aliased += _size(value)
-            if self.aliased > MAX_ALIASED:
-                self._fail(event, f"aliases add more than {MAX_ALIASED:,} values to this document")
             return merge.copy_value(value)  # who changes one must not change the other
         return value
 
@@ -225,14 +233,19 @@ def _without_end(text: str, style: str | None) -> str:
     return text.rstrip(" ") if style in ("|", ">") else text
 
 
-def _size(value: object) -> int:
-    """How many values are in it, itself included."""
-    count, waiting = 0, [value]
+def _measure(value: object) -> tuple[int, int]:
+    """How many values are in it, itself included, and how many levels of lists and mappings; a long text counts as many."""
+    count, levels, waiting = 0, -1, [value]
     while waiting:
-        one = waiting.pop()
-        count += 1
-        if isinstance(one, dict):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
-    return count
+        below: list[object] = []
+        count += len(waiting)
+        for one in waiting:
+            if isinstance(one, dict):
+                below.extend(one.values() or (None,))
+            elif isinstance(one, list):
+                below.extend(one or (None,))
+            elif isinstance(one, str):
+                count += len(one) // VALUE_CHARACTERS
+        waiting = below
+        levels += 1
+    return count, levels

@@ -189,6 +189,26 @@ def test_nesting_has_an_end() -> None:
         decode_yaml("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
 
 
+def test_aliases_of_a_long_text_do_not_grow_without_end() -> None:
+    text = f'a: &a "{"x" * 1_000_000}"\nb: &b [{", ".join(["*a"] * 60)}]\n'
+
+    assert len(decode_yaml(text, "f.yaml")["b"]) == 60  # type: ignore[index]
+    with pytest.raises(DocumentError, match=f"aliases add more than {MAX_ALIASED:,} values"):
+        decode_yaml(f"{text}c: *b\n", "f.yaml")
+
+
+@pytest.mark.parametrize(("lists", "fits"), [(99, True), (100, False), (1300, False)])
+def test_aliases_of_aliases_nest_no_deeper_than_anything_else(lists: int, fits: bool) -> None:
+    """The mapping around them is a level too."""
+    text = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, lists))
+
+    if fits:
+        assert len(decode_yaml(text, "f.yaml")) == lists  # type: ignore[arg-type]
+        return
+    with pytest.raises(DocumentError, match=f"f.yaml:.*: nested deeper than {MAX_DEPTH} levels by aliases"):
+        decode_yaml(text, "f.yaml")
+
+
 def test_aliases_of_aliases_do_not_grow_without_end() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
