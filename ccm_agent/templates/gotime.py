@@ -352,6 +352,11 @@ class Time(GoValue):
         days = (self.unix_s + self.location.at(self.unix_s)[0]) // _DAY_S
         return Weekday((days + 4) % 7)
 
+    def iso_year(self) -> int:
+        """The year that its week belongs to: that of the week's Thursday."""
+        days = (self.unix_s + self.location.at(self.unix_s)[0]) // _DAY_S
+        return date_of(days + 3 - (days + 3) % 7)[0]
+
     def year_day(self) -> int:
         year, month, day = self.date()
         return days_of(year, month, day) - days_of(year, 1, 1) + 1

@@ -21,6 +21,8 @@ _TIME: dict[str, Callable[..., Any]] = {
     "Nanosecond": lambda time: time.nanosecond,
     "YearDay": Time.year_day,
     "Weekday": Time.weekday,
+    "ISOWeek": Time.iso_year,  # Go gives year and week; of several results an expression gets the first
+    "Zone": lambda time: time.location.at(time.unix_s)[1],
     "Unix": lambda time: time.unix_s,
     "UnixMilli": lambda time: wrap_int(time.ns // 1_000_000),
     "UnixMicro": lambda time: wrap_int(time.ns // 1000),
@@ -54,7 +56,7 @@ _DURATION: dict[str, Callable[..., Any]] = {
     "Abs": lambda duration: Duration(min(abs(duration.ns), 2**63 - 1)),
     "String": Duration.go_text,
 }
-_TEXT = {"String": GoValue.go_text}
+_TEXT: dict[str, Callable[..., Any]] = {"String": lambda value: value.go_text()}
 _SERVICES: dict[str, Callable[..., Any]] = {"PrometheusFileSD": Services.PrometheusFileSD}
 _METHODS: dict[type, dict[str, Callable[..., Any]]] = {
     Time: _TIME,
