@@ -48,6 +48,6 @@ class Terminal:
 
 
 def complain(message: str) -> None:
-    """An error, on standard error."""
+    """An error, on standard error; what it quotes of an archive or a server orders no terminal about."""
     sys.stdout.flush()
-    sys.stderr.write(f"ccm: error: {message}\n")
+    sys.stderr.write("ccm: error: " + "\n".join(map(lines.plain, message.split("\n"))) + "\n")
