@@ -7,14 +7,19 @@ from typing import Any
 
 from ccm_agent.templates.engines.go.semver import Version
 from ccm_agent.templates.engines.gotypes import Int64, Uint64
-from ccm_agent.templates.gotime import SECOND, UTC, Duration, Time
+from ccm_agent.templates.gotime import SECOND, UTC, Duration, Month, Time, Weekday
 from ccm_agent.templates.services import service_method
 
 
 def method(value: Any, name: str) -> Callable[..., Any] | None:
     """The method or field of this name, to be called; None when the value has none."""
-    for kind, methods in ((Version, VERSION_METHODS), (Time, TIME_METHODS), (Duration, DURATION_METHODS)):
-        if isinstance(value, kind):
+    for kinds, methods in (
+        (Version, VERSION_METHODS),
+        (Time, TIME_METHODS),
+        (Duration, DURATION_METHODS),
+        ((Month, Weekday), NAME_METHODS),
+    ):
+        if isinstance(value, kinds):
             found = methods.get(name)
             return None if found is None else found(value)
     found_here: Callable[..., Any] | None = service_method(value, name)
@@ -64,7 +69,7 @@ TIME_METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "Format": _time_format,
     "AddDate": _time_add_date,
     "Year": _constant(lambda moment: moment.date()[0]),
-    "Month": _constant(lambda moment: moment.month()),
+    "Month": _constant(lambda moment: Month(moment.date()[1])),
     "Day": _constant(lambda moment: moment.date()[2]),
     "Hour": _constant(lambda moment: moment.clock()[0]),
     "Minute": _constant(lambda moment: moment.clock()[1]),
@@ -85,4 +90,8 @@ DURATION_METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "Minutes": _constant(lambda span: span.count(60 * SECOND)),
     "Seconds": _constant(lambda span: span.count(SECOND)),
     "String": _constant(lambda span: span.go_text()),
+}
+
+NAME_METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "String": _constant(lambda name: name.go_text())
 }

@@ -113,6 +113,10 @@ def test_a_function_from_outside_replaces_one_of_sprig() -> None:
             "2021 5 Thursday 1614834367",
         ),
         (
+            '{{ with toDate "2006-01-02" "2021-03-04" }}{{ .Month }} {{ .Month.String | upper }} {{ .Weekday.String }}{{ end }}',
+            "March MARCH Thursday",
+        ),
+        (
             '{{ $v := semver "1.2.3" }}{{ $v.Major }}.{{ $v.Minor }} {{ $v.LessThan (semver "2.0") }}',
             "1.2 true",
         ),
