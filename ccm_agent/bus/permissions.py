@@ -75,18 +75,19 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
 class Role(Struct, frozen=True, kw_only=True):
     """
-    What an operator is allowed, in the words of people.
+    What an operator is allowed, in the words of people. Everybody may look at everything: facts, status, events.
 
     Attributes:
-        plan: Scopes, or EVERYWHERE: where noop runs, pings and questions for facts and status may go.
-        apply: Scopes, or EVERYWHERE: where changes may go, by request or by assignment, and where runs may be stopped.
+        plan: Scopes, or EVERYWHERE: where manifests may be planned and checked. Nothing is managed then, but guards, checks and
+            templates of a manifest that the operator brings run as root: it is a matter of trust as much as `apply` is.
+        apply: Scopes, or EVERYWHERE: where changes may go too, by request or by assignment, and where runs may be stopped.
         data: May write hiera documents.
         facts: May assign facts, and so move nodes into any role.
         schedules: May make schedules, and so apply anywhere: the broker does not compare a schedule's target with its subject.
         admin: May make streams, remove nodes, register and remove services, and purge.
     """
 
-    plan: tuple[str, ...] = (EVERYWHERE,)
+    plan: tuple[str, ...] = ()
     apply: tuple[str, ...] = ()
     data: bool = False
     facts: bool = False
@@ -155,18 +156,19 @@ def operator_permissions(name: str, role: Role) -> Permissions:
     copies is what stops it.
     """
     publish = [
-        *_requests(role.plan, (MANIFEST_PLAN, MANIFEST_CHECK, NODE_PING, NODE_FACTS, NODE_STATUS)),
-        *_requests(role.apply, (MANIFEST_APPLY, MANIFEST_CHECK, RESOURCE_ENSURE, RUN_STOP)),
+        *_requests((EVERYWHERE,), (NODE_PING, NODE_FACTS, NODE_STATUS)),
+        *_requests((*role.plan, *role.apply), (MANIFEST_PLAN, MANIFEST_CHECK)),
+        *_requests(role.apply, (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP)),
         key_subject(RUNS, ">"),
         *(key_subject(ASSIGNMENTS, _all_of(scope)) for scope in role.apply),
-        f"$O.{MANIFESTS}.>",
-        f"$JS.API.STREAM.PURGE.OBJ_{MANIFESTS}",
         "$JS.API.INFO",
         "$JS.API.STREAM.INFO.*",
         "$JS.API.STREAM.NAMES",
         "$JS.API.STREAM.LIST",
         f"{_DIRECT}.>",
     ]
+    if role.plan or role.apply or role.schedules:
+        publish += [f"$O.{MANIFESTS}.>", f"$JS.API.STREAM.PURGE.OBJ_{MANIFESTS}"]
     if role.data:
         publish.append(key_subject(DATA, ">"))
     if role.facts:

@@ -127,14 +127,14 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
 @verb(
     "add",
     examples=[
-        "ccmctl operator add ann > ann.creds                      # may look and plan everywhere",
+        "ccmctl operator add ann > ann.creds                      # may look at everything",
         "ccmctl operator add bob --apply role=web --data > bob.creds",
         "ccmctl operator add eve --apply everybody --facts --schedules --admin > eve.creds",
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),
-        click.Option(["--plan"], multiple=True, metavar="SCOPE", help="Where noop runs and questions may go. [everybody]"),
-        click.Option(["--apply"], multiple=True, metavar="SCOPE", help="Where changes may go. [nowhere]"),
+        click.Option(["--plan"], multiple=True, metavar="SCOPE", help="Where plans and checks may go: these run commands, too."),
+        click.Option(["--apply"], multiple=True, metavar="SCOPE", help="Where changes may go, and plans. [nowhere]"),
         click.Option(["--data"], is_flag=True, help="May write hiera data."),
         click.Option(["--facts"], is_flag=True, help="May assign facts, and so move nodes into any role."),
         click.Option(["--schedules"], is_flag=True, help="May make schedules, and so apply anywhere."),
@@ -160,10 +160,10 @@ def add_operator(
 
     A SCOPE is everybody, node=NAME or a routed fact such as role=web.
     """
-    from ccm_agent.bus.permissions import EVERYWHERE, Role, operator_permissions
+    from ccm_agent.bus.permissions import Role, operator_permissions
 
     role = Role(
-        plan=_scopes(plan) or (EVERYWHERE,),
+        plan=_scopes(plan),
         apply=_scopes(apply),
         data=data,
         facts=facts,

@@ -32,7 +32,7 @@ PING = b'{"protocol":"io.choria.ccm.v1.node.ping.request"}'
 USERS = {
     "web1": node_permissions("web1"),
     "b": node_permissions("b"),
-    "planner": operator_permissions("planner", Role()),
+    "planner": operator_permissions("planner", Role(plan=(">",))),
     "admin": operator_permissions("admin", Role(apply=(">",), data=True, facts=True, admin=True)),
 }
 

@@ -35,13 +35,14 @@ pytestmark = pytest.mark.nats
 
 P = "io.choria.ccm.v1"
 RUN = new_id()
-LIMITED = Role(apply=("fact.role.web",), data=True, facts=True)
+LIMITED = Role(plan=(">",), apply=("fact.role.web",), data=True, facts=True)
 USERS = {
     "web1": node_permissions("web1", ["10.0.0.1"]),
     "web2.example.com": node_permissions("web2.example.com"),
     "b": node_permissions("b"),
     "op": operator_permissions("op", LIMITED),
-    "planner": operator_permissions("planner", Role()),
+    "looker": operator_permissions("looker", Role()),
+    "planner": operator_permissions("planner", Role(plan=(">",))),
     "timer": operator_permissions("timer", Role(schedules=True)),
     "admin": operator_permissions(
         "admin", Role(apply=(">",), data=True, facts=True, schedules=True, admin=True)
@@ -272,6 +273,24 @@ async def test_a_planner_changes_nothing(server) -> None:
     async with connected(server, "planner") as planner:
         assert [s for s in subjects if await may_publish(planner, s)] == []
         assert await may_publish(planner, f"{P}.manifest.plan.request.all")
+
+
+async def test_who_may_only_look_has_nothing_run_on_a_node(server) -> None:
+    """A plan runs a manifest's guards and a check its checks, which are commands, as root."""
+    subjects = [
+        f"{P}.manifest.plan.request.all",
+        f"{P}.manifest.check.request.node.web1",
+        f"{P}.manifest.apply.request.all",
+        f"{P}.resource.ensure.request.all",
+        f"{P}.run.stop.request.all",
+        "$O.CCM_MANIFESTS.M.c2l0ZQ==",
+        "$JS.API.STREAM.PURGE.OBJ_CCM_MANIFESTS",
+    ]
+
+    async with connected(server, "looker") as looker:
+        assert [s for s in subjects if await may_publish(looker, s)] == []
+        for question in ("ping", "facts", "status"):
+            assert await may_publish(looker, f"{P}.node.{question}.request.all")
 
 
 async def test_who_makes_schedules_may_make_and_remove_them(server) -> None:

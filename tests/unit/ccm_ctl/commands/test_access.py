@@ -99,8 +99,33 @@ def test_an_operators_scopes_are_said_as_targets_are(keys: Path) -> None:
         "io.choria.ccm.v1.manifest.apply.request.fact.role.web",
         "io.choria.ccm.v1.manifest.apply.request.node.db1",
     ]
+    assert [one for one in allowed if "manifest.plan" in one] == [
+        "io.choria.ccm.v1.manifest.plan.request.fact.role.web",
+        "io.choria.ccm.v1.manifest.plan.request.node.db1",
+    ]
     assert "$KV.CCM_DATA.>" in allowed
     assert "$KV.CCM_FACTS.>" not in allowed
+
+
+@pytest.mark.parametrize(
+    ("words", "scopes"),
+    [
+        pytest.param([], [], id="who may only look plans nowhere"),
+        pytest.param(["--plan", "everybody"], [">"], id="everywhere if somebody says so"),
+        pytest.param(["--plan", "role=web"], ["fact.role.web"], id="in a role"),
+    ],
+)
+def test_a_plan_is_a_matter_of_trust(keys: Path, words: list[str], scopes: list[str]) -> None:
+    """The guards and checks of a manifest run as root, and its author brings it along."""
+    said = ccmctl(keys, "operator", "add", "bob", *words)
+
+    allowed = claims(said.out)["nats"]["pub"]["allow"]
+    start = "io.choria.ccm.v1.manifest"
+    assert [one for one in allowed if one.startswith(start)] == [
+        *(f"{start}.plan.request.{scope}" for scope in scopes),
+        *(f"{start}.check.request.{scope}" for scope in scopes),
+    ]
+    assert "io.choria.ccm.v1.node.ping.request.>" in allowed
 
 
 @pytest.mark.parametrize(
