@@ -22,7 +22,7 @@ from ccm_agent.engine.expressions import (
     render_entries,
     render_keys,
 )
-from ccm_agent.engine.properties import Path, make_properties
+from ccm_agent.engine.properties import Path, make_properties, may_be_none
 from ccm_agent.engine.validate import check_properties
 from ccm_agent.model import codec
 from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
@@ -98,6 +98,8 @@ class Expander:
         try:
             wanted = make_properties(kind, raw, self._source, self._text, path)
             check_properties(kind, wanted)
+            if kind.check_in_manifest is not None and self._text is not None:
+                kind.check_in_manifest(wanted)
             if kind.settle is not None and not pending:
                 kind.settle(wanted)
         except InputError as err:
@@ -123,7 +125,7 @@ class Expander:
         for number, item in enumerate(body):
             name, own = self._named(item, (*path, number))
             if name != DEFAULTS:
-                yield _merged(defaults, own, name), (*path, number, name)
+                yield _merged(kind, defaults, own, name), (*path, number, name)
 
     def _check_single(self, kind: AnyType, body: dict[str, Any], path: Path) -> None:
         """Names with properties below them belong into a list; without this they would be taken for unknown properties."""
@@ -193,14 +195,26 @@ class Expander:
         raise type(err)(message, place=place) from err
 
 
-def _merged(defaults: dict[str, Any], own: dict[str, Any], name: str) -> dict[str, Any]:
-    """A resource's properties over the defaults: all are replaced, but for `control`, which is merged."""
+def _merged(kind: AnyType, defaults: dict[str, Any], own: dict[str, Any], name: str) -> dict[str, Any]:
+    """
+    A resource's properties over the defaults: all are replaced, but for `control`, which is merged.
+
+    A key without a value says nothing, so its default holds; but of a property that may be None, as a file's `content`, it
+    takes the default away.
+    """
     merged = {**defaults, **own}
     control = defaults.get("control")
     if isinstance(control, dict) and isinstance(own.get("control"), dict):
-        merged["control"] = {**control, **own["control"]}
+        merged["control"] = {**control, **_with_value(own["control"])}
+    for key, value in defaults.items():
+        if key in own and own[key] is None and not may_be_none(kind, key):
+            merged[key] = value
     merged["name"] = name
     return merged
+
+
+def _with_value(written: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in written.items() if value is not None}
 
 
 def _steps(path: str) -> Path:

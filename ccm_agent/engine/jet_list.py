@@ -21,9 +21,9 @@ def resources_from_jet(name: str, expressions: Expressions, document: Document) 
     """
     text = expressions.jet_file(name)
     source = f"{name} (rendered)"
-    raw = codec.decode_document(text, source) if text.strip() else None
-    if not isinstance(raw, list):
-        what = "nothing" if raw is None else "no list"
+    raw = codec.decode_manifest(text, source) if text.strip() else None
+    if not isinstance(raw, list) or not any(raw):
+        what = "no list" if raw and not isinstance(raw, list) else "nothing"
         message = f"the template {name} printed {what}: it must print resources, each beginning with `- `"
         raise ManifestError(message, place=Place(document.name))
     return raw, type(document)(text=text, name=source, directory=document.directory, digest=document.digest)

@@ -23,6 +23,7 @@ from ccm_agent.model import codec, merge
 from ccm_agent.model.data import Hierarchy, Merge, Resolved
 from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
 from ccm_agent.model.manifest import CcmSection, Manifest
+from ccm_agent.model.scalars import key_text
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.converge import Declared
 
@@ -113,7 +114,7 @@ def load_manifest(
     make_expressions: MakeExpressions,
     overlays: tuple[Resolved, ...] = (),
     override: Mapping[str, Any] | None = None,
-    read: ReadDocument = codec.decode_document,
+    read: ReadDocument = codec.decode_manifest,
 ) -> Loaded:
     """
     Resolve and check a manifest. Blocking: belongs into a thread.
@@ -166,7 +167,7 @@ def _garbage_rests() -> Iterator[None]:
 
 
 def manifest_of(
-    document: Document, read: ReadDocument = codec.decode_document
+    document: Document, read: ReadDocument = codec.decode_manifest
 ) -> tuple[Manifest, Mapping[str, Any]]:
     """
     A manifest's sections, and all that stands in its document.
@@ -188,9 +189,21 @@ def manifest_of(
         raise ManifestError(
             f"the manifest has no `ccm` section with `resources`{hint}", place=Place(document.name)
         )
-    manifest = codec.convert_as(root, Manifest, document.name, document.text)
+    as_said = {**root, "ccm": _said(root["ccm"])}
+    manifest = codec.convert_as(as_said, Manifest, document.name, document.text)
     _check_hierarchy(manifest, document)
     return manifest, root
+
+
+def _said(section: Any) -> Any:
+    """The `ccm` section without keys that have no value, and with messages as text, as the reference reads them."""
+    if not isinstance(section, dict):
+        return section
+    return {
+        key: key_text(value) if key.endswith("_message") and isinstance(value, (bool, int, float)) else value
+        for key, value in section.items()
+        if value is not None
+    }
 
 
 def _check_hierarchy(manifest: Manifest, document: Document) -> None:
@@ -202,7 +215,7 @@ def _check_hierarchy(manifest: Manifest, document: Document) -> None:
                 hint = codec.did_you_mean(key, Hierarchy.__struct_fields__)
                 raise DocumentError(f"unknown key `{key}`{hint}", place=place)
         word = manifest.hierarchy.get("merge")
-        if isinstance(word, str) and word.lower() not in ("", *Merge):
+        if isinstance(word, str) and word not in tuple(Merge):
             place = codec.locate(document.text, ("hierarchy", "merge"), document.name)
             raise DocumentError(f"there is no merge `{word}`: write `first` or `deep`", place=place)
     if isinstance(manifest.overrides, dict):
@@ -272,7 +285,7 @@ def _resources(
             return *resources_from_jet(section.resources_jet_file, expressions, document), ()
         except InputError as err:
             place_error(err, document, ("ccm", "resources_jet_file"))
-    if raw is None or raw == []:
+    if raw is None or (isinstance(raw, list) and not any(raw)):
         place = codec.locate(document.text, path, document.name)
         raise ManifestError(
             "the manifest holds no resources: add at least one to `ccm.resources`", place=place

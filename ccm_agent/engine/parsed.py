@@ -31,14 +31,14 @@ class ParsedDocuments:
             source: Where it stands, for errors.
 
         Raises:
-            DocumentError: As `codec.decode_document`; what cannot be read is not kept.
+            DocumentError: As `codec.decode_manifest`; what cannot be read is not kept.
         """
         kept = self._kept.get(text)
         if kept is not None:
             self._kept.move_to_end(text)
             # it was made below, in this process; nobody else's bytes come here
             return cast("object", marshal.loads(kept))
-        value = codec.decode_document(text, source)
+        value = codec.decode_manifest(text, source)
         self._keep(text, value)
         return value
 

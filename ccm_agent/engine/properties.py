@@ -43,6 +43,15 @@ def make_properties(
     return properties
 
 
+def may_be_none(kind: AnyType, written: str) -> bool:
+    """Whether no value at all is one that a property can have."""
+    inspect = msgspec.inspect
+    wanted = _fields(kind.properties).get(kind.aliases.get(written, written))
+    if isinstance(wanted, inspect.Metadata):
+        wanted = wanted.type
+    return isinstance(wanted, inspect.UnionType) and wanted.includes_none
+
+
 def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
     fields = _fields(kind.properties)
     bent: dict[str, Any] = {}

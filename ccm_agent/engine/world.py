@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ccm_agent.engine.expressions import Expressions
-from ccm_agent.model.codec import decode_document
+from ccm_agent.model.codec import decode_manifest
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.resources.catalog import Catalog
@@ -48,7 +48,7 @@ class World(Struct, frozen=True, kw_only=True):
     sources: Callable[[str], Sources]
     directory: str
     port: Callable[[str], Any]
-    read_document: Callable[[str, str], object] = decode_document
+    read_document: Callable[[str, str], object] = decode_manifest
     register: Callable[[RegistrationEntry], Awaitable[None]] | None = None
     probe: Probe | None = None
     version: str = ""

@@ -33,6 +33,25 @@ def decode_document(data: bytes | str, source: str = "") -> object:
     return decode_json(text, source) if is_json(text) else decode_yaml(text, source)
 
 
+def decode_manifest(data: bytes | str, source: str = "") -> object:
+    """
+    The values of a manifest, or of a part of one: as `decode_document`, but what begins as JSON may also be YAML's flow style.
+
+    Raises:
+        DocumentError: Neither; it says why the document is no JSON.
+    """
+    text = as_text(data, source)
+    if not is_json(text):
+        return decode_yaml(text, source)
+    try:
+        return decode_json(text, source)
+    except DocumentError as err:
+        try:
+            return decode_yaml(text, source)
+        except DocumentError:
+            raise err from None
+
+
 def is_json(text: str) -> bool:
     """Whether a document is to be read as JSON."""
     return text.lstrip()[:1] in ("{", "[")

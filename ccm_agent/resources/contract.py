@@ -311,6 +311,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         default_ensure: What `ensure` is when it is not given; "" makes it required.
         check: Refuses properties that cannot be right (PropertyError). Called after templates are resolved, while nothing has
             been changed yet; deferred fields may still hold expressions then. May fill in defaults.
+        check_in_manifest: What `check` refuses beyond that in a manifest, where a person wrote it; a request may say it. Called
+            after `check`.
         settle: Called once nothing of the resource is a template any more: while the manifest is loaded when nothing is
             deferred, else when its turn has come. May normalise; a PropertyError breaks the run off.
         has_changed: Tells from the states before and after whether the resource changed; None: it did when steps ran.
@@ -348,6 +350,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     ensure: tuple[str, ...] = ()
     default_ensure: str = ""
     check: Callable[[P], None] | None = None
+    check_in_manifest: Callable[[P], None] | None = None
     settle: Callable[[P], None] | None = None
     has_changed: Callable[[S, S], bool] | None = None
     deferred: frozenset[str] = frozenset()

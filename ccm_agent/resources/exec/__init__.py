@@ -7,7 +7,7 @@ from typing import Any
 
 from ccm_agent.resources.contract import CommandLine, Flag, Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.exec.model import ExecProperties, ExecState
-from ccm_agent.resources.exec.resource import check, decide
+from ccm_agent.resources.exec.resource import check, check_in_manifest, decide
 
 
 def _make_posix(context: ResourceContext) -> Any:
@@ -33,6 +33,7 @@ TYPE: ResourceType[ExecProperties, ExecState] = ResourceType(
     state=ExecState,
     decide=decide,
     check=check,
+    check_in_manifest=check_in_manifest,
     default_ensure="present",
     deferred=frozenset({"command", "cwd", "environment", "creates", "onlyif", "unless"}),
     look_ahead_needs=frozenset({"creates", "onlyif", "unless"}),

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
-from ccm_agent.model.resource import PRESENT
+from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.shellwords import split_words
 from ccm_agent.resources.contract import Decision, Situation, Step
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
@@ -17,6 +17,8 @@ from ccm_agent.resources.exec.provider import ExecProvider
 
 PROTOCOL = "io.choria.ccm.v1.resource.exec.state"
 VARIABLE = re.compile(r"[A-Za-z_][^=]*")
+SHELL_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ENSURE = (PRESENT, ABSENT)  # of which the second means nothing, and is allowed
 
 
 def check(wanted: ExecProperties) -> None:
@@ -41,6 +43,24 @@ def check(wanted: ExecProperties) -> None:
     _check_path(wanted.path)
     for number, entry in enumerate(wanted.environment):
         _check_variable(entry, f"environment[{number}]")
+
+
+def check_in_manifest(wanted: ExecProperties) -> None:
+    """Refuse what a manifest of Choria CCM cannot say, though a request to it can."""
+    if wanted.ensure not in ENSURE:
+        _refuse(
+            f"`ensure` is `{wanted.ensure}`: a command is `present` when it has run, so leave it out",
+            "ensure",
+        )
+    for number, entry in enumerate(wanted.environment):
+        name = entry.partition("=")[0]
+        if not SHELL_VARIABLE.fullmatch(name) and not _holds_markers(entry):
+            message = f"invalid environment variable `{name}`: its name holds other than letters, digits and underscores"
+            _refuse(message, f"environment[{number}]")
+
+
+def _holds_markers(text: str) -> bool:
+    return "{{" in text or "${" in text
 
 
 def _check_path(path: str) -> None:

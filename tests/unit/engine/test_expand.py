@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from ccm_agent.app import make_expressions
 from ccm_agent.engine.expand import Expander
 from ccm_agent.model.codec import decode_yaml
-from ccm_agent.model.errors import InputError
+from ccm_agent.model.errors import InputError, PropertyError
 from ccm_agent.resources.converge import Declared
 from tests.support.engine import Board, NoteProperties, Types, note_type
 
@@ -56,8 +57,40 @@ def test_lists_and_mappings_of_defaults_are_replaced_but_control_is_merged() -> 
     assert (wanted.control.if_, wanted.control.unless) == ("true", "true")
 
 
-def test_null_takes_a_default_away() -> None:
-    assert properties("- note:\n  - defaults: {text: d}\n  - a: {text: null}\n") == [note("a")]
+def test_a_key_without_a_value_leaves_the_default() -> None:
+    text = (
+        "- note:\n"
+        "  - defaults: {text: d, sizes: [1], bold: true, require: ['note#z'], control: {if: 'true', unless: 'false'}}\n"
+        "  - a: {text: null, sizes: , bold: ~, require: , control: {if: , unless: 'true'}}\n"
+    )
+
+    (wanted,) = properties(text)
+
+    assert (wanted.text, wanted.sizes, wanted.bold, wanted.require) == ("d", [1], True, ["note#z"])
+    assert (wanted.control.if_, wanted.control.unless) == ("true", "true")
+
+
+def test_of_a_property_that_may_be_none_null_takes_the_default_away() -> None:
+    (wanted,) = properties("- note:\n  - defaults: {control: {if: 'false'}}\n  - a: {control: }\n")
+
+    assert wanted.control is None
+
+
+def test_what_a_type_refuses_in_a_manifest_a_request_may_say() -> None:
+    def refuse(wanted: Any) -> None:
+        if wanted.text == "odd":
+            raise PropertyError("this is odd")
+
+    kind = msgspec.structs.replace(note_type(Board()), check_in_manifest=refuse)
+    text = "- note: {name: a, text: odd}"
+
+    def declare(document: str | None) -> Any:
+        expander = Expander(Types(kind), make_expressions({}, {}, {}, "/"), document, "m.yaml")
+        return expander.expand([{"note": {"name": "a", "text": "odd"}}], ())[0].wanted
+
+    assert declare(None) == note("a", text="odd")
+    with pytest.raises(PropertyError, match="note#a: this is odd"):
+        declare(text)
 
 
 def test_several_types_in_one_entry_and_null_entries() -> None:

@@ -13,13 +13,13 @@ TEXT = "a: [1, 2.5, yes, null, 0o17, 2026-11-21, 12345678901234567890123]\nb: &b
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that were really parsed."""
     found: list[str] = []
-    real = codec.decode_document
+    real = codec.decode_manifest
 
     def decode(text: str, source: str = "") -> object:
         found.append(text)
         return real(text, source)
 
-    monkeypatch.setattr(codec, "decode_document", decode)
+    monkeypatch.setattr(codec, "decode_manifest", decode)
     return found
 
 

@@ -355,6 +355,15 @@ def second(resource: str, **more: str) -> str:
         pytest.param("[1]", ManifestError, "a manifest is a mapping", id="a list"),
         pytest.param("cmm: {resources: []}", ManifestError, "is `cmm` meant to be it?", id="no section"),
         pytest.param("ccm: {resources: []}", ManifestError, "holds no resources", id="no resources"),
+        pytest.param(
+            "ccm: {resources: [~, {}]}", ManifestError, "holds no resources", id="nothing in the list"
+        ),
+        pytest.param(
+            second("note: {name: a}", top="hierarchy: {order: [default], merge: Deep}"),
+            DocumentError,
+            "there is no merge `Deep`: write `first` or `deep`",
+            id="merge in capitals",
+        ),
         pytest.param("ccm: {resorces: []}", DocumentError, "did you mean `resources`?", id="typo in section"),
         pytest.param(
             "ccm:\n\tresources: []", DocumentError, "/work/m.yaml:2:1: a tab cannot be used", id="tab"
@@ -413,6 +422,27 @@ async def test_what_is_wrong_with_a_manifest_is_found_before_anything_is_changed
 
     assert message in str(caught.value)
     assert (on.board.notes, on.events) == ({}, [])
+
+
+async def test_keys_of_the_ccm_section_without_a_value_are_as_if_they_were_not_there() -> None:
+    on = bench()
+    text = manifest("note: {name: a, text: x}").replace(
+        "ccm:\n", "ccm:\n  fail_on_error:\n  resources_jet_file: ~\n  pre_message: 5\n  post_message: null\n"
+    )
+
+    await apply(on, text)
+
+    plan = await on.engine.load(ManifestSource(text=text.encode(), name="m.yaml"), on.options())
+    assert on.board.notes == {"a": "x"}
+    assert (plan.loaded.fail_on_error, plan.loaded.pre_message, plan.loaded.post_message) == (False, "5", "")
+
+
+async def test_a_manifest_may_be_written_in_flow_style() -> None:
+    on = bench()
+
+    await apply(on, "{data: {w: x}, ccm: {resources: [{note: {name: a, text: '{{ Data.w }}'}}]}} # all")
+
+    assert on.board.notes == {"a": "x"}
 
 
 async def test_a_missing_manifest_is_named() -> None:

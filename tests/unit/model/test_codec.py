@@ -41,6 +41,24 @@ def test_content_decides_between_json_and_yaml() -> None:
         codec.decode_document("{a: 1}")
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param('{"a": "\\u00e9", "b": 1e3}', {"a": "é", "b": 1000.0}, id="JSON is JSON"),
+        pytest.param("{a: [1e3, no], 'b': ~,}", {"a": ["1e3", "no"], "b": None}, id="flow style"),
+        pytest.param('{"a": 1} # one', {"a": 1}, id="a comment behind it"),
+        pytest.param("- a\n- b\n", ["a", "b"], id="block style"),
+    ],
+)
+def test_what_begins_a_manifest_as_json_may_be_yaml(text: str, value: object) -> None:
+    assert codec.decode_manifest(text) == value
+
+
+def test_a_manifest_that_is_neither_is_told_why_it_is_no_json() -> None:
+    with pytest.raises(DocumentError, match=r"^m\.json:1:11: not JSON: "):
+        codec.decode_manifest('{"a": "b" "c": 1}', "m.json")
+
+
 def test_a_document_becomes_a_struct() -> None:
     site = codec.decode_as("name: x\nthings:\n- a: {content: y}\n", Site)
 

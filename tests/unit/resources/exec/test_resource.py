@@ -11,7 +11,7 @@ from ccm_agent.model.errors import CommandError, PropertyError
 from ccm_agent.resources.contract import Situation
 from ccm_agent.resources.exec import TYPE
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
-from ccm_agent.resources.exec.resource import check, decide, judge
+from ccm_agent.resources.exec.resource import check, check_in_manifest, decide, judge
 from tests.support.resources import manage
 
 EXECUTE = "Would have executed"
@@ -273,6 +273,48 @@ def test_what_can_be_right_passes(right: ExecProperties) -> None:
 def test_what_cannot_be_right_is_refused(wrong: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(PropertyError) as caught:
         check(wanted(**wrong))
+
+    assert caught.value.message == message
+    assert caught.value.place is not None
+    assert caught.value.place.path == f"$.{field}"
+
+
+def test_what_a_manifest_can_say_passes() -> None:
+    variables = ["A_1=x", "_a=b", "C-D={{ x }}", "{{ name }}=x", "${ name }=y", "E=a-b"]
+
+    check_in_manifest(wanted(environment=variables))
+    check_in_manifest(wanted(ensure="absent"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "message"),
+    [
+        pytest.param(
+            {"ensure": "running"},
+            "ensure",
+            "`ensure` is `running`: a command is `present` when it has run, so leave it out",
+            id="an ensure of another type",
+        ),
+        pytest.param(
+            {"environment": ["A=1", "B-C=secret"]},
+            "environment[1]",
+            "invalid environment variable `B-C`: its name holds other than letters, digits and underscores",
+            id="a variable with a dash",
+        ),
+        pytest.param(
+            {"environment": ["A =secret"]},
+            "environment[0]",
+            "invalid environment variable `A `: its name holds other than letters, digits and underscores",
+            id="a variable with a space",
+        ),
+    ],
+)
+def test_what_only_a_request_can_say_is_refused_in_a_manifest(
+    wrong: dict[str, Any], field: str, message: str
+) -> None:
+    check(wanted(**wrong))
+    with pytest.raises(PropertyError) as caught:
+        check_in_manifest(wanted(**wrong))
 
     assert caught.value.message == message
     assert caught.value.place is not None
