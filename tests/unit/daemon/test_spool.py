@@ -143,6 +143,138 @@ async def test_an_empty_spool_takes_little_room_whatever_went_through_it(folder:
     spool.close()
 
 
+async def test_a_run_that_was_told_as_it_went_leaves_nothing_behind_at_its_end(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    for number in range(300):
+        put(spool, f"r{number}", 1, Kind.START, size=2000)
+        await drain(spool)
+        put(spool, f"r{number}", 2, Kind.SUMMARY, size=2000)
+        await drain(spool)
+
+    assert spool.size_bytes <= 2 * SEGMENT
+    assert len(modes(folder)) <= 2
+    spool.close()
+
+
+async def test_what_an_open_run_has_told_stays_on_disk_until_its_end(folder: Path) -> None:
+    spool, _ = await opened(folder, segment=2000)
+    for number in range(1, 31):
+        put(spool, "r1", number, Kind.START if number == 1 else Kind.RESOURCE, size=300)
+        await drain(spool)
+    spool.close()
+
+    spool, open_runs = await opened(folder, segment=2000)
+
+    assert open_runs == {"r1": list(range(1, 31))}
+    spool.close()
+
+
+async def test_files_of_what_was_told_before_a_restart_are_removed_after_it(folder: Path) -> None:
+    spool, _ = await opened(folder, segment=2000)
+    for number in range(20):
+        put_run(spool, f"r{number}", size=300)
+    while spool.backlog:
+        spool.acknowledge((await spool.first()).seq)
+    spool.close()
+    before = len(modes(folder))
+
+    spool, _ = await opened(folder, segment=2000)
+    await spool.tidy()
+
+    assert (before > 5, len(modes(folder))) == (True, 1)
+    spool.close()
+
+
+async def test_a_large_file_is_emptied_when_all_of_it_is_told_and_nothing_is_sent_again(folder: Path) -> None:
+    spool, _ = await opened(folder, segment=1 << 20, limit=8 << 20)
+    put(spool, "", 0, Kind.AGENT)
+    spool.give_up((await spool.first()).seq)
+    for number in range(100):
+        put_run(spool, f"r{number}", size=1000)
+    await drain(spool)
+    size = spool.size_bytes
+    spool.close()
+
+    spool, open_runs = await opened(folder)
+
+    assert size < 100
+    assert (spool.backlog, spool.lost, open_runs) == (0, 1, {})
+    spool.close()
+
+
+async def test_what_was_given_up_does_not_come_back_and_its_count_outlives_its_file(folder: Path) -> None:
+    spool, _ = await opened(folder, segment=2000)
+    put(spool, "r0", 1, size=300)
+    spool.give_up((await spool.first()).seq)
+    for number in range(1, 20):
+        put_run(spool, f"r{number}", size=300)
+    spool.close()
+    spool, _ = await opened(folder, segment=2000)
+
+    sent = await drain(spool)
+    spool.close()
+    spool, _ = await opened(folder, segment=2000)
+
+    assert "r0-1" not in sent
+    assert not (folder / "00000001.log").exists()
+    assert (len(sent), spool.lost) == (38, 1)
+    spool.close()
+
+
+async def test_half_a_file_that_a_kill_left_is_removed(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    put(spool, "r1", 1)
+    spool.close()
+    (folder / "00000001.log.new").write_bytes(b"half")
+
+    spool, _ = await opened(folder)
+
+    assert modes(folder) == {"00000001.log": 0o600}
+    spool.close()
+
+
+async def test_a_new_event_is_no_old_one_though_the_last_before_it_was_damaged(folder: Path) -> None:
+    spool, _ = await opened(folder)
+    put(spool, "r1", 1, Kind.SUMMARY, size=100)
+    await drain(spool)
+    spool.close()
+    file = folder / "00000001.log"
+    data = bytearray(file.read_bytes())
+    data[50] ^= 0xFF
+    file.write_bytes(bytes(data))
+
+    spool, _ = await opened(folder)
+    put(spool, "r2", 1)
+    spool.close()
+    spool, _ = await opened(folder)
+
+    assert await drain(spool) == ["r2-1"]
+    spool.close()
+
+
+async def test_what_is_flushed_outlives_a_power_cut_and_so_does_the_name_of_a_new_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        really: Callable[[int], None] = getattr(os, name)
+
+        def sync(fd: int, really: Callable[[int], None] = really) -> None:
+            synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+            really(fd)
+
+        monkeypatch.setattr(os, name, sync)
+    spool, _ = await opened(folder, segment=2000)
+
+    for number in range(1, 4):
+        put(spool, "r1", number, size=700)
+        await spool.settle(flush=number != 2)
+    await spool.settle(flush=True)
+
+    assert synced == ["spool", "00000001.log", "spool", "00000002.log"]
+    spool.close()
+
+
 async def test_a_kill_at_any_byte_loses_nothing_that_was_written_before_it(
     folder: Path, tmp_path: Path
 ) -> None:
