@@ -92,10 +92,8 @@ def read_assignment(stamps: Stamps, entry: Entry) -> Known:
         raise ProtocolError(
             f"{BUCKET}/{entry.key}: nothing is known of the mode {assignment.mode}; is this agent older than who wrote it?"
         )
-    if assignment.data_revision < 0 or (assignment.deadline and assignment.deadline.tzinfo is None):
-        raise ProtocolError(
-            f"{BUCKET}/{entry.key}: no revision is below 0, and a deadline has a time zone; write it with `ccmctl assign`"
-        )
+    if assignment.data_revision < 0:
+        raise ProtocolError(f"{BUCKET}/{entry.key}: no revision is below 0; write it with `ccmctl assign`")
     return Known(
         key=entry.key,
         number=document.number,
