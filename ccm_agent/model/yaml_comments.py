@@ -66,7 +66,14 @@ def key_comments(text: str, source: str) -> list[KeyComment]:
     Raises:
         DocumentError: The text is not YAML.
     """
-    return Mender(text, source).read(lambda mended: _Reader(mended).read())
+    mender = Mender(text, source)
+    found = mender.read(lambda mended: _Reader(mended).read())
+    if mender.text == text:
+        return found
+    return [
+        KeyComment(tuple(mender.restored(part) for part in one.path), mender.restored(one.text), one.line)
+        for one in found
+    ]
 
 
 class _Reader:

@@ -42,6 +42,12 @@ _CONTROLS = "".join(
 _FIRST = "%,}:?"
 """What plain text may begin with in the reference and not in libyaml, each where `_begins_text` says."""
 
+_ALIKE = {
+    "%": re.compile(r"(?m:^ .*[ \t\[,]%.*$)"),
+    ":": re.compile(r"[\[,] *:(?=[^\s,\[\]{}])"),
+}
+"""Where more of the same may begin text, hidden in one go: what is hidden inside of other text does no harm."""
+
 _AFTER_DASH = re.compile(r" *(?:[-?:] +)*[-?:] *")
 _ITEM_OR_PAIR = re.compile(r"""-(?:\s|$)|(?:"[^"]*"|'[^']*'|[^\s"'\[{|>#][^#]*?)[ \t]*:(?:\s|$)""")
 
@@ -131,7 +137,10 @@ class Mender:
             self._put("#", at, at + 1)
             return True
         if self.private and _begins_text(self.text, at, err):
+            char = self.text[at]
             self._hide_at(at)
+            if char in _ALIKE:
+                self.text = _ALIKE[char].sub(lambda found: self._hidden(found[0], char), self.text)
             return True
         return False
 
@@ -155,11 +164,14 @@ class Mender:
 
     def restore(self, value: object) -> object:
         """The values with every character back in its place."""
-        if not self.private:
-            return value
-        return _translated(
-            value, {self.private + ord(char): char for char in _LINE_BREAKS + _CONTROLS + _FIRST + "\t"}
-        )
+        return _translated(value, self._table()) if self.private else value
+
+    def restored(self, text: str) -> str:
+        """One text with every character back in its place."""
+        return text.translate(self._table()) if self.private else text
+
+    def _table(self) -> dict[int, str]:
+        return {self.private + ord(char): char for char in _LINE_BREAKS + _CONTROLS + _FIRST + "\t"}
 
 
 def _is_space(text: str, at: int) -> bool:

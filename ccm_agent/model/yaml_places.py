@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.scalars import written_key
 
 if TYPE_CHECKING:
@@ -26,16 +27,11 @@ def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
 
     JSON is found as well: but for a few escapes it is YAML.
     """
-    import yaml
-    from yaml._yaml import CParser
+    from ccm_agent.model.yaml_mender import Mender
 
-    following: Callable[[], Any] = CParser(text).get_event
     try:
-        following()
-        following()
-        first = following()
-        node = _read(first, following, {})
-    except (yaml.YAMLError, RecursionError, ValueError, AttributeError):
+        first, node = Mender(text, "").read(_first_node)
+    except (DocumentError, RecursionError, ValueError, AttributeError):
         return 0, 0
     mark = first.start_mark
     for part in path:
@@ -44,6 +40,16 @@ def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
             break
         mark, node = entry
     return mark.line + 1, mark.column + 1
+
+
+def _first_node(text: str) -> tuple[Any, Inside]:
+    from yaml._yaml import CParser
+
+    following: Callable[[], Any] = CParser(text).get_event
+    following()
+    following()
+    first = following()
+    return first, _read(first, following, {})
 
 
 def _read(event: Any, following: Callable[[], Any], anchors: dict[str, Inside]) -> Inside:

@@ -65,6 +65,14 @@ def test_a_document_is_read(text: str, value: object) -> None:
     assert decode_yaml(text) == value
 
 
+def test_many_values_that_begin_with_a_sign_are_mended_in_one_go() -> None:
+    text = "l:\n" + "  - %h '%' 5% [%, :]\n" * 2000 + "  - [:1, ::2, 'a, :b', {c: d}]\n" * 2000
+
+    assert decode_yaml(text) == {
+        "l": ["%h '%' 5% [%, :]"] * 2000 + [[":1", "::2", "a, :b", {"c": "d"}]] * 2000
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
