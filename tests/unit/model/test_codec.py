@@ -191,6 +191,7 @@ def test_yaml_for_people_is_in_blocks_and_sorted() -> None:
         'a:\n  e: ""\n  q: "0644"\n  t: |\n    one\n    two\n  y: \'yes\'\nb:\n- x\n- 1.0\n- null\n'
     )
     assert codec.encode_yaml("info") == "info\n"
+    assert codec.encode_yaml("info...") == "info...\n"
 
 
 _VALUES = st.recursive(
