@@ -20,6 +20,7 @@ from ccm_agent.templates.engines.jet.values import (
     Ints,
     Lazy,
     Printed,
+    Root,
     Writer,
     sprint,
     to_int,
@@ -73,11 +74,21 @@ def _as_it_is(text: str) -> str:
 
 
 def _json(value: Any) -> bytes:
-    return escapes.go_json(value).encode()
+    return _json_text(value).encode()
 
 
 def _write_json(value: Any) -> Printed:
-    return Printed(escapes.go_json(value) + "\n")
+    return Printed(_json_text(value) + "\n")
+
+
+def _json_text(value: Any) -> str:
+    """The context at the top has members in an order and names in lower case; all else is as `go_json` writes it."""
+    if not isinstance(value, Root):
+        return escapes.go_json(value)
+    members = (
+        f"{escapes.go_json(name.lower())}:{escapes.go_json(held)}" for name, held in value.members.items()
+    )
+    return "{" + ",".join(members) + "}"
 
 
 def _require(call: Call, name: str, least: int, most: int | None) -> None:
@@ -146,28 +157,25 @@ def _ints(call: Call) -> Ints:
     return Ints(start, stop)
 
 
-def _path(call: Call, name: str) -> str:
-    _require(call, name, 1, 2)
-    path = unboxed(call.value(0))
-    if not isinstance(path, str):
-        raise TemplateError(f"{name!r} takes the path of a template, not a {type_of(path)}")
-    return path
-
-
 def _context(call: Call) -> Any:
     return call.value(1) if len(call) > 1 else call.runtime.context
 
 
 def _include_if_exists(call: Call) -> HiddenBool:
-    path = _path(call, "includeIfExists")
-    if not call.runtime.has_template(path):
+    _require(call, "includeIfExists", 1, 2)
+    path = unboxed(call.value(0))
+    if not isinstance(path, str) or not call.runtime.has_template(path):
         return HiddenBool(False)
     call.runtime.run_aside(call.runtime.find(path), _context(call))
     return HiddenBool(True)
 
 
 def _exec(call: Call) -> Any:
-    template = call.runtime.find(_path(call, "exec"))
+    _require(call, "exec", 1, 2)
+    path = unboxed(call.value(0))
+    if not isinstance(path, str):
+        raise TemplateError(f"'exec' takes the path of a template, not a {type_of(path)}")
+    template = call.runtime.find(path)
     context = _context(call)
     _, returned = call.runtime.aside(lambda: call.runtime.run_aside(template, context))
     return returned

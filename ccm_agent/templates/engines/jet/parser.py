@@ -82,6 +82,8 @@ class _Parser(ExpressionParser):
                 self._position += 1
                 word = self._next()
                 path = self._string()
+                if not path:
+                    raise self._fail(f"'{word.text}' names no template", word)
                 if word.text == "import":
                     imports.append(path)
                 elif extends or imports:

@@ -85,7 +85,8 @@ class Ints(GoValue):
     stop: int
 
     def go_text(self) -> str:
-        raise _unprintable("range of numbers")
+        """As the reference prints it: where it stands before its first number, and where it ends."""
+        return f"{{-1 {self.start - 1} {self.stop}}}"
 
 
 class _Callable(GoValue):
@@ -94,11 +95,7 @@ class _Callable(GoValue):
     __slots__ = ()
 
     def go_text(self) -> str:
-        raise _unprintable("function")
-
-
-def _unprintable(what: str) -> TemplateError:
-    return TemplateError(f"a {what} cannot be printed; is it missing its arguments?")
+        raise TemplateError("a function cannot be printed; is it missing its arguments?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +315,9 @@ def equal(left: Any, right: Any) -> bool:
     Jet's `==`: numbers by value whatever their kind, lists and maps deeply; things of other types never.
 
     Functions equal nothing.
+
+    Raises:
+        TemplateError: What `json` gives is compared with a text.
     """
     left, right = unboxed(left), unboxed(right)
     left = MISSING if left is None else left
@@ -334,6 +334,8 @@ def equal(left: Any, right: Any) -> bool:
         return _maps_equal(left, right)
     if isinstance(left, (list, tuple)):
         return _lists_equal(left, right)
+    if isinstance(left, bytes) and isinstance(right, str):
+        raise TemplateError("JSON cannot be compared with text; compare the value that it was made of")
     if isinstance(left, (str, bytes)):
         return type(left) is type(right) and bool(left == right)
     return type(left) is type(right) and not is_function(left) and bool(left == right)

@@ -10,7 +10,6 @@ Source: masterminds.github.io/sprig, "Encoding Functions", "Cryptographic and Se
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -25,9 +24,10 @@ from ccm_agent.templates.engines.bounds import check_length
 from ccm_agent.templates.values import from_bytes, to_bytes
 
 _COUNTER_MAX = 2**32 - 1
-_BASE64 = string.ascii_letters + string.digits + "+/"
-_BASE32 = string.ascii_uppercase + "234567"
-_LINE_ENDS = str.maketrans("", "", "\r\n")
+_BASE64 = (string.ascii_letters + string.digits + "+/").encode()
+_BASE32 = (string.ascii_uppercase + "234567").encode()
+_LINE_ENDS = b"\r\n"
+_PAD = ord("=")
 
 
 def _b64enc(text: str) -> str:
@@ -36,25 +36,40 @@ def _b64enc(text: str) -> str:
 
 def _b64dec(text: str) -> str:
     """The text that base64 stands for; what is none gives a message in place of it, as Sprig does."""
-    body = text.translate(_LINE_ENDS)
-    wrong = _wrong_base64(body)
-    return f"illegal base64 data at input byte {wrong}" if wrong >= 0 else from_bytes(base64.b64decode(body))
+    data = to_bytes(text)
+    wrong = _wrong_base64(data)
+    return (
+        f"illegal base64 data at input byte {wrong}"
+        if wrong >= 0
+        else from_bytes(base64.b64decode(_bare(data)))
+    )
 
 
-def _wrong_base64(body: str) -> int:
-    """Where Go's decoder stops, or -1."""
-    bare = body.rstrip("=")
-    wrong = next((place for place, char in enumerate(bare) if char not in _BASE64), -1)
-    if wrong >= 0:
-        return wrong
-    padding, over = len(body) - len(bare), len(bare) % 4
-    if not padding:
-        return len(bare) - over if over else -1
-    if over < 2:
-        return len(bare)
-    if padding < 4 - over:
-        return len(body)
-    return len(bare) + 4 - over if padding > 4 - over else -1
+def _bare(data: bytes) -> bytes:
+    return data.translate(None, _LINE_ENDS)
+
+
+def _wrong_base64(data: bytes) -> int:
+    """Where Go's decoder stops, or -1; line ends are passed over, and counted."""
+    held = 0  # of a group of four
+    for place, byte in enumerate(data):
+        if byte in _BASE64:
+            held = (held + 1) % 4
+        elif byte not in _LINE_ENDS:
+            return _wrong_padding(data, place, held) if byte == _PAD and held > 1 else place
+    return len(data) - held if held else -1
+
+
+def _wrong_padding(data: bytes, place: int, held: int) -> int:
+    """As `_wrong_base64`, from the first `=` on, which stands behind two or three characters of a group."""
+    rest = [index for index in range(place + 1, len(data)) if data[index] not in _LINE_ENDS]
+    if held == 2:
+        if not rest:
+            return len(data)
+        if data[rest[0]] != _PAD:
+            return rest[0] - 1
+        del rest[0]
+    return rest[0] if rest else -1
 
 
 def _b32enc(text: str) -> str:
@@ -62,13 +77,28 @@ def _b32enc(text: str) -> str:
 
 
 def _b32dec(text: str) -> str:
-    body = text.translate(_LINE_ENDS)
-    bare = body.rstrip("=")
-    wrong = next((place for place, char in enumerate(bare) if char not in _BASE32), len(bare))
-    try:
-        return from_bytes(base64.b32decode(body))
-    except (binascii.Error, ValueError):
+    data = _bare(to_bytes(text))
+    wrong = _wrong_base32(data)
+    if wrong >= 0:
         return f"illegal base32 data at input byte {wrong}"
+    letters = data.partition(b"=")[0]  # Go does not look at what follows the padding
+    return from_bytes(base64.b32decode(letters + b"=" * (-len(letters) % 8)))
+
+
+def _wrong_base32(data: bytes) -> int:
+    """Where Go's decoder stops, or -1."""
+    for place, byte in enumerate(data):
+        held, left = place % 8, len(data) - place - 1
+        if byte == _PAD and held > 1 and left < 8:
+            if held + left < 7:
+                return len(data)
+            other = next((index for index in range(7 - held) if data[place + 1 + index] != _PAD), None)
+            if other is not None:
+                return place + other
+            return place if held in (3, 6) else -1
+        if byte not in _BASE32:
+            return place
+    return len(data) - len(data) % 8 if len(data) % 8 else -1
 
 
 def _sha1sum(text: str) -> str:

@@ -118,6 +118,8 @@ def _merge_into(target: GoMap, source: Mapping[str, Any], overwrites: bool) -> N
 
 
 def _deep_copy(value: Any) -> Any:
+    if value is None:
+        raise TemplateError("there is nothing to copy: is a value missing?")
     return _copied(value, [ITEMS_MAX])
 
 

@@ -55,6 +55,7 @@ def render(text: str, data: dict[str, Any] | None = None, **options: Any) -> str
             "{{ range 1.5 }}{{ end }}",
             "motd:1: range goes over lists, maps and whole numbers, not over a float64",
         ),
+        ("{{ deepCopy .data.no }}", "motd:1: 'deepCopy': there is nothing to copy: is a value missing?"),
         ('{{ fail "stop here" }}', "motd:1: 'fail': stop here"),
         ("{{ now.Nope }}", "motd:1: field 'Nope' cannot be looked up in a time.Time"),
         (

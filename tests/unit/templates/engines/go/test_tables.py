@@ -1,8 +1,8 @@
 """
 Made-up calls and what Go answers to them.
 
-A file of `data/` holds calls of one kind that were put together at random, with what Go 1.26's fmt and regexp and version 3.5
-of Masterminds' semver, under Sprig 3.3, gave for them: `{"input", "value"}`, or `{"input", "error": true}`.
+A file of `data/` holds calls of one kind that were put together at random, with what Go 1.26's encoding, fmt and regexp and
+version 3.5 of Masterminds' semver, under Sprig 3.3, gave for them: `{"input", "value"}`, or `{"input", "error": true}`.
 """
 
 import json

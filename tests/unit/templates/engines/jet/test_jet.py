@@ -58,6 +58,9 @@ def render(text: str, data: dict[str, Any] | None = None, **options: Any) -> str
         ),
         pytest.param('<[[ includeIfExists("nope.jet") ]]>', "<>", id="includeIfExists prints nothing"),
         pytest.param(
+            "[[ if includeIfExists(data.no) ]]+[[ else ]]-[[ end ]]", "-", id="what is no text is no template"
+        ),
+        pytest.param(
             '[[ try ]]a[[ include "broken.jet" ]][[ catch e ]][[ e.Error() ]][[ end ]]',
             None,
             id="an error is caught",
@@ -111,6 +114,12 @@ def test_comments_are_left_out_wherever_they_stand(text: str, want: str) -> None
         ("[[ .data ]]", "motd:1: the context has no member 'data'; it has Data, Environ, Facts"),
         ('[[ include "nope" ]]', "motd:1: template 'nope' is not there"),
         ('[[ import "nope" ]]', "motd: template 'nope' is not there"),
+        ('[[ extends "" ]]', "motd:1: 'extends' names no template"),
+        ("[[ exec(1) ]]", "motd:1: 'exec' takes the path of a template, not a float64"),
+        (
+            '[[ json(data.l) == "[1]" ]]',
+            "motd:1: JSON cannot be compared with text; compare the value that it was made of",
+        ),
         ('[[ import "circle.jet" ]]', "/circle.jet: templates import one another in a circle"),
         (
             '[[ include "again.jet" ]]',
@@ -158,6 +167,16 @@ def test_context_and_scope_are_put_back_after_an_error_that_was_caught() -> None
 
 def test_the_whole_context_prints_without_a_word_of_python() -> None:
     assert render("[[ . ]] [[ slice(.) ]]") == "{map[] map[x:1] map[A:1]} [{map[] map[x:1] map[A:1]}]"
+
+
+def test_the_whole_context_as_json_has_its_members_in_their_order() -> None:
+    assert render("[[ json(.) ]] [[ . | writeJson ]]") == (
+        '{"facts":{},"data":{"x":1},"environ":{"A":"1"}} {"facts":{},"data":{"x":1},"environ":{"A":"1"}}\n'
+    )
+
+
+def test_a_range_of_numbers_prints_where_it_stands_and_where_it_ends() -> None:
+    assert render("[[ ints(2, 5) ]]") == "{-1 1 5}"
 
 
 def test_dump_prints_variables_by_name() -> None:
