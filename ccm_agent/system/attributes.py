@@ -10,7 +10,8 @@ from ccm_agent.system.directory import Directory
 
 NOT_CARRIED_OVER = frozenset({"security.capability", "security.ima", "security.evm"})
 """They vouch for content; on other content they would be wrong, or dangerous."""
-RELIED_ON = ("security.selinux", "system.posix_acl_access", "user.")
+_ACL = "system.posix_acl_access"
+RELIED_ON = ("security.selinux", _ACL, "user.")
 """What somebody relies on is carried over or the change fails; the rest only where the file system lets us."""
 
 
@@ -24,29 +25,46 @@ def set_owner_and_mode(fd: int, uid: int, gid: int, mode: int) -> None:
         os.fchmod(fd, mode)
 
 
-def carry_over(place: Directory, fd: int) -> None:
+def carry_over(place: Directory, fd: int, uid: int) -> None:
     """
     Give a new file the SELinux label, ACL and extended attributes of the regular file that it is to replace.
+
+    The ACL only of a file whose owner could say anyway who reads the new one: somebody else may have put the file there so that
+    its ACL lets him read what comes into its place.
+
+    Args:
+        uid: Whose the new file will be; -1: ours.
 
     Raises:
         FileError: One that somebody relies on cannot be set.
     """
-    old = place.look()
-    if old is None or not stat.S_ISREG(old.st_mode):
-        return
-    path = f"/proc/self/fd/{place.fd}/{place.name}"  # needs no permission to read the file, unlike its descriptor
     try:
-        names = os.listxattr(path, follow_symlinks=False)
+        # a bare path descriptor: the file cannot be swapped under us, and need not be ours to read
+        old = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
+    except FileNotFoundError:
+        return
+    try:
+        seen = os.fstat(old)
+        if stat.S_ISREG(seen.st_mode):
+            _carry_all(place, old, fd, is_trusted=seen.st_uid in (0, os.geteuid(), uid))
+    finally:
+        os.close(old)
+
+
+def _carry_all(place: Directory, old: int, fd: int, *, is_trusted: bool) -> None:
+    path = f"/proc/self/fd/{old}"
+    try:
+        names = os.listxattr(path)
     except OSError:  # a file system without any
         return
     for name in names:
-        if name not in NOT_CARRIED_OVER:
+        if name not in NOT_CARRIED_OVER and (is_trusted or name != _ACL):
             _carry(place, path, fd, name)
 
 
 def _carry(place: Directory, path: str, fd: int, name: str) -> None:
     try:
-        value = os.getxattr(path, name, follow_symlinks=False)
+        value = os.getxattr(path, name)
         if _value(fd, name) != value:
             os.setxattr(fd, name, value)
     except OSError as err:

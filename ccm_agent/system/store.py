@@ -114,7 +114,7 @@ def _temporary_name() -> str:
 
 
 def _put_in_place(new: _NewFile, place: Directory, uid: int, gid: int, mode: int) -> None:
-    carry_over(place, new.fd)
+    carry_over(place, new.fd, uid)
     set_owner_and_mode(new.fd, uid, gid, mode)
     os.fsync(new.fd)
     new.replace()

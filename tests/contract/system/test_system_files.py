@@ -24,6 +24,11 @@ TOP = Path(__file__).parents[3]
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
 
+# version 2; user::rw-, user:daemon:rw-, group::r--, mask::rw-, other::---
+ACL = bytes.fromhex(
+    "0200000001000600ffffffff020006000100000004000400ffffffff10000600ffffffff20000000ffffffff"
+)
+
 
 @pytest.fixture
 def files() -> SystemFiles:
@@ -164,20 +169,33 @@ class TestWhatIsKept:
     async def test_its_acl_with_the_mode_that_is_wanted(self, files: SystemFiles, tmp_path: Path) -> None:
         path = f"{tmp_path}/a"
         await files.store(path, b"old", mode=0o640)
-        # version 2; user::rw-, user:daemon:rw-, group::r--, mask::rw-, other::---
-        acl = bytes.fromhex(
-            "0200000001000600ffffffff020006000100000004000400ffffffff10000600ffffffff20000000ffffffff"
-        )
-        try:
-            os.setxattr(path, "system.posix_acl_access", acl)
-        except OSError:
-            pytest.skip("this file system keeps no ACLs")
+        self.let_daemon_read(path)
 
         await files.store(path, b"new", mode=0o640)
 
         kept = os.getxattr(path, "system.posix_acl_access")
-        assert kept[12:20] == acl[12:20]  # the daemon's entry
+        assert kept[12:20] == ACL[12:20]  # the daemon's entry
         assert os.stat(path).st_mode & 0o7777 == 0o640
+
+    @needs_root
+    @pytest.mark.parametrize(("owner", "is_kept"), [("", False), ("root", False), ("nobody", True)])
+    async def test_but_not_the_acl_of_a_file_that_somebody_else_put_there(
+        self, files: SystemFiles, tmp_path: Path, owner: str, is_kept: bool
+    ) -> None:
+        """He would read what is none of his; what stays his he may share."""
+        path = f"{tmp_path}/a"
+        await files.store(path, b"old", owner="nobody", mode=0o640)
+        self.let_daemon_read(path)
+
+        await files.store(path, b"new", owner=owner, mode=0o640)
+
+        assert ("system.posix_acl_access" in os.listxattr(path)) is is_kept
+
+    def let_daemon_read(self, path: str) -> None:
+        try:
+            os.setxattr(path, "system.posix_acl_access", ACL)
+        except OSError:
+            pytest.skip("this file system keeps no ACLs")
 
     @needs_root
     async def test_not_the_capabilities_of_a_program_that_is_no_more(
