@@ -12,6 +12,7 @@ import math
 import re
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -124,11 +125,13 @@ def answer_yaml(question: Question) -> Any:
 
 
 def answer_hiera(question: Question) -> Any:
-    from ccm_agent.hiera.resolve import resolve_document
+    from ccm_agent.hiera.resolve import resolve_values
     from ccm_agent.hiera.rules import check
-    from ccm_agent.model import merge
+    from ccm_agent.model import codec, merge
 
-    resolved = resolve_document(question["input"], question.get("facts") or {}, "input")
+    decode = codec.decode_yaml if question.get("format") == "yaml" else codec.decode_document
+    text = question["input"]
+    resolved = resolve_values(decode(text, "input"), question.get("facts") or {}, "input", text)
     data = merge.deep(resolved.data, question.get("overrides") or {})
     check(data, resolved.rules)
     return data
@@ -181,10 +184,19 @@ def answer(question: Question) -> dict[str, Any]:
         return {"error": str(err)}
 
 
+def reply(line: str) -> str:
+    """The answer to one line, as a line. A failure of our own is `{"crash": …}`: wrong, and no harm to the other answers."""
+    try:
+        return json.dumps(answer(read_question(line)), allow_nan=False)
+    except Exception as err:  # noqa: BLE001 whatever it is, the questions behind it are to be answered
+        traceback.print_exc()
+        return json.dumps({"crash": repr(err)})
+
+
 def main() -> None:
     for line in sys.stdin:
         if line.strip():
-            sys.stdout.write(json.dumps(answer(read_question(line)), allow_nan=False) + "\n")
+            sys.stdout.write(reply(line) + "\n")
 
 
 if __name__ == "__main__":

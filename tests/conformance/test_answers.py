@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.answer import answer, read_question
+from tests.conformance.answer import answer, read_question, reply
 
 HERE = Path(__file__).parent
 SHARE_OF_DIFFERENCES = 0.03  # of a file's cases, whatever the reasons
@@ -55,3 +55,9 @@ def test_answers_are_the_references_own(path: Path) -> None:
     answered = {json.loads(line)["id"] for line in lines}
     assert known & answered <= set(wrong)
     assert len(wrong) <= len(lines) * SHARE_OF_DIFFERENCES
+
+
+def test_a_question_that_nothing_can_be_made_of_leaves_the_others_alone() -> None:
+    answers = [json.loads(reply(line)) for line in ('{"op": "expr"}', '{"op": "expr", "input": "1 + 1"}')]
+
+    assert answers == [{"crash": "KeyError('input')"}, {"value": 2}]
