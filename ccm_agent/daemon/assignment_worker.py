@@ -1,8 +1,8 @@
 """
 One assignment of this node: when it is applied, and what is said of it.
 
-It is applied when it is new and then on its interval, each node at moments of its own. A newer revision takes the place of an
-older one that waits; one in hand is finished first.
+It is applied when it is new and then on its interval, each node at moments of its own; when data that it follows change, and when
+one of its health checks is critical. A newer revision takes the place of an older one that waits; one in hand is finished first.
 """
 
 from __future__ import annotations
@@ -19,21 +19,25 @@ from ccm_agent.daemon.assignments import Candidate, Known
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.disabling import CODE as DISABLED_CODE
 from ccm_agent.daemon.drift import Drift, OnDrift
+from ccm_agent.daemon.following import Following
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
+from ccm_agent.daemon.remediation import HEALTH, Remediation
 from ccm_agent.daemon.rhythm import Rhythm
 from ccm_agent.daemon.source import FETCH_S
 from ccm_agent.daemon.source_worker import FULL_PAUSE_S
 from ccm_agent.daemon.turns import Job, Own, Turns
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import ManifestSource
+from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionStart, SessionSummary
-from ccm_agent.model.ports import Clock
+from ccm_agent.model.ports import Clock, KeyValue
 from ccm_agent.model.wire import (
     DISABLED,
     MANIFEST_APPLY,
+    MANIFEST_CHECK,
     MANIFEST_PLAN,
     RIGHT,
     WAITING,
@@ -46,6 +50,7 @@ from ccm_agent.model.wire import (
 log = logging.getLogger(__name__)
 
 CAUSE = "assignment"
+PROTOCOLS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
 LATE = Refusal("run.expired", "its deadline passed before it began here; assign it again to apply it")
 
 MINIMUM_INTERVAL_S = 1.0
@@ -71,6 +76,10 @@ class Shop(Struct, frozen=True, kw_only=True):
         unpack: The folder of a bundle, fetched if need be.
         fetch_pinned: Sees that a pinned document is on this disk.
         keep: Writes down which assignments are known; awaited before one is applied.
+        bucket: A bucket by name, for the data that an assignment follows.
+        on_connect: Has a function called at each connection, until what it returns is called.
+        is_disabled: The node converges on nothing now; its checks go on.
+        metrics: Counts remediations; None: nobody counts.
         refusal: Why nothing of this action is begun now; None when it may be.
         on_refused: Told of an assignment that cannot be applied: which, and why.
         on_drift: Told of the corrections of a run.
@@ -84,9 +93,13 @@ class Shop(Struct, frozen=True, kw_only=True):
     unpack: Callable[[Bundle], Awaitable[str]]
     fetch_pinned: Callable[[str, dict[str, int]], Awaitable[None]]
     keep: Callable[[], Awaitable[None]]
+    bucket: Callable[[str], KeyValue]
+    on_connect: Callable[[Callable[[], None]], Callable[[], None]]
+    is_disabled: Callable[[], bool]
     refusal: Callable[[str], Refusal | None]
     on_refused: Callable[[str, str], None]
     on_drift: OnDrift
+    metrics: AgentMetrics | None = None
 
 
 def late(shop: Shop, known: Known) -> Refusal | None:
@@ -108,7 +121,11 @@ class AssignmentWorker:
         self._wanted: Candidate | None = None
         self._tried: tuple[str, int] = ("", 0)
         self._rhythm = Rhythm(shop.node, name, shop.clock)
+        self._checks = Rhythm(shop.node, f"check:{name}", shop.clock)
+        self._checks_each_s = 0.0
+        self._remediation = Remediation("assignment", name, shop.clock, shop.is_disabled, shop.metrics)
         self._wake = asyncio.Event()
+        self._following = Following(shop.bucket, self._wake.set)
         self._orders = Orders(name)
         self._ended: Ended | None = None
 
@@ -125,6 +142,7 @@ class AssignmentWorker:
 
     async def run(self) -> None:
         """Apply what is assigned, for ever."""
+        unhook = self._shop.on_connect(self._following.look_again)
         try:
             await self._drift.open()
             while True:
@@ -133,7 +151,9 @@ class AssignmentWorker:
                 await self._guarded_turn()
                 await self._shop.states.keep()
         finally:
+            unhook()
             self._orders.give_up()
+            await self._following.close()
 
     async def _guarded_turn(self) -> None:
         self._ended = None
@@ -154,8 +174,9 @@ class AssignmentWorker:
         """Until it is due, or something is other than before."""
         woken = asyncio.create_task(self._wake.wait(), name="assignment:wake")
         tasks: set[asyncio.Task[object]] = {woken}
-        if (rest_s := self._rhythm.rest_s) is not None:
-            tasks.add(asyncio.create_task(self._shop.clock.sleep(rest_s), name="assignment:sleep"))
+        rests_s = [one for one in (self._rhythm.rest_s, self._check_rest_s()) if one is not None]
+        if rests_s:
+            tasks.add(asyncio.create_task(self._shop.clock.sleep(min(rests_s)), name="assignment:sleep"))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -170,51 +191,76 @@ class AssignmentWorker:
             else self._shop.settings().interval_s
         )
 
+    def _check_rest_s(self) -> float | None:
+        """How long it is until checks are run; None: never, as the configuration says now."""
+        each_s = self._shop.settings().health_check_interval_s
+        if each_s != self._checks_each_s:
+            self._checks_each_s = each_s
+            self._checks.begin(each_s) if each_s else self._checks.stop()
+        return self._checks.rest_s
+
+    def _is_check_due(self) -> bool:
+        """Checks are to be run now; the next time is an interval later, whatever comes of it."""
+        if self._check_rest_s() != 0.0:
+            return False
+        self._checks.go_on(self._checks_each_s)
+        return True
+
     # -- what
 
     async def _turn(self, *, is_asked: bool) -> None:
         wanted = self._wanted
         if wanted is None:
             return
-        known = wanted.known
+        known, is_check_due = wanted.known, self._is_check_due()
         refusal = wanted.refusal or self._shop.refusal(known.assignment.mode) or late(self._shop, known)
         if refusal is not None:
             self._rhythm.stop()
             self._stand_back(known, refusal)
+            if is_check_due and refusal.code == DISABLED_CODE:
+                await self._check(wanted)
             return
         is_news = self._tried != (known.key, known.number)
         is_due = not self._rhythm.rest_s
-        if not (is_news or is_due or is_asked or self._stands() == WAITING):
+        is_behind = await self._following.is_behind()
+        if not (is_news or is_due or is_asked or is_behind or self._stands() == WAITING):
+            if is_check_due:
+                await self._check(wanted)
             return
         if is_news:
             await self._announce(known, in_a_hurry=is_asked)
         elif self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
             # what kept it from being applied is over
             self._say(known, WAITING)
+        if is_behind and not (is_news or is_due or is_asked):
+            await self._pause()
         if self._is_still(wanted):
             await self._converge(wanted, is_news=is_news)
 
-    def _is_still(self, wanted: Candidate) -> bool:
-        """What counted a moment ago still does."""
-        return self._wanted == wanted and not self._refused(wanted)
+    def _is_still(self, wanted: Candidate, action: str = "") -> bool:
+        """What counted a moment ago still does, and may be done; what is to be done unless this says otherwise."""
+        is_refused = self._shop.refusal(action or wanted.known.assignment.mode) is not None
+        return self._wanted == wanted and wanted.refusal is None and not is_refused
 
-    def _refused(self, wanted: Candidate) -> bool:
-        return wanted.refusal is not None or self._shop.refusal(wanted.known.assignment.mode) is not None
+    async def _pause(self) -> None:
+        """What a whole fleet hears at once it does not do at once; further changes fall into the same pause."""
+        if pause_s := self._shop.settings().change_pause_s:
+            await self._shop.clock.sleep(random.uniform(0, pause_s))
 
     async def _announce(self, known: Known, *, in_a_hurry: bool) -> None:
         """Let a part of the fleet go first; what was known before a restart does not wait. Then it is known."""
         self._rhythm.stop()
         told = self._shop.states.told.get(self._name)
         is_said = told is not None and (told.key, told.revision) == (known.key, known.number)
-        pause_s = self._shop.settings().change_pause_s
-        if pause_s and not is_said and not in_a_hurry:
-            await self._shop.clock.sleep(random.uniform(0, pause_s))
+        if not is_said and not in_a_hurry:
+            await self._pause()
         if not is_said or self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
             # most nodes will have more to say in a moment; that one has not spoken yet is said of it anyway
             self._say(known, WAITING, soon=False)
 
-    async def _converge(self, wanted: Candidate, *, is_news: bool) -> None:
+    async def _converge(self, wanted: Candidate, *, is_news: bool, cause: str = CAUSE) -> None:
         known = wanted.known
+        urls = () if known.assignment.data_revision else known.assignment.data
         await self._shop.keep()
         try:
             async with asyncio.timeout(FETCH_S):
@@ -229,8 +275,11 @@ class AssignmentWorker:
             self._rhythm.begin(self._interval_s())
         else:
             self._rhythm.go_on(self._interval_s())
+        await self._following.follow(urls)
+        self._following.begin()
         run = new_id()
-        has_begun, summary = await self._carried_out(wanted, source, run)
+        has_begun, summary = await self._carried_out(wanted, source, run, known.assignment.mode, cause)
+        await self._following.follow(urls)
         if summary is not None:
             self._conclude(known, run, summary, has_begun=has_begun)
             if known.assignment.mode == "apply":
@@ -239,6 +288,21 @@ class AssignmentWorker:
             # not begun, or broken off: whatever it was, the next turn finds it
             self._tried = ("", 0)
             self._wake.set()
+
+    async def _check(self, wanted: Candidate) -> None:
+        """Run the health checks of what was applied here, and apply it again when one is critical."""
+        known = wanted.known
+        if known.assignment.mode != "apply" or not self._shop.states.has_begun(known.key, known.number):
+            return
+        try:
+            async with asyncio.timeout(FETCH_S):
+                source = await self._fetched(known)
+        except (CcmError, TimeoutError) as err:
+            log.info("no checks are run", extra={"assignment": self._name, "reason": str(err)})
+            return
+        _, summary = await self._carried_out(wanted, source, new_id(), "check", HEALTH)
+        if self._remediation.follows(summary) and self._is_still(wanted):
+            await self._converge(wanted, is_news=False, cause=HEALTH)
 
     async def _fetched(self, known: Known) -> ManifestSource:
         assignment = known.assignment
@@ -277,12 +341,13 @@ class AssignmentWorker:
         self._say(known, NodeState.FAILED, reason, code)
 
     async def _carried_out(
-        self, wanted: Candidate, source: ManifestSource, run: str
+        self, wanted: Candidate, source: ManifestSource, run: str, action: str, cause: str
     ) -> tuple[bool, SessionSummary | None]:
         """Wait for a turn and for its end; whether it began, and its end if it came to one."""
         ended: list[SessionSummary | None] = []
         begun: list[SessionStart] = []
-        job = self._job(wanted.known, source, run, ended, begun)
+        request = self._request(wanted.known, source, run, action, cause)
+        job = self._job(wanted.known, source, request, action, ended, begun)
         turns = self._shop.turns
         while (position := turns.offer(job).position) < 0:
             self._shop.states.tell()
@@ -293,7 +358,7 @@ class AssignmentWorker:
             while not ended:
                 await self._wake.wait()
                 self._wake.clear()
-                if not ended and not self._is_still(wanted) and turns.withdraw(run):
+                if not ended and not self._is_still(wanted, action) and turns.withdraw(run):
                     return False, None
             return bool(begun), ended[0]
         finally:
@@ -305,48 +370,54 @@ class AssignmentWorker:
         self,
         known: Known,
         source: ManifestSource,
-        run: str,
+        request: ManifestRequest,
+        action: str,
         ended: list[SessionSummary | None],
         begun: list[SessionStart],
     ) -> Job:
-        assignment = known.assignment
-        is_plan = assignment.mode == "plan"
-
         def start(session: SessionStart) -> None:
             begun.append(session)
+            if action == "check":
+                return
             self._shop.states.begin(known.key, known.number)
-            if not is_plan:
+            self._following.took({} if known.pins else session.data_revisions)
+            if action == "apply":
                 self._drift.begin(session)
 
         def end(summary: SessionSummary | None) -> None:
             ended.append(summary)
             self._wake.set()
 
-        request = ManifestRequest(
-            protocol=MANIFEST_PLAN if is_plan else MANIFEST_APPLY,
+        own = Own(
+            source=source,
+            on_end=end,
+            on_start=start,
+            judge=self._drift.judge if action == "apply" else None,
+            pins=known.pins,
+        )
+        is_first = not self._shop.states.has_begun(known.key, known.number)
+        return Job(
+            run=request.run,
+            action=action,
+            name=source.name,
+            request=request,
+            deadline=known.assignment.deadline if is_first else None,
+            own=own,
+        )
+
+    def _request(
+        self, known: Known, source: ManifestSource, run: str, action: str, cause: str
+    ) -> ManifestRequest:
+        assignment = known.assignment
+        return ManifestRequest(
+            protocol=PROTOCOLS[action],
             run=run,
             name=source.name,
             bundle=assignment.bundle,
             digest=assignment.bundle.digest,
             data=list(assignment.data),
             requester=assignment.requester,
-            cause=CAUSE,
-        )
-        own = Own(
-            source=source,
-            on_end=end,
-            on_start=start,
-            judge=None if is_plan else self._drift.judge,
-            pins=known.pins,
-        )
-        is_first = not self._shop.states.has_begun(known.key, known.number)
-        return Job(
-            run=run,
-            action="plan" if is_plan else "apply",
-            name=source.name,
-            request=request,
-            deadline=assignment.deadline if is_first else None,
-            own=own,
+            cause=cause,
         )
 
     # -- what is said

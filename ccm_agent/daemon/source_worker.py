@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -19,6 +18,7 @@ from msgspec import Struct
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.drift import Drift, OnDrift
 from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
+from ccm_agent.daemon.remediation import HEALTH, Remediation
 from ccm_agent.daemon.source import Source
 from ccm_agent.daemon.turns import Job, Own, Turns
 from ccm_agent.engine.request import ManifestSource
@@ -31,14 +31,8 @@ from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, ManifestRequest
 
 log = logging.getLogger(__name__)
 
-REMEDIATIONS_AN_HOUR = 2
-"""A check that an apply does not heal must not make the node apply for ever."""
-
-HOUR_S = 3600.0
-
 INTERVAL = "interval"
 CHANGE = "change"
-HEALTH = "health"
 POLL = "poll"
 """Look whether the source is other than before; apply if it is."""
 CHECK = "check"
@@ -86,7 +80,7 @@ class SourceWorker:
         self._orders = Orders(source.name)
         self._applied: str | None = None
         self._trouble = ""
-        self._remediations: deque[float] = deque(maxlen=REMEDIATIONS_AN_HOUR)
+        self._remediation = Remediation("source", source.name, bench.clock, bench.is_disabled, bench.metrics)
 
     def trigger(self, why: str) -> None:
         """There is a reason to do something: INTERVAL, CHANGE, POLL or CHECK."""
@@ -204,26 +198,8 @@ class SourceWorker:
         if manifest is None:
             return
         summary = await self._carried_out(manifest, new_id(), "check", HEALTH)
-        if summary is None or not summary.health_check_critical_count:
-            return
-        if self._bench.is_disabled():
-            log.warning(
-                "a critical health check is left alone: the node is disabled",
-                extra={"source": self.source.name},
-            )
-            return
-        now = self._bench.clock.monotonic()
-        if len(self._remediations) == REMEDIATIONS_AN_HOUR and now - self._remediations[0] < HOUR_S:
-            log.warning(
-                "a critical health check is left alone: it was acted upon twice in the last hour",
-                extra={"source": self.source.name},
-            )
-            return
-        self._remediations.append(now)
-        if self._bench.metrics is not None:
-            self._bench.metrics.remediated(self.source.name)
-        log.warning("a critical health check is acted upon", extra={"source": self.source.name})
-        await self._apply(manifest, HEALTH)
+        if self._remediation.follows(summary):
+            await self._apply(manifest, HEALTH)
 
     async def _carried_out(
         self, manifest: ManifestSource, run: str, action: str, cause: str

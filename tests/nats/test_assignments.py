@@ -73,10 +73,12 @@ async def agent(server: NatsServer, folder: Path, **fields: Any) -> AsyncIterato
         yield one
 
 
-def motd(folder: Path, content: str = "{{ lookup('data.greeting') }}", name: str = "motd") -> str:
+def motd(
+    folder: Path, content: str = "{{ lookup('data.greeting') }}", name: str = "motd", **properties: Any
+) -> str:
     """A manifest of one file."""
     owner = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name, "mode": "0644"}
-    wanted = {"ensure": "present", "content": content, **owner}
+    wanted = {"ensure": "present", "content": content, **owner, **properties}
     return json.dumps({"ccm": {"resources": [{"file": [{f"{folder}/{name}": wanted}]}]}})
 
 
@@ -120,6 +122,36 @@ async def test_pinned_data_is_read_as_it_was_and_a_rollback_restores_it(
         state = await operator.stands("site", "changed", revision=2)
 
     assert (first, await content(tmp_path), state.data_revision) == ("new", "old", old)
+
+
+async def test_data_that_it_follows_is_taken_as_soon_as_it_is_put(
+    tmp_path: Path, server: NatsServer, operator: Operator
+) -> None:
+    data = operator.bus.bucket("CCM_DATA")
+    await data.put("common", document("old", 60))
+    async with agent(server, tmp_path, interval_s=86_400):
+        await operator.assign("site", motd(tmp_path), data=[URL])
+        await operator.stands("site", "changed")
+        first = await content(tmp_path)
+        await data.put("common", document("new", 61))
+        await until_asked(lambda: reads(tmp_path, "new"))
+
+    assert first == "old"
+
+
+async def test_a_critical_check_brings_it_back(
+    tmp_path: Path, server: NatsServer, operator: Operator
+) -> None:
+    check = {"name": "there", "command": f"sh -c 'test -e {tmp_path}/motd || exit 2'"}
+    async with agent(server, tmp_path, interval_s=86_400, health_check_interval_s=0.2):
+        await operator.assign("site", motd(tmp_path, "hello", health_checks=[check]))
+        await operator.stands("site", "changed")
+        await asyncio.to_thread((tmp_path / "motd").unlink)
+        await until_asked(lambda: asyncio.to_thread((tmp_path / "motd").exists))
+
+
+async def reads(folder: Path, text: str) -> bool:
+    return await content(folder) == text
 
 
 async def test_a_revision_that_is_no_longer_kept_is_told_with_what_to_do(

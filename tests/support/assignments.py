@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import assignment_key, poke_subject
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
-from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.wire import Assignment, AssignmentState, Bundle, NodeRecord, Stamped
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker
@@ -40,12 +40,32 @@ __all__ = ["BUCKET", "NODE", "START", "BundleEngine", "Operator", "World", "poke
 
 
 class BundleEngine(FakeEngine):
-    """Reads the lines of `FakeEngine` from the manifest of a bundle."""
+    """
+    Reads the lines of `FakeEngine` from the manifest of a bundle.
+
+    Attributes:
+        critical: So many checks are critical in a run of checks.
+        revisions: What runs read of data, by URL.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critical = 0
+        self.revisions: dict[str, int] = {}
 
     async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
         if source.path:
             source = replace(source, text=await asyncio.to_thread(Path(source.path).read_bytes))
-        return await super().apply(source, options)
+        really, revisions = options.on_start, dict(self.revisions)
+
+        def start(said: SessionStart) -> None:
+            if really:
+                really(replace(said, data_revisions=revisions))
+
+        summary = await super().apply(source, replace(options, on_start=start))
+        if options.health_check_only:
+            summary.health_check_critical_count = self.critical
+        return summary
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
         text = await asyncio.to_thread(Path(source.path).read_text)
@@ -55,6 +75,11 @@ class BundleEngine(FakeEngine):
     def runs(self) -> list[tuple[str, str]]:
         """Text and cause of each run, in order."""
         return [((source.text or b"").decode(), options.cause) for source, options in self.applied]
+
+    @property
+    def actions(self) -> list[str]:
+        """Cause of each run, in order; "check" for a run of checks."""
+        return ["check" if one.health_check_only else one.cause for _, one in self.applied]
 
 
 class Operator:
