@@ -112,8 +112,8 @@ class Mender:
         """Mend what libyaml stumbled over there; False when it is wrong."""
         if "Unicode character escape" in problem:
             if found := _SURROGATES.search(self.text, max(0, at - 2), at + 12):
-                char = 0x10000 + ((int(found[1], 16) - 0xD800) << 10) + (int(found[2], 16) - 0xDC00)
-                self._put(f"\\U{char:08x}", found.start(), found.end())
+                code = 0x10000 + ((int(found[1], 16) - 0xD800) << 10) + (int(found[2], 16) - 0xDC00)
+                self._put(f"\\U{code:08x}", found.start(), found.end())
             return found is not None
         if "tab character where an indentation" in problem and err.problem_mark.column > 0:
             self.complaint = _syntax_error(self.text, self.source, err)
