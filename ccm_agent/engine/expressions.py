@@ -71,15 +71,21 @@ def render(value: Any, expressions: Expressions) -> Any:
     """
     A property with its expressions rendered.
 
-    Text stays text; within mappings a text that is one expression takes the type of its value, as the reference has it.
+    Text stays text; within mappings a text that is one expression takes the type of its value, as the reference has it. A key
+    whose expression gives None is left out; a null that is written there stays.
     """
     if isinstance(value, str):
         return expressions.text(value) if has_markers(value) else value
     if isinstance(value, list):
         return [render(one, expressions) for one in value]
     if isinstance(value, dict):
-        return {key: _render_typed(one, expressions) for key, one in value.items()}
+        return _render_mapping(value, expressions)
     return value
+
+
+def _render_mapping(value: dict[str, Any], expressions: Expressions) -> dict[str, Any]:
+    rendered = {key: _render_typed(one, expressions) for key, one in value.items()}
+    return {key: one for key, one in rendered.items() if one is not None or value[key] is None}
 
 
 def render_keys(value: Any, expressions: Expressions) -> Any:
@@ -150,5 +156,5 @@ def _render_typed(value: Any, expressions: Expressions) -> Any:
     if isinstance(value, list):
         return [_render_typed(one, expressions) for one in value]
     if isinstance(value, dict):
-        return {key: _render_typed(one, expressions) for key, one in value.items()}
+        return _render_mapping(value, expressions)
     return value

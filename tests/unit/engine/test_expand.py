@@ -9,6 +9,7 @@ import pytest
 
 from ccm_agent.app import make_expressions
 from ccm_agent.engine.expand import Expander
+from ccm_agent.engine.expressions import render
 from ccm_agent.model.codec import decode_yaml
 from ccm_agent.model.errors import InputError, PropertyError
 from ccm_agent.resources.converge import Declared
@@ -74,6 +75,13 @@ def test_of_a_property_that_may_be_none_null_takes_the_default_away() -> None:
     (wanted,) = properties("- note:\n  - defaults: {control: {if: 'false'}}\n  - a: {control: }\n")
 
     assert wanted.control is None
+
+
+def test_a_key_of_a_mapping_whose_expression_gives_nothing_is_left_out() -> None:
+    expressions = make_expressions({}, {"w": "x"}, {}, "/")
+    written = {"a": "{{ Data.nope }}", "b": {"c": "{{ Data.nope }}", "d": "{{ Data.w }}"}, "e": None}
+
+    assert render(written, expressions) == {"b": {"d": "x"}, "e": None}
 
 
 def test_what_a_type_refuses_in_a_manifest_a_request_may_say() -> None:
