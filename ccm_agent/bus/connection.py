@@ -45,6 +45,7 @@ _STEADY_S = 5.0
 _ASK_AGAIN_S = 5.0
 """Longer than leaving a broker takes."""
 
+_LINE_END = re.compile(r"[\r\n\0]")
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
 
 
@@ -166,10 +167,12 @@ class Connection:
         Raises:
             BusUnavailableError: The broker is away.
             BusDeniedError: The broker refused it (with `confirm`).
-            ProtocolError: It is larger than the broker takes.
+            ProtocolError: It is larger than the broker takes, or can be no message.
         """
         client = self._living()
         self._check_size(subject, body, headers)
+        if headers and any(_LINE_END.search(f"{name}{value}") for name, value in headers.items()):
+            raise ProtocolError(f"{subject}: a header with an end of line in it would be two; it is not sent")
         if not confirm:
             await self._send(client, subject, body, reply, headers)
             return

@@ -330,6 +330,18 @@ async def test_a_subscription_that_is_not_allowed_is_an_error_and_not_kept(tmp_p
                 await connection.subscribe(["mine.window", "Yours.door"], lambda _message: None)
 
 
+@pytest.mark.parametrize(
+    "headers", [{"A": "b\r\nNats-Stream: CCM_SCHEDULES"}, {"A": "b\nC: d"}, {"A\r\nB": "c"}]
+)
+async def test_a_header_that_would_be_two_is_not_sent(tmp_path, headers) -> None:
+    with running_server(tmp_path) as server:
+        async with Connection(settings(server, "web1")) as connection:
+            await connection.connect_now()
+
+            with pytest.raises(ProtocolError, match="a header with an end of line in it would be two"):
+                await connection.publish("any", b"x", headers, confirm=True)
+
+
 async def test_a_message_larger_than_the_broker_takes_is_refused_here(tmp_path) -> None:
     with running_server(tmp_path, "max_payload: 2048") as server:
         async with Connection(settings(server, "web1")) as connection:
