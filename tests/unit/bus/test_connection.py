@@ -21,6 +21,36 @@ class Lossy:
             await asyncio.Event().wait()
 
 
+class Prompt:
+    """A client that the broker answers at once."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def flush(self) -> None:
+        await asyncio.sleep(0)
+
+
+async def test_who_was_cancelled_before_may_still_wait_for_the_broker_while_it_tidies_up() -> None:
+    connection = Connection(BusSettings(identity="web1"))
+    tidied = False
+
+    async def work() -> None:
+        nonlocal tidied
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await connection._round_trip(cast("Any", Prompt()))
+            tidied = True
+
+    task = asyncio.create_task(work(), name="works")
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert (tidied, task.cancelled()) == (True, True)
+
+
 async def test_a_cancellation_that_the_library_lost_ends_who_waits_for_the_broker() -> None:
     client = Lossy()
     connection = Connection(BusSettings(identity="web1"))

@@ -1,7 +1,10 @@
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ccm_agent.daemon.ending import let_go
 from ccm_agent.model.wire import MANIFEST_APPLY, AnswerState, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (
@@ -47,3 +50,40 @@ async def test_a_run_is_answered_started_and_summed_up(
         told = [(one["protocol"].rpartition("v1.")[2], one["number"]) for one in await controller.stored(run)]
         assert told == [("session.start", 1), ("transaction.event", 2), ("session.summary", 3)]
         assert (summary["state"], summary["events_sent"], summary["stable_resources"]) == ("changed", 3, 2)
+
+
+class DeafLink:
+    """The link of a library that loses the first cancellation of who waits for the broker."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.is_waited_for = asyncio.Event()
+        self.lost = 0
+
+    async def wait_connected(self) -> None:
+        self.is_waited_for.set()
+        try:
+            await self._inner.wait_connected()
+        except asyncio.CancelledError:
+            self.lost += 1
+            await self._inner.wait_connected()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def test_an_agent_ends_though_a_library_lost_that_it_is_to_end(
+    tmp_path: Path, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(let_go, "__defaults__", (0.01,))  # how long until it is asked again
+    bus = memory_bus(broker, NODE)
+    link = DeafLink(bus.link)
+    broker.stop()
+    async with running(
+        agent_settings(tmp_path, NODE), agent_ports(bus, FakeEngine(), FakeClock(), link=link)
+    ) as one:
+        async with asyncio.timeout(10):
+            await link.is_waited_for.wait()
+        await one.end()
+
+    assert link.lost >= 1

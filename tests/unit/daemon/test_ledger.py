@@ -186,6 +186,8 @@ async def test_compaction_keeps_what_counts_and_what_happens_meanwhile(
     for number in range(50):
         take(ledger, f"r{number}", b"x" * 1000)
         ledger.end(f"r{number}", "stable")
+    take(ledger, "goes on", b"a request")
+    ledger.begin("goes on")
     take(ledger, "waits", b"a request")
     assert ledger.wants_compaction
     before = path.stat().st_size
@@ -200,9 +202,26 @@ async def test_compaction_keeps_what_counts_and_what_happens_meanwhile(
     assert path.stat().st_size < before / 5
     assert path.stat().st_mode & 0o777 == 0o600
     ledger, left = await opened(path, clock)
-    assert left == ["waits", "meanwhile", "after"]
+    assert left == ["goes on", "waits", "meanwhile", "after"]
+    known = [ledger.find(run) for run in left]
+    # what had begun is told as interrupted, and not begun once more
+    assert [one.has_begun for one in known if one] == [True, False, False, False]
     assert all(ledger.find(f"r{number}") for number in range(50))
     assert not ledger.wants_compaction
+    ledger.close()
+
+
+async def test_a_reason_that_is_no_utf_8_is_kept_as_it_can_be_told(tmp_path: Path, clock: FakeClock) -> None:
+    ledger, _ = await opened(tmp_path / "ledger", clock)
+    take(ledger, "r1")
+
+    ledger.end("r1", "failed", "caf\udce9: no such file")
+    ledger.close()
+
+    ledger, _ = await opened(tmp_path / "ledger", clock)
+    known = ledger.find("r1")
+    assert known is not None
+    assert (known.outcome, known.reason) == ("failed", "caf?: no such file")
     ledger.close()
 
 
