@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ccm_ctl.render.table import Cell
 
 
+NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
+
+
 @group(
     "nodes",
     invoke_without_command=True,
@@ -49,7 +52,9 @@ def nodes(application: Application, **options: Any) -> Exit:
         columns = [Column("NODE"), Column("STATE"), Column("FACTS", fold=True), Column("LAST RUN")]
         columns += [Column("VERSION", spare=1), Column("NOTE", fold=True)]
         rows = [_row(node, twins.get(node.name, []), now) for node in found]
-        terminal.table(columns, rows)
+        terminal.table(columns, rows, NOBODY)
+        if not found:
+            return Exit.OK
         absent = sum(not node.is_present for node in found)
         terminal.show(f"{plural(len(found), 'node')}{f', {absent} not present' if absent else ''}\n")
         return Exit.OK

@@ -74,10 +74,6 @@ def test_nodes_are_listed_by_selector_and_for_programs() -> None:
     ]  # fmt: skip
 
 
-def test_no_node_is_no_error() -> None:
-    assert Desk().ccmctl("nodes").out == "0 nodes\n"
-
-
 def test_a_node_that_has_never_come_is_expected() -> None:
     desk = Desk(FakeNode("web1"))
     desk.ccmctl("facts", "set", "web9", "role=web", "--new")
@@ -148,3 +144,14 @@ def test_what_one_node_writes_keeps_nobody_from_seeing_the_others(command: list[
     told = desk.ccmctl(*command)
 
     assert "fault of the program" not in told.err
+
+
+def test_where_nobody_is_yet_it_is_said_how_somebody_comes() -> None:
+    text, records = Desk().ccmctl("nodes"), Desk().ccmctl("nodes", "--json")
+
+    assert (text.code, text.out, records.code, records.out) == (
+        0,
+        "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n",
+        0,
+        "",
+    )
