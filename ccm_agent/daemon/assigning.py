@@ -21,7 +21,7 @@ from ccm_agent.daemon.assignment_worker import AssignmentWorker, Shop, late
 from ccm_agent.daemon.assignments import DATA_BUCKET, Candidate, Known, conflicts, winners
 from ccm_agent.daemon.bundles import Bundles
 from ccm_agent.daemon.data_buckets import DataBuckets
-from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.drift import Drift, forget_others
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.heartbeat import facts_digest
 from ccm_agent.daemon.once import Ended
@@ -30,6 +30,9 @@ from ccm_agent.model.errors import BusError, CcmError, ProtocolError
 from ccm_agent.model.ports import KeyValue, Link
 
 log = logging.getLogger(__name__)
+
+KIND = "assignment "
+"""Before its name, what was settled under an assignment is kept by."""
 
 FIRST_READ_S = 5.0
 """A node that starts waits so long for the broker, besides the spread of its first attempt; then what it knew stands."""
@@ -90,6 +93,8 @@ class Assigning:
         self._keeping: asyncio.Task[None] | None = None
         self._conflict = ""
         self._told: dict[str, str] = {}
+        self._endings: dict[str, asyncio.Task[None]] = {}
+        self._has_read = self._has_swept = False
 
     @property
     def states(self) -> AssignmentStates:
@@ -185,6 +190,7 @@ class Assigning:
             if await self._ground.source.read(self._ground.scopes(), poked):
                 log.info("assignments have changed", extra={"assignments": len(self._ground.source.known)})
             self._failures = 0
+            self._has_read = True
         except ProtocolError:
             return  # it was told; what stands stands
         except BusError as err:
@@ -219,11 +225,25 @@ class Assigning:
         self.states.keep_only(set(best), set(self._ground.source.known))
         for name in [name for name in self._workers if name not in best]:
             log.info("an assignment has ended", extra={"assignment": name})
-            self._workers.pop(name)[1].cancel()
+            worker, task = self._workers.pop(name)
+            task.cancel()
+            self._endings[name] = group.create_task(
+                self._end(name, worker, task), name=f"assignment:{name}:end"
+            )
         for name, candidate in best.items():
             if name in refused:
                 candidate = Candidate(known=candidate.known, refusal=refused[name])
             self._worker(name, group).assign(candidate)
+        if self._has_read and not self._has_swept:
+            self._has_swept = True
+            await asyncio.to_thread(forget_others, self._ground.folder, KIND, set(best))
+
+    async def _end(self, name: str, worker: AssignmentWorker, task: asyncio.Task[None]) -> None:
+        """What was settled under an assignment that is no more says nothing about one that comes under its name."""
+        await asyncio.wait({task})
+        await worker.forget()
+        if self._endings.get(name) is asyncio.current_task():
+            del self._endings[name]
 
     def _meant(self, known: Known, facts: Mapping[str, Any]) -> Candidate | None:
         """The assignment, if it means this node; one whose selector cannot be read is refused rather than passed over."""
@@ -279,9 +299,10 @@ class Assigning:
 
     def _worker(self, name: str, group: asyncio.TaskGroup) -> AssignmentWorker:
         if name not in self._workers:
-            drift = Drift(f"assignment {name}", self._ground.folder, self._ground.assigned)
+            drift = Drift(f"{KIND}{name}", self._ground.folder, self._ground.assigned)
             worker = AssignmentWorker(name, drift, self._ground.shop)
-            task = group.create_task(worker.run(), name=f"assignment:{name}")
+            ending = self._endings.pop(name, None)
+            task = group.create_task(worker.run(after=ending), name=f"assignment:{name}")
             self._workers[name] = worker, task
         return self._workers[name][0]
 

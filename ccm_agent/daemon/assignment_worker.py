@@ -140,10 +140,12 @@ class AssignmentWorker:
         self._wake.set()
         return order
 
-    async def run(self) -> None:
-        """Apply what is assigned, for ever."""
+    async def run(self, after: asyncio.Task[None] | None = None) -> None:
+        """Apply what is assigned, for ever; once one is done with that had this name before."""
         unhook = self._shop.on_connect(self._following.look_again)
         try:
+            if after is not None:
+                await asyncio.wait({after})
             await self._drift.open()
             while True:
                 await self._wait()
@@ -154,6 +156,10 @@ class AssignmentWorker:
             unhook()
             self._orders.give_up()
             await self._following.close()
+
+    async def forget(self) -> None:
+        """It is no more: nothing is kept of it. It does not run any more."""
+        await self._drift.forget()
 
     async def _guarded_turn(self) -> None:
         self._ended = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -125,6 +125,27 @@ class Drift:
             self._kept = now
         except FileError as err:
             log.warning("what is settled is not kept on disk", extra={"reason": str(err)})
+
+    async def forget(self) -> None:
+        """There is no such source any more: nothing is kept of it."""
+        self._wanted, self._kept = "", ("", frozenset())
+        self._settled.clear()
+        await asyncio.to_thread(_remove, self._path)
+
+
+def forget_others(folder: Path, kind: str, names: Collection[str]) -> None:
+    """Remove what is kept of sources whose name begins so, but for those that go on with one of these. Blocking."""
+    for path in folder.glob("*.json"):
+        kept = read_kept(path, _Settled)
+        if kept is not None and kept.source.startswith(kind) and kept.source.removeprefix(kind) not in names:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as err:
+        log.warning("what is settled is left on disk", extra={"path": str(path), "reason": str(err)})
 
 
 def _reference(event: TransactionEvent) -> str:

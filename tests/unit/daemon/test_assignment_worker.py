@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 from ccm_agent.daemon.disabling import disable
+from ccm_agent.model.outcome import TRANSACTION_EVENT
 from ccm_agent.model.wire import AssignmentState, Disabled
 from tests.support.agent import until, until_asked
 from tests.support.assignments import START, World
@@ -234,3 +236,73 @@ async def test_a_fleet_that_hears_of_new_data_does_not_take_it_at_once(world: Wo
         await world.idle(one)
 
     assert (before, world.engine.actions) == (1, ["assignment"] * 2)
+
+
+# -- its end
+
+
+async def settled(world: World) -> list[str]:
+    """Of what it is kept on disk what was settled."""
+
+    def read() -> list[str]:
+        files = (world.folder / "converged").glob("*.json")
+        return sorted(json.loads(path.read_text())["source"] for path in files)
+
+    return await asyncio.to_thread(read)
+
+
+async def test_what_was_settled_goes_with_the_assignment_and_that_of_others_stays(world: World) -> None:
+    async def is_gone() -> bool:
+        return await settled(world) == ["assignment site"]
+
+    async with world.agent() as one:
+        for name in ("site", "other"):
+            await world.operator.assign(name, f"stable /{name}")
+            await world.operator.stands(name, "stable")
+        await world.idle(one)
+        both = await settled(world)
+        await world.operator.unassign("other")
+        await until_asked(is_gone)
+
+    assert both == ["assignment other", "assignment site"]
+
+
+async def test_one_that_comes_again_under_its_name_begins_anew(world: World) -> None:
+    async def is_kept() -> bool:
+        return await settled(world) == ["assignment site"]
+
+    async with world.agent() as one:
+        await world.operator.assign("site", "stable /a")
+        await world.operator.stands("site", "stable")
+        await world.idle(one)
+        for _ in range(3):
+            await world.operator.unassign("site")
+            await world.operator.is_gone("site")
+            await world.operator.assign("site", "changed /a")
+            await world.operator.stands("site", "changed", revision=world.operator.numbers["all.site"])
+        await world.idle(one)
+        await until_asked(is_kept)
+
+    events = [body for subject, body in world.controller.heard if subject.startswith(TRANSACTION_EVENT)]
+    assert [one["corrective"] for one in events] == [False] * 3
+
+
+async def test_what_ended_while_the_agent_was_off_goes_when_it_comes_back(world: World) -> None:
+    async def is_gone() -> bool:
+        return await settled(world) == ["assignment site"]
+
+    async with world.agent() as one:
+        for name in ("site", "other"):
+            await world.operator.assign(name, f"stable /{name}")
+            await world.operator.stands(name, "stable")
+        await world.idle(one)
+    await world.operator.unassign("other")
+
+    world.broker.stop()
+    async with world.agent():
+        await until(lambda: world.clock.sleepers > 0)
+        before = await settled(world)
+        world.broker.start()
+        await until_asked(is_gone)
+
+    assert before == ["assignment other", "assignment site"]

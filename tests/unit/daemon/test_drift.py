@@ -1,10 +1,12 @@
+import asyncio
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.drift import Drift, forget_others
 from ccm_agent.model.outcome import SESSION_START, SessionStart
 from tests.support.agent import resource_event
 
@@ -117,3 +119,36 @@ async def test_a_run_that_corrected_nothing_tells_nothing(drift: Drift) -> None:
     run(drift, start(), a=CHANGED)
 
     await drift.conclude("site", "run1", lambda *said: pytest.fail(str(said)))
+
+
+async def test_what_is_kept_of_others_of_a_kind_is_removed(tmp_path: Path) -> None:
+    names = ("assignment web", "assignment db", "/etc/site.yaml#0")
+    for name in names:
+        drift = Drift(name, tmp_path, lambda: None)
+        run(drift, start(), a=STABLE)
+        await drift.keep()
+    spoilt = tmp_path / "spoilt.json"
+    await asyncio.to_thread(spoilt.write_text, "{half")
+
+    await asyncio.to_thread(forget_others, tmp_path, "assignment ", {"web"})
+
+    kept = {path: await known(path) for path in await asyncio.to_thread(lambda: sorted(tmp_path.iterdir()))}
+    assert sorted(kept.values()) == ["", "/etc/site.yaml#0", "assignment web"]
+
+
+async def known(path: Path) -> str:
+    """The source of a file; "" where none can be read."""
+    text = await asyncio.to_thread(path.read_text)
+    return str(json.loads(text)["source"]) if text.endswith("}") else ""
+
+
+async def test_what_is_forgotten_is_neither_known_nor_kept(tmp_path: Path) -> None:
+    drift = Drift("assignment web", tmp_path, lambda: None)
+    run(drift, start(), a=STABLE)
+    await drift.keep()
+
+    await drift.forget()
+    await drift.forget()
+
+    assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
+    assert run(drift, start(), a=CHANGED) == [False]
