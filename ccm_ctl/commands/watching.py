@@ -319,9 +319,15 @@ def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
 
 
 def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
-    """How long a run took, to its last summary; until now when there is none, or somebody is still without one."""
+    """
+    How long a run took, to its last summary; until now when there is none, or somebody is still without one.
+
+    It is no less than the longest of its sessions.
+    """
     began = record.time or now
-    ends = [node.summary.end_time for node in run.nodes.values() if node.summary and node.summary.end_time]
+    summaries = [node.summary for node in run.nodes.values() if node.summary]
+    ends = [summary.end_time for summary in summaries if summary.end_time]
     end = max(ends).astimezone(UTC) if run.is_done and ends else now
+    longest = max((summary.total_duration for summary in summaries), default=0) / 1e9
     # The nodes' clocks said when they ended; what cannot be is not shown.
-    return max(0.0, min((end - began).total_seconds(), (now - began).total_seconds()))
+    return max(longest, min((end - began).total_seconds(), (now - began).total_seconds()))

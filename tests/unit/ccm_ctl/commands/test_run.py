@@ -53,6 +53,11 @@ def test_a_run_is_shown_with_what_no_stream_tells(desk: Desk) -> None:
     )
 
 
+def test_a_run_takes_no_less_than_the_longest_of_its_sessions(desk: Desk) -> None:
+    """The clock of the desk stands still, as one may that lags behind those of the nodes."""
+    assert " refused in 12 ms (run " in desk.ccmctl("run", "show", "last").out
+
+
 def test_a_run_that_has_ended_is_watched_to_its_end_at_once(desk: Desk) -> None:
     watched = desk.ccmctl("run", "watch", "last")
 
