@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.health import HealthResult
@@ -73,6 +74,22 @@ async def test_secrets_in_rules_leave_nowhere() -> None:
     assert "passwort" not in written
     assert "geheim" not in written
     assert "Accept: text/html" in written
+
+
+@pytest.mark.parametrize("password", ["geheim", "{{ Data.token }}"], ids=["written", "by a template"])
+async def test_a_secret_of_a_rule_is_in_no_result(password: str) -> None:
+    on = bench()
+
+    await run(
+        on,
+        f'http: {{"http://localhost/": {{status: 200, username: u, password: "{password}"}}}}\n'
+        "              file: {/srv/geheim: {exists: true}}",
+    )
+
+    assert on.events[0].error == [
+        "health check rules is CRITICAL: file /srv/*** exists: found false, wanted true"
+    ]
+    assert "geheim" not in msgspec.json.encode(on.events[0]).decode()
 
 
 async def test_the_rules_of_the_page_are_accepted() -> None:

@@ -17,6 +17,7 @@ from ccm_agent.model.errors import (
     NoProviderError,
 )
 from ccm_agent.model.outcome import SessionStart, SessionSummary
+from ccm_agent.resources.contract import ProviderSpec, ResourceContext
 from tests.support.engine import Bench, Board, bench, note_type
 
 
@@ -488,6 +489,38 @@ async def test_secrets_are_in_no_event_not_even_in_errors() -> None:
     assert event.properties["url"] == "https://***@host/x"
     assert "hunter22" not in str(event) + str(summary)
     assert "s3cret99" not in str(event) + str(summary)
+
+
+async def test_a_secret_is_in_no_reason_of_a_run_that_breaks_off() -> None:
+    on = bench()
+
+    summary = await apply(
+        on,
+        manifest(
+            "note: {name: a, text: x, pin: hunter22}",
+            "note: {name: b, later: \"{{ lookup('data.hunter22') }}\"}",
+        ),
+    )
+
+    assert (on.outcomes, summary.state) == ([("a", "changed")], "failed")
+    assert "data.***" in summary.reason
+    assert "hunter22" not in str(summary)
+
+
+async def test_a_secret_is_in_no_line_that_people_are_told() -> None:
+    board = Board()
+
+    def make(context: ResourceContext) -> Board:
+        context.say("the pin is hunter22", line=1)
+        return board
+
+    talking = note_type(board, name="talk", providers=(ProviderSpec(name="board", make=make),))
+    on = bench(talking, board=board)
+
+    await apply(on, manifest("note: {name: a, text: x, pin: hunter22}", "talk: {name: b, text: x}"))
+
+    assert ("info", "the pin is ***", {"line": 1}) in on.notes
+    assert "hunter22" not in str(on.notes)
 
 
 class TestEnsure:
