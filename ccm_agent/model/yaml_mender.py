@@ -90,6 +90,9 @@ class Mender:
                 return reader(self.text)
             except yaml.YAMLError as err:
                 self._mend(err)
+            except DocumentError as err:
+                said = self.restored(err.message)
+                raise err if said == err.message else DocumentError(said, place=err.place) from None
         message = (
             f"more than {MAX_MENDS:,} values that begin with a sign or hold an escaped surrogate pair: put them in"
             " quotes, and write characters themselves"

@@ -149,6 +149,11 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
             id="duplicate key in a later document",
         ),
         pytest.param(
+            "a:\n  %b: 1\n  %b: 2\n",
+            "f.yaml:3:3: the key `%b` stands here a second time: it is already at line 2, column 3; remove one of them",
+            id="duplicate key that begins with a sign",
+        ),
+        pytest.param(
             "a: 1\n---\nb: *x\n",
             "f.yaml:3:4: no anchor `&x` stands before this alias",
             id="unknown alias in a later document",
