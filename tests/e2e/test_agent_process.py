@@ -122,7 +122,7 @@ def test_sighup_takes_over_what_it_can_and_keeps_what_was_when_the_file_is_wrong
     agent = one.agents["web1"]
     process = agent.process
     assert process is not None
-    agent.configure(one.url, routed_facts=["name"], queue_limit=3)
+    agent.configure(one.url, routed_facts=["name"], queue_limit=3, log_format="text")
 
     process.send_signal(signal.SIGHUP)
     one.wait_for(lambda: "the configuration was read again" in agent.log, "the reload")
@@ -134,6 +134,8 @@ def test_sighup_takes_over_what_it_can_and_keeps_what_was_when_the_file_is_wrong
 
     assert "did you mean `heartbeat`?" in agent.log
     assert '"keys":"queue_limit"' in agent.log
+    # it was said in the new format, so no quotes stand around it
+    assert '"the configuration was read again"' not in agent.log
     assert process.poll() is None
 
 
@@ -166,12 +168,21 @@ def test_the_service_manager_is_told_when_the_agent_is_up_lives_and_goes(one: Fl
         agent.start()
 
         said = [manager.recv(1000).decode() for _ in range(4)]
+        while "READY=1\nSTATUS=node told" not in said:
+            said.append(manager.recv(1000).decode())
+        assert agent.process is not None
+        agent.process.send_signal(signal.SIGHUP)
+        reload: list[str] = []
+        while said[-1] != "READY=1\nSTATUS=node told" or not reload:
+            said.append(manager.recv(1000).decode())
+            reload += [said[-1]] if said[-1] != "WATCHDOG=1" else []
         agent.stop()
         while "STOPPING=1" not in said:
             said.append(manager.recv(1000).decode())
 
     assert "READY=1\nSTATUS=node told" in said
     assert said.count("WATCHDOG=1") >= 2
+    assert [one.partition("\n")[0] for one in reload] == ["RELOADING=1", "READY=1"]
 
 
 def test_a_second_agent_on_a_state_folder_ends_and_names_the_first(one: Fleet) -> None:

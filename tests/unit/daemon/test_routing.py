@@ -111,6 +111,17 @@ async def test_an_assigned_fact_routes_requests_as_soon_as_it_is_written(tmp_pat
         assert (await at.controller.summary(run, NODE))["state"] == "stable"
 
 
+async def test_other_routed_facts_hold_as_soon_as_the_configuration_says_so(tmp_path: Path) -> None:
+    at = await stage(tmp_path)
+    async with at.agent({"site": "fra"}) as one:
+        before = one.agent.scopes
+
+        one.agent.reload(msgspec.structs.replace(one.agent.settings, routed_facts=("site",)))
+
+        await until(lambda: one.agent.scopes != before)
+        assert one.agent.scopes == [*before, fact_scope("site", "fra")]
+
+
 async def test_a_changed_fact_ends_the_old_route_and_opens_the_new_one(tmp_path: Path) -> None:
     at = await stage(tmp_path)
     async with at.agent() as one:
