@@ -17,6 +17,9 @@ _ESCAPE = re.compile(
 )
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
+_PREFIXES = {16: "0x", 8: "0o", 2: "0b"}
+_UNDERSCORE = re.compile(r"(?<=[0-9])_(?=[0-9])")
+_HEX_UNDERSCORE = re.compile(r"(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F])")
 _UNDERSCORED = re.compile(r"(?:0[xXbBoO])?_?[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*")
 
 
@@ -91,7 +94,7 @@ def parse_integer(text: str, base: int = 0) -> int | None:
     sign, body = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     if base == 0:
         base, body = _base_of(body)
-    if not body or not body.isalnum():
+    if not body.isalnum() or body[:2].lower() == _PREFIXES.get(base):  # int() would take a prefix of its base
         return None
     try:
         number = int(body, base)
@@ -106,15 +109,23 @@ def _base_of(body: str) -> tuple[int, str]:
             return 10, ""
         body = body.replace("_", "")
     prefix = body[:2].lower()
-    if prefix in ("0x", "0o", "0b"):
-        return {"0x": 16, "0o": 8, "0b": 2}[prefix], body[2:]
+    for base, known in _PREFIXES.items():
+        if prefix == known:
+            return base, body[2:]
     if len(body) > 1 and body[0] == "0":
         return 8, body
     return 10, body
 
 
 def parse_float(text: str) -> float | None:
-    """A float as `strconv.ParseFloat` reads it: decimal or hexadecimal digits, `Inf`, `NaN`; None when too large."""
+    """
+    A float as `strconv.ParseFloat` reads it: decimal or hexadecimal digits, with `_` between them, `Inf`, `NaN`.
+
+    Returns:
+        It; None when it is malformed, or too large.
+    """
+    if "_" in text:
+        text = (_HEX_UNDERSCORE if text.lstrip("+-")[:2].lower() == "0x" else _UNDERSCORE).sub("", text)
     if _FLOAT.fullmatch(text):
         number = float(text)
         return None if number in (float("inf"), float("-inf")) else number

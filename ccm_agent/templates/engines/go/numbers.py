@@ -29,7 +29,7 @@ def parse_number(text: str) -> Number | None:
             return None
         fits = integer if integer <= INT_MAX else None
         return Number(text, fits, fits, float(integer))
-    decimal = parse_float(text.replace("_", ""))
+    decimal = parse_float(text)
     if decimal is None or not any(char in text for char in ".eEpP"):
         return None
     whole = int(decimal) if -(2.0**63) <= decimal < 2.0**63 and decimal.is_integer() else None

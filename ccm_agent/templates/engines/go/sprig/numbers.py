@@ -182,13 +182,16 @@ def _divf(first: Any, *others: Any) -> float:
 
 
 def _floor(value: Any) -> float:
-    number = to_float(value)
-    return float(math.floor(number)) if math.isfinite(number) else number
+    return _whole(math.floor, to_float(value))
 
 
 def _ceil(value: Any) -> float:
-    number = to_float(value)
-    return float(math.ceil(number)) if math.isfinite(number) else number
+    return _whole(math.ceil, to_float(value))
+
+
+def _whole(cut: Callable[[float], int], number: float) -> float:
+    """A whole number that keeps its sign when it is zero: Go's -0.5 is rounded up to -0."""
+    return math.copysign(cut(number), number) if math.isfinite(number) else number
 
 
 def _round(value: Any, places: int, *threshold: float) -> float:
@@ -202,8 +205,8 @@ def _round(value: Any, places: int, *threshold: float) -> float:
     if not math.isfinite(digit) or scale == 0:
         return math.nan
     fraction = math.modf(digit)[0]
-    rounded = math.ceil(digit) if fraction >= (threshold[0] if threshold else 0.5) else math.floor(digit)
-    return rounded / scale
+    cut = math.ceil if fraction >= (threshold[0] if threshold else 0.5) else math.floor
+    return _whole(cut, digit) / scale
 
 
 def _steps(start: int, stop: int, step: int) -> list[int]:

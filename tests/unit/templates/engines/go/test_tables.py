@@ -2,7 +2,7 @@
 Made-up calls and what Go answers to them.
 
 A file of `data/` holds calls of one kind that were put together at random, with what Go 1.26's encoding, fmt and regexp and
-version 3.5 of Masterminds' semver, under Sprig 3.3, gave for them: `{"input", "value"}`, or `{"input", "error": true}`.
+version 3.5 of Masterminds' semver, and Sprig 3.3 gave for them: `{"input", "value"}`, or `{"input", "error": true}`.
 """
 
 import json
