@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.ports import Events, KeyValue, Link, Objects, Requests, StoredEvent
 from ccm_agent.model.wire import SESSION_ANSWER, Answer, Request
+from ccm_agent.testing import clock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 
 NODE = "web1.example.net"
@@ -37,27 +38,16 @@ WAIT_S = 10.0
 """How long a test waits for what must happen; only a failure takes so long."""
 
 
-class FakeClock:
-    """Time that a test turns; monotonic time goes with it."""
+class FakeClock(clock.FakeClock):
+    """The shipped clock at another hour, for what need not wake anybody."""
 
     def __init__(self, now: datetime = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)) -> None:
-        self._now = now
+        super().__init__(now)
         self._monotonic = 1000.0
 
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._monotonic
-
     def pass_s(self, seconds: float) -> None:
-        """Let time pass."""
-        self._now += timedelta(seconds=seconds)
-        self._monotonic += seconds
-
-    def jump(self, seconds: float) -> None:
-        """Set the wall clock; no time passes."""
-        self._now += timedelta(seconds=seconds)
+        """Let time pass; who sleeps sleeps on, unlike with `advance`."""
+        self._pass(seconds)
 
 
 def resource_event(name: str, **fields: Any) -> TransactionEvent:
