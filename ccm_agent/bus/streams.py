@@ -43,6 +43,7 @@ _FOUND_NONE = "404"
 _END_OF_PAGE = "204"
 _TOO_MANY = "413"
 _FRACTION = re.compile(r"\.(\d+)")
+_WILD = re.compile(r"[*>]")
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -180,10 +181,15 @@ async def read_last(connection: Connection, stream: str, subject: str, at_least:
     Raises:
         BusUnavailableError: No answer, or no replica has come as far.
     """
-    question = f"$JS.API.DIRECT.GET.{stream}.{subject}"
+    return await _last(connection, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", subject, at_least)
+
+
+async def _last(
+    connection: Connection, question: str, body: bytes, subject: str, at_least: int
+) -> Stored | None:
     patience = Patience()
     while True:
-        answer = await connection.request(question)
+        answer = await connection.request(question, body)
         found = None if answer.status == _FOUND_NONE else _stored(question, answer)
         if at_least == 0 or (found is not None and found.sequence >= at_least):
             return found
@@ -249,12 +255,13 @@ async def read_newest(
     """
     The newest message on each subject that fits one of the patterns, in the order in which they were stored.
 
-    The broker gives up on more than about a thousand subjects; then everything that fits is read, older ones dropped.
+    The broker gives up on more than about a thousand subjects; then everything that fits is read, older ones dropped. A single
+    subject is answered by a single message. Either way the subjects stand in the body: the broker cannot bound who reads them.
 
     Args:
         connection: Where to ask.
         stream: Name of the stream.
-        patterns: Subjects, with wildcards.
+        patterns: Subjects, with or without wildcards.
         at_least: As in `read_last`; of any subject that fits.
 
     Raises:
@@ -262,6 +269,10 @@ async def read_newest(
     """
     if not patterns:  # which to the broker is no question
         return []
+    if len(patterns) == 1 and not _WILD.search(patterns[0]):
+        body = msgspec.json.encode({"last_by_subj": patterns[0]})
+        last = await _last(connection, f"$JS.API.DIRECT.GET.{stream}", body, patterns[0], at_least)
+        return [last] if last is not None else []
     patience = Patience()
     while True:
         found, up_to = await _newest(connection, stream, patterns)

@@ -123,8 +123,11 @@ async def test_a_revision_that_no_replica_shows_is_an_error_and_not_an_older_one
     found = await read_last(operator, "KV_CCM_DATA", "$KV.CCM_DATA.common", revision.sequence)
     with pytest.raises(BusUnavailableError, match="revision 2"):
         await read_last(operator, "KV_CCM_DATA", "$KV.CCM_DATA.common", revision.sequence + 1)
+    with pytest.raises(BusUnavailableError, match="revision 2"):
+        await read_newest(operator, "KV_CCM_DATA", ["$KV.CCM_DATA.common"], revision.sequence + 1)
 
     assert found.sequence == 1
+    assert await read_newest(operator, "KV_CCM_DATA", ["$KV.CCM_DATA.common"], 1) == [found]
     assert await read_last(operator, "KV_CCM_DATA", "$KV.CCM_DATA.gone", 1) is None
 
 

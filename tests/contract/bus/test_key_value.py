@@ -421,3 +421,30 @@ async def test_who_was_poked_finds_at_least_that_revision(broker) -> None:
     found = await bucket.matching(["all.*"], obeyed=True, at_least=revision + 1)
 
     assert [(one.key, one.revision) for one in found] == [("all.b", revision)]
+
+
+async def test_who_was_poked_for_a_key_finds_at_least_that_revision_of_it(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    revision = await bucket.put("all.a", b"one")
+    await bucket.put("all.b", b"two")
+
+    found = await bucket.matching(["all.a"], obeyed=True, at_least=revision)
+    await bucket.delete("all.a")
+    gone = await bucket.matching(["all.a"], obeyed=True, at_least=revision + 2)
+
+    assert ([(one.key, one.value, one.revision) for one in found], gone) == (
+        [("all.a", b"one", revision)],
+        [],
+    )
+
+
+async def test_a_copy_under_the_one_key_that_is_read_is_refused(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    await bucket.put("all.a", b"one")
+    await bucket.put("all.b", b"two")
+    await broker.copy_to("$KV.CCM_DATA.all.a", "KV_CCM_DATA", "$KV.CCM_DATA.all.b")
+
+    with pytest.raises(ProtocolError, match="copied"):
+        await bucket.matching(["all.a"], obeyed=True)
+
+    assert [one.key for one in await bucket.matching(["all.b"], obeyed=True)] == ["all.b"]
