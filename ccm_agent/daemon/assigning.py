@@ -85,7 +85,7 @@ class Assigning:
         self._wake = asyncio.Event()
         self._is_up = asyncio.Event()
         self._must_read = False
-        self._poked = 0
+        self._poked: dict[str, int] = {}
         self._failures = 0
         self._pokes: dict[str, Callable[[], Awaitable[None]]] = {}
         self._workers: dict[str, tuple[AssignmentWorker, asyncio.Task[None]]] = {}
@@ -142,14 +142,14 @@ class Assigning:
     def _keep_later(self, group: asyncio.TaskGroup) -> None:
         """A disk is written to as assignments are applied: not by a whole fleet at the moment at which it hears something."""
         is_idle = self._keeping is None or self._keeping.done()
-        if is_idle and self._ground.source.is_dirty:
+        if is_idle and (self._ground.source.is_dirty or self._ground.data.has_unused):
             self._keeping = group.create_task(self._keep(), name="assignments:keep")
 
     async def _keep(self) -> None:
         pause_s = self._ground.shop.settings().change_pause_s
         if pause_s:
             await self._ground.shop.clock.sleep(random.uniform(0, pause_s))
-        await self._ground.source.keep()
+        await self._ground.shop.keep()
 
     async def _first(self) -> None:
         """Wait for the first reading, for a while: what was known before may be out of date."""
@@ -181,13 +181,20 @@ class Assigning:
     # -- reading
 
     async def _read(self) -> None:
-        if not self._must_read or not self._ground.link.connected:
+        if not (self._must_read or self._poked) or not self._ground.link.connected:
             return
+        is_whole = self._must_read or len(self._poked) > 1
         self._must_read = False
-        poked, self._poked = self._poked, 0
+        poked, self._poked = self._poked, {}
         try:
-            await self._listen()
-            if await self._ground.source.read(self._ground.scopes(), poked):
+            if is_whole:
+                await self._listen()
+                is_news = await self._ground.source.read(
+                    self._ground.scopes(), max(poked.values(), default=0)
+                )
+            else:
+                is_news = await self._read_one(*poked.popitem())
+            if is_news:
                 log.info("assignments have changed", extra={"assignments": len(self._ground.source.known)})
             self._failures = 0
             self._has_read = True
@@ -196,7 +203,7 @@ class Assigning:
         except BusError as err:
             # a broker that is slow, for a whole fleet asks at once, would otherwise be asked again at the next interval
             self._failures += 1
-            self._must_read, self._poked = True, max(self._poked, poked)
+            self._must_read = True
             log.info("assignments cannot be read now", extra={"reason": str(err)})
 
     async def _listen(self) -> None:
@@ -208,9 +215,15 @@ class Assigning:
             if scope not in self._pokes:
                 self._pokes[scope] = await self._ground.bucket.pokes(f"{scope}.*", self._on_poke)
 
-    def _on_poke(self, _key: str, revision: int) -> None:
-        self._poked = max(self._poked, revision)
-        self.read_again()
+    async def _read_one(self, key: str, revision: int) -> bool:
+        """What a poke names, unless that scope is none of the node's any more."""
+        if key.rpartition(".")[0] not in self._ground.scopes():
+            return False
+        return await self._ground.source.read_one(key, revision)
+
+    def _on_poke(self, key: str, revision: int) -> None:
+        self._poked[key] = max(self._poked.get(key, 0), revision)
+        self._wake.set()
 
     # -- judging
 

@@ -85,13 +85,27 @@ class AssignmentSource:
         Raises:
             BusError: The broker is away, or what it shows is not to be trusted; everything stands as it was.
         """
-        patterns = [f"{scope}.*" for scope in scopes]
+        found = await self._found([f"{scope}.*" for scope in scopes], at_least)
+        self._told.pop("", None)
+        return self._adopt(found)
+
+    async def read_one(self, key: str, at_least: int) -> bool:
+        """
+        Read one assignment, of which is known that it was written; what is known of the others stands. Else as `read`.
+
+        One question and one message in answer: a whole fleet asks at the moment at which it hears of something new.
+        """
+        found = await self._found([key], at_least)
+        others = {name: one for name, one in self.known.items() if name != key}
+        return self._adopt(others | {name: one for name, one in found.items() if name == key})
+
+    async def _found(self, patterns: list[str], at_least: int) -> dict[str, Known]:
+        """What stands in the bucket; where it is not to be trusted, what was known."""
         try:
             entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least)
         except ProtocolError as err:
             self._tell("", str(err))
             raise
-        self._told.pop("", None)
         found: dict[str, Known] = {}
         for entry in entries:
             try:
@@ -100,6 +114,9 @@ class AssignmentSource:
                 self._tell(entry.key, str(err))
                 if entry.key in self.known:
                     found[entry.key] = self.known[entry.key]
+        return found
+
+    def _adopt(self, found: dict[str, Known]) -> bool:
         if found == self.known:
             return False
         self.known = found

@@ -68,7 +68,7 @@ def make_assigning(parts: Parts) -> Assigning:
         states=states,
         unpack=parts.bundles.unpacked,
         fetch_pinned=parts.data.fetch_pinned,
-        keep=source.keep,
+        keep=partial(_keep, parts.data, source),
         bucket=ports.bucket,
         on_connect=ports.link.on_connect,
         is_disabled=parts.standing.disabling.is_disabled,
@@ -96,6 +96,12 @@ def make_assigning(parts: Parts) -> Assigning:
             on_conflict=partial(_complain, parts),
         )
     )
+
+
+async def _keep(data: DataBuckets, source: AssignmentSource) -> None:
+    """Write down which assignments are known, once nothing is on disk that was pinned before them."""
+    await data.drop_unused()
+    await source.keep()
 
 
 def _matches(parts: Parts, targets: list[str], where: str, facts: Mapping[str, Any]) -> bool:

@@ -62,5 +62,15 @@ class DataBuckets:
             await (await self.open(name)).as_of(key, pins[name])
 
     async def forget_pins(self, name: str, used: Collection[int]) -> None:
-        """Drop what is kept of a bucket's past, but for these revisions."""
-        await (await self.open(name)).forget_pins(used)
+        """Use nothing that is kept of a bucket's past, but for these revisions."""
+        (await self.open(name)).forget_pins(used)
+
+    @property
+    def has_unused(self) -> bool:
+        """Something may be on disk that is used no more."""
+        return any(each.has_unused for each in self._open.values())
+
+    async def drop_unused(self) -> None:
+        """Take from the disk what is used no more."""
+        for each in list(self._open.values()):
+            await each.drop_unused()

@@ -68,6 +68,8 @@ class LastGood:
         # when it was written, too: a broker that was made anew counts from 1 again
         self._kept: dict[str, tuple[int, datetime]] = {}
         self._told: dict[str, str] = {}
+        self._used_pins: set[str] | None = None
+        self._dropping = asyncio.Lock()
 
     async def get(self, key: str, at_least: int = 0) -> Entry | None:
         """See `KeyValue.get`; the last good entry while the newest one cannot be had or is gone, None if there was none."""
@@ -121,6 +123,7 @@ class LastGood:
 
     async def as_of(self, key: str, revision: int) -> Entry | None:
         """See `KeyValue.as_of`; what was read once is not asked for again, for the past does not change."""
+        await self.drop_unused()
         path = self._pins / f"{revision}" / f"{encode_token(key)}.json"
         kept = await asyncio.to_thread(read_kept, path, _Kept)
         if kept is not None and kept.key == key and kept.revision <= revision:
@@ -130,9 +133,22 @@ class LastGood:
             await _store(path, entry)
         return entry
 
-    async def forget_pins(self, used: Collection[int]) -> None:
-        """Drop what is kept of the past, but for these revisions of the bucket."""
-        await asyncio.to_thread(_drop_others, self._pins, {f"{revision}" for revision in used})
+    def forget_pins(self, used: Collection[int]) -> None:
+        """Use nothing that is kept of the past, but for these revisions of the bucket; `drop_unused` takes it from the disk."""
+        names = {f"{revision}" for revision in used}
+        self._used_pins = names if self._used_pins is None else self._used_pins & names
+
+    @property
+    def has_unused(self) -> bool:
+        """Something may be on disk that is used no more."""
+        return self._used_pins is not None
+
+    async def drop_unused(self) -> None:
+        """Take from the disk what is used no more."""
+        async with self._dropping:
+            if self._used_pins is not None:
+                used, self._used_pins = self._used_pins, None
+                await asyncio.to_thread(_drop_others, self._pins, used)
 
     async def matching(
         self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0

@@ -1,5 +1,6 @@
 import asyncio
 import base64
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.subjects import event_subject, key_subject
+from ccm_agent.bus.subjects import event_subject, key_subject, poke_subject
 from ccm_agent.daemon import assigning
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.outcome import SESSION_START
@@ -21,6 +22,7 @@ from ccm_agent.model.wire import (
     ManifestRequest,
     Request,
 )
+from ccm_agent.testing.memory_broker import Sent
 from tests.support.agent import until, until_asked
 from tests.support.assignments import BUCKET, NODE, START, World
 from tests.support.bundles import digest_of, packed
@@ -333,26 +335,35 @@ async def test_a_disabled_node_converges_on_nothing_until_it_is_enabled(world: W
 # -- what is not to be trusted, and what is away
 
 
-async def test_a_reading_that_fails_is_tried_again_soon(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(assigning, "READ_AGAIN_S", 0.02)
+def at_each_reading(world: World, first: Callable[[list[str]], None]) -> None:
+    """Call a function with the patterns whenever assignments are read; what it raises is how that ends."""
     inner = world.bus.bucket
-    failures = [BusUnavailableError("no answer")] * 3
 
-    class Slow:
+    class Watched:
         def __init__(self, bucket: KeyValue) -> None:
             self._bucket = bucket
 
-        async def matching(self, *args: Any, **options: Any) -> list[Entry]:
-            if failures:
-                raise failures.pop()
-            return await self._bucket.matching(*args, **options)
+        async def matching(self, patterns: list[str], **options: Any) -> list[Entry]:
+            first(patterns)
+            return await self._bucket.matching(patterns, **options)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._bucket, name)
 
-    world.bus.bucket = lambda name: Slow(inner(name)) if name == BUCKET else inner(name)  # type: ignore[return-value]
+    world.bus.bucket = lambda name: Watched(inner(name)) if name == BUCKET else inner(name)  # type: ignore[return-value]
+
+
+async def test_a_reading_that_fails_is_tried_again_soon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assigning, "READ_AGAIN_S", 0.02)
+    failures = [BusUnavailableError("no answer")] * 3
+
+    def slow(_patterns: list[str]) -> None:
+        if failures:
+            raise failures.pop()
+
+    at_each_reading(world, slow)
     await world.operator.assign("site", "stable /a")
 
     async with world.agent(read_interval_s=3600):
@@ -361,18 +372,54 @@ async def test_a_reading_that_fails_is_tried_again_soon(
     assert failures == []
 
 
-async def test_a_copied_entry_changes_nothing_and_is_told(world: World) -> None:
+async def test_a_copied_entry_changes_nothing_and_is_told_at_the_next_connection(world: World) -> None:
     async with world.agent():
         await world.operator.assign("site", "stable /a")
         await world.operator.stands("site", "stable")
         old = world.broker.buckets[BUCKET][0].body
         world.broker.inject(key_subject(BUCKET, "all.other"), old, {"Nats-Stream": f"KV_{BUCKET}"})
-        await world.operator.bus.bucket(BUCKET).put("all.poke", b"")
+        world.broker.stop()
+        world.broker.start()
         told = await world.controller.said(event_subject(AGENT_REFUSED, NODE))
         record = await world.operator.record()
 
     assert told["details"] == {"refused": BUCKET}
     assert list(record.assignments) == ["site"]
+
+
+async def test_a_copied_entry_under_the_key_that_a_poke_names_is_told_and_what_stood_stands(
+    world: World,
+) -> None:
+    async with world.agent():
+        await world.operator.assign("site", "stable /a")
+        await world.operator.stands("site", "stable")
+        old = world.broker.buckets[BUCKET][0].body
+        world.broker.inject(key_subject(BUCKET, "all.site"), old, {"Nats-Stream": f"KV_{BUCKET}"})
+        world.broker.deliver(Sent(poke_subject(BUCKET, "all.site"), b"", {"Nats-Sequence": "2"}))
+        told = await world.controller.said(event_subject(AGENT_REFUSED, NODE))
+        record = await world.operator.record()
+
+    assert told["details"] == {"refused": BUCKET}
+    assert list(record.assignments) == ["site"]
+
+
+async def test_a_poke_has_one_assignment_read_and_what_is_known_of_the_others_stands(world: World) -> None:
+    asked = list[list[str]]()
+    at_each_reading(world, asked.append)
+    await world.operator.assign("base", "stable /a")
+    old = world.broker.buckets[BUCKET][0].body
+
+    async with world.agent():
+        await world.operator.stands("base", "stable")
+        asked.clear()
+        world.broker.inject(key_subject(BUCKET, "all.other"), old, {"Nats-Stream": f"KV_{BUCKET}"})
+        await world.operator.assign("site", "stable /b")
+        await world.operator.stands("site", "stable")
+        await world.operator.unassign("site")
+        await world.operator.is_gone("site")
+        record = await world.operator.record()
+
+    assert (asked, list(record.assignments)) == ([["all.site"], ["all.site"]], ["base"])
 
 
 async def test_an_older_number_is_refused_and_the_newer_one_stands(world: World) -> None:

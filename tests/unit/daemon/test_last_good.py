@@ -215,7 +215,7 @@ async def test_the_past_is_read_once_and_kept_for_a_start_without_a_broker(tmp_p
         await again.as_of("common", 2)
 
 
-async def test_what_is_kept_of_the_past_goes_when_nobody_pins_it(tmp_path: Path) -> None:
+async def test_what_is_kept_of_the_past_is_not_used_when_nobody_pins_it(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.put("common", b"one")
     await at.put("common", b"two")
@@ -223,9 +223,27 @@ async def test_what_is_kept_of_the_past_goes_when_nobody_pins_it(tmp_path: Path)
     await bucket.as_of("common", 1)
     await bucket.as_of("common", 2)
 
-    await bucket.forget_pins({2})
+    bucket.forget_pins({2})
     at.broker.stop()
 
     assert value(await bucket.as_of("common", 2)) == b"two"
     with pytest.raises(BusUnavailableError):
         await bucket.as_of("common", 1)
+
+
+async def test_what_no_two_sets_of_pins_after_each_other_name_goes_from_the_disk(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"one")
+    await at.put("common", b"two")
+    await at.put("common", b"three")
+    bucket, _ = await at.process()
+    for revision in (1, 2, 3):
+        await bucket.as_of("common", revision)
+
+    bucket.forget_pins({1, 2})
+    bucket.forget_pins({2, 3})
+    before = bucket.has_unused
+    await bucket.drop_unused()
+
+    kept = await asyncio.to_thread(lambda: [path.parent.name for path in tmp_path.rglob("pinned/*/*/*.json")])
+    assert (before, bucket.has_unused, kept) == (True, False, ["2"])
