@@ -9,6 +9,7 @@ waits until it holds every summary. Each says `ready` on a line when all of its 
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import tempfile
 import time
@@ -81,6 +82,8 @@ async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitSta
     bus = bus_settings(broker, node, first_spread_s=settings.connect_spread_s)
     if bus is None:
         raise RuntimeError("no broker")
+    # as the process of a real agent does
+    gc.set_threshold(*app_agent.GARBAGE_THRESHOLD)
     connection = Connection(bus)
     await stack.enter_async_context(connection)
     made = replace(
