@@ -17,7 +17,7 @@ from ccm_agent.bus.layout import Layout
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import registration_subject
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError, UnsettledError, UsageError
-from ccm_agent.model.registration import Change, RegistrationEntry, instance_of
+from ccm_agent.model.registration import Change, instance_of
 from ccm_agent.registration.entries import Query, entry_subject
 from ccm_agent.registration.lookup import Lookup, find
 from ccm_agent.registration.publish import Publisher, make_stream, remove
@@ -26,22 +26,11 @@ from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_agent.testing.records import FakeRecords
 from tests.support.nats_server import WAIT_S, prepare, running_server, settings
+from tests.support.registrations import an_entry
 
 pytestmark = pytest.mark.nats
 
 STREAM = "REGISTRATION"
-
-
-def an_entry(number: int = 1, **fields: Any) -> RegistrationEntry:
-    known: dict[str, Any] = {
-        "cluster": "prod",
-        "service": "web",
-        "protocol": "http",
-        "address": f"10.0.0.{number}",
-        "port": 8080,
-        "priority": 10,
-    }
-    return RegistrationEntry(**(known | fields))
 
 
 @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError, UnsettledError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
-from ccm_agent.model.registration import RegistrationEntry, encode_entry
+from ccm_agent.model.registration import encode_entry
 from ccm_agent.registration.entries import Query, entry_subject
 from ccm_agent.registration.lookup import Lookup, find
 from ccm_agent.registration.publish import Publisher
@@ -29,6 +29,7 @@ from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_agent.testing.records import FakeRecords
 from tests.support.nats_server import Heard, connected, secured_server, users_configuration
+from tests.support.registrations import an_entry
 
 pytestmark = pytest.mark.nats
 
@@ -41,18 +42,6 @@ USERS = {
     "lb1": node_permissions("lb1", ["10.0.0.9"], reads_registrations=True),
     "admin": operator_permissions("admin", Role(apply=(">",), data=True, facts=True, admin=True)),
 }
-
-
-def an_entry(number: int, **fields: Any) -> RegistrationEntry:
-    known: dict[str, Any] = {
-        "cluster": "prod",
-        "service": "web",
-        "protocol": "http",
-        "address": f"10.0.0.{number}",
-        "port": 8080,
-        "priority": 10,
-    }
-    return RegistrationEntry(**(known | fields))
 
 
 @pytest.fixture(scope="module")

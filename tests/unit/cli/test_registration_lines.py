@@ -10,22 +10,13 @@ from ccm_agent.cli import options
 from ccm_agent.cli.registration_lines import as_json, change_json, change_note, listing
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.registration import Change, RegistrationEntry
-
-
-def an_entry(number: int, service: str = "web", **fields: object) -> RegistrationEntry:
-    return RegistrationEntry(
-        cluster="prod",
-        service=service,
-        protocol="http",
-        address=f"10.0.0.{number}",
-        port=8080,
-        priority=10,
-        **fields,  # type: ignore[arg-type]
-    )
+from tests.support.registrations import an_entry
 
 
 def test_a_listing_has_a_heading_for_each_service() -> None:
-    text = listing([an_entry(1, "db"), an_entry(2, annotations={"b": "2", "a": "\x1b[31m"}), an_entry(3)])
+    text = listing(
+        [an_entry(1, service="db"), an_entry(2, annotations={"b": "2", "a": "\x1b[31m"}), an_entry(3)]
+    )
 
     assert [line for line in text.splitlines() if line.startswith("Service:")] == [
         "Service: db @ prod",

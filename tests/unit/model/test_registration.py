@@ -11,25 +11,13 @@ import pytest
 from ccm_agent.model.errors import PropertyError, ProtocolError
 from ccm_agent.model.registration import (
     ANNOTATIONS_LIMIT_BYTES,
-    RegistrationEntry,
     check_entry,
     decode_entry,
     encode_entry,
     instance_of,
     prometheus_file_sd,
 )
-
-
-def an_entry(**fields: Any) -> RegistrationEntry:
-    known: dict[str, Any] = {
-        "cluster": "prod",
-        "service": "web",
-        "protocol": "http",
-        "address": "10.0.0.1",
-        "port": 8080,
-        "priority": 10,
-    }
-    return RegistrationEntry(**(known | fields))
+from tests.support.registrations import an_entry
 
 
 @pytest.mark.parametrize(
