@@ -102,6 +102,10 @@ class Application:
         """
         return bus_settings(self.reach, self.environ)
 
+    def broker(self) -> AbstractAsyncContextManager[Broker]:
+        """The broker, connected as long as the context lasts; errors as of `settings`, and BusError when there is none."""
+        return self._connect(self.settings())
+
     def run(self, work: Callable[[Fleet], Coroutine[Any, Any, Exit]]) -> Exit:
         """Connect, do the work, and give its exit code; errors are raised, an interruption is told and gives 1."""
 

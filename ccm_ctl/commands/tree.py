@@ -51,11 +51,28 @@ _PREFIX = "shared_"
 """A command may have an argument of the same name as a shared option."""
 
 
+class Word(click.types.StringParamType):
+    """A text that a shell completes by what help calls it: FILE, NODE, RUN and so on."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """What it may become; nothing of that is loaded before somebody presses Tab."""
+        from ccm_ctl.commands.words import complete
+
+        return complete(ctx, param.metavar or "", incomplete)
+
+
+def _completed(params: Sequence[click.Parameter]) -> list[click.Parameter]:
+    for param in params:
+        if param.type is click.STRING:
+            param.type = Word()
+    return list(params)
+
+
 def _shared(
     name: str, text: str, metavar: str | None = None, short: str = "", **settings: Any
 ) -> click.Option:
     names = [name, f"{_PREFIX}{name.removeprefix('--')}", *([short] if short else [])]
-    return click.Option(names, metavar=metavar, help=text, **settings)
+    return click.Option(names, metavar=metavar, help=text, type=Word() if metavar else None, **settings)
 
 
 class _Shared(click.Command):
@@ -199,7 +216,7 @@ def verb(
 
     def made(function: Callable[..., Exit]) -> Verb:
         command = kind(
-            name, params=list(options), help=function.__doc__, callback=_called(function), **settings
+            name, params=_completed(options), help=function.__doc__, callback=_called(function), **settings
         )
         command.examples = examples
         return command
@@ -218,7 +235,7 @@ def group(
 
     def made(function: Callable[..., Exit | None]) -> VerbGroup:
         command = VerbGroup(
-            name, params=list(options), help=function.__doc__, callback=_called(function), **settings
+            name, params=_completed(options), help=function.__doc__, callback=_called(function), **settings
         )
         command.examples = examples
         return command

@@ -1,0 +1,100 @@
+"""What a shell completes: files, types, and names of what there is on the broker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from ccm_agent.bus.settings import BusSettings
+from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.testing.memory_bus import MemoryBroker
+from ccm_ctl.__main__ import VERBS
+from ccm_ctl.app import Application, Broker
+from ccm_ctl.commands import words
+from ccm_ctl.commands.tree import Root
+from ccm_ctl.terminal import Terminal
+from tests.support.controller import Desk, FakeNode
+
+ENVIRON = {"CCM_OPERATOR": "op", "HOME": "/nonexistent"}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    path = tmp_path / "motd.yaml"
+    path.write_text("ccm:\n  resources: []\n")
+    (tmp_path / "common.yaml").write_text("data: {a: 1}\n")
+    desk = Desk(FakeNode("web1", {"role": "web"}), FakeNode("web2", {"role": "web"}), FakeNode("db1", {}))
+    desk.ccmctl("data", "put", "role/web", str(tmp_path / "common.yaml"))
+    desk.ccmctl("assign", "motd", str(path), "--targets", "role=web", "--yes")
+    return desk
+
+
+def completed(application: Application, line: str) -> list[tuple[str, str]]:
+    """What is offered for the last word of a line, and as what."""
+    *before, last = line.split(" ")
+    found = ShellComplete(Root(VERBS), {"obj": application}, "ccmctl", "_X").get_completions(before, last)
+    return [(item.value, item.type) for item in found]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("node show w", ["web1", "web2"]),
+        ("why ", ["db1", "web1", "web2"]),
+        ("facts set d", ["db1"]),
+        ("nodes rm web1 d", ["db1"]),
+        ("events --node web", ["web1", "web2"]),
+        ("data get ", ["role/web"]),
+        ("data ls r", ["role/web"]),
+        ("hiera explain ", []),
+        ("assignment status ", ["motd"]),
+        ("rollback x", []),
+        ("schedule rm ", []),
+        ("run show l", ["last"]),
+        ("ensure fi", ["file"]),
+        ("ensure file ", []),
+        ("run wa", ["watch"]),
+    ],
+)
+def test_names_are_those_that_there_are(desk: Desk, line: str, offered: list[str]) -> None:
+    application = Application(Terminal(environ={}), ENVIRON, desk._connect)
+
+    assert completed(application, line) == [(name, "plain") for name in offered]
+
+
+@pytest.mark.parametrize("line", ["apply s", "assign web s", "data put common s", "nodes --creds s"])
+def test_files_are_left_to_the_shell(line: str) -> None:
+    assert completed(Application(Terminal(environ={}), ENVIRON), line) == [("s", "file")]
+
+
+def test_what_a_shell_might_expand_or_run_is_not_offered(desk: Desk) -> None:
+    async def evil(broker: MemoryBroker) -> None:
+        for name in ("web3", "$(id)", "*"):
+            broker.store("KV_CCM_NODES", broker.buckets["CCM_NODES"], f"node.{name}", b"{}")
+
+    desk.hooks.append(evil)
+    application = Application(Terminal(environ={}), ENVIRON, desk._connect)
+
+    assert [name for name, _ in completed(application, "why ")] == ["db1", "web1", "web2", "web3"]
+
+
+@pytest.mark.parametrize("why", [BusUnavailableError("no broker answers"), OSError("away"), None])
+def test_without_an_answer_nothing_is_offered_and_nothing_said(
+    why: Exception | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextlib.asynccontextmanager
+    async def connect(_settings: BusSettings) -> AsyncIterator[Broker]:
+        if why is not None:
+            raise why
+        raise TimeoutError
+        yield
+
+    monkeypatch.setattr(words, "WITHIN_S", 0.01)
+
+    assert completed(Application(Terminal(environ={}), ENVIRON, connect), "why w") == []
+    assert completed(Application(Terminal(environ={}), ENVIRON), "--context none why w") == []
+    assert tuple(capsys.readouterr()) == ("", "")
