@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 from ccm_agent.model.scalars import SPECIAL_FIRST, float_text, plain_value
@@ -28,8 +29,33 @@ def write_yaml(value: object) -> str:
     return text[:-4] if text.endswith("\n...\n") else text
 
 
-_QUOTED_FIRST = frozenset("{[&*!|>%@`#,")
-"""Text that begins with one of these cannot stand without quotes."""
+_QUOTED_FIRST = frozenset("{[&*!|>%@`#,}]'\" ")
+_QUOTED_WITHIN = re.compile(r"[#\\]|[:-] ")
+_OLD_BOOLEANS = frozenset(
+    form for word in ("y", "yes", "n", "no", "on", "off") for form in (word, word.title(), word.upper())
+)
+_TIME = re.compile(
+    r"(?:\d{4}-\d\d-\d\d(?: \d\d?:\d\d:\d\d(?:\.\d+)?|[Tt]\d\d?:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))?"
+    r"|(?:[01]?\d|2[0-3]):[0-5]?\d)"
+)
+
+
+def _is_quoted(text: str) -> bool:
+    """
+    Whether Choria CCM's writer quotes a text: what it, or a reader of YAML 1.1, could take for something else.
+
+    Source: IsNeedQuoted of goccy/go-yaml 1.19.2.
+    """
+    return (
+        not text
+        or text in _OLD_BOOLEANS
+        or (text[0] in SPECIAL_FIRST and plain_value(text) is not text)
+        or text == "-"
+        or text[0] in _QUOTED_FIRST
+        or text[-1] in ": "
+        or _QUOTED_WITHIN.search(text) is not None
+        or _TIME.fullmatch(text) is not None
+    )
 
 
 @functools.lru_cache(maxsize=1)
@@ -43,10 +69,7 @@ def _dumper() -> Any:
             return True
 
     def represent_text(dumper: Any, text: str) -> Any:
-        is_other = not text or (text[0] in SPECIAL_FIRST and plain_value(text) is not text)
-        style = '"' if is_other else None
-        if "'" in text and text[0] in _QUOTED_FIRST and not any(char in text for char in '"\\\n'):
-            style = '"'  # within single quotes each of them would stand twice
+        style = '"' if _is_quoted(text) else None
         if "\n" in text and not any(line != line.rstrip() for line in text.split("\n")):
             style = "|"
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)

@@ -37,8 +37,8 @@ async def test_what_is_rendered_is_a_manifest_without_secrets() -> None:
         "  - note:\n"
         "    - world:\n"
         "        ensure: present\n"
-        "        later: '{{ Data.w }}'\n"
-        "        pin: '***'\n"
+        '        later: "{{ Data.w }}"\n'
+        '        pin: "***"\n'
         "        text: hi world\n"
         "data:\n"
         "  w: world"

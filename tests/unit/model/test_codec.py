@@ -188,10 +188,44 @@ def test_yaml_for_people_is_in_blocks_and_sorted() -> None:
     value = {"b": ["x", 1.0, None], "a": {"t": "one\ntwo\n", "q": "0644", "y": "yes", "e": ""}}
 
     assert codec.encode_yaml(value) == (
-        'a:\n  e: ""\n  q: "0644"\n  t: |\n    one\n    two\n  y: \'yes\'\nb:\n- x\n- 1.0\n- null\n'
+        'a:\n  e: ""\n  q: "0644"\n  t: |\n    one\n    two\n  "y": "yes"\nb:\n- x\n- 1.0\n- null\n'
     )
     assert codec.encode_yaml("info") == "info\n"
     assert codec.encode_yaml("info...") == "info...\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: b",
+        "a - b",
+        "a:",
+        "a#b",
+        "#a",
+        "C:\\x",
+        "{{ a }}",
+        "[a",
+        "@a",
+        "'a",
+        ",a",
+        "on",
+        "N",
+        "-",
+        "2026-11-21",
+        "10:30",
+    ],
+)
+def test_a_text_that_could_be_taken_for_something_else_is_quoted_as_choria_ccm_does(text: str) -> None:
+    quoted = text.replace("\\", "\\\\")
+
+    assert codec.encode_yaml({text: text}) == f'"{quoted}": "{quoted}"\n'
+
+
+@pytest.mark.parametrize(
+    "text", ["a:b", "a-b", "-a", "it's", 'a "b"', "a=b", "v1.2", "1.2.3", "http://x/y", "$HOME", "~/x"]
+)
+def test_a_text_that_is_nothing_else_stands_plain(text: str) -> None:
+    assert codec.encode_yaml({text: text}) == f"{text}: {text}\n"
 
 
 _VALUES = st.recursive(
