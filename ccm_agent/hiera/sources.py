@@ -166,14 +166,18 @@ class Sources:
         return Fetched(content=self._unstamped(entry.value, bucket, key), name=url, revision=entry.revision)
 
     def _unstamped(self, value: bytes, bucket: str, key: str) -> bytes:
-        stamped = read_stamp(value)
+        stamped, name = read_stamp(value), f"{bucket}/{key}"
         if stamped is None:
             if self._demand_stamps:
                 raise ProtocolError(
-                    f"kv://{bucket}/{key} is not stamped, and this node demands it: write it with `ccmctl data put`"
+                    f"kv://{name} is not stamped, and this node demands it: write it with `ccmctl data put`"
+                )
+            if self._numbers.get(name) and not self._pins.get(bucket):
+                # no node can make a stamp, but any can have words that stand elsewhere put here (ADR 12)
+                raise ProtocolError(
+                    f"kv://{name} was stamped and is not any more, so it may be a copy: write it with `ccmctl data put`"
                 )
             return value
-        name = f"{bucket}/{key}"
         if (stamped.bucket, stamped.key) != (bucket, key):
             where = f"kv://{stamped.bucket}/{stamped.key}"
             raise ProtocolError(f"kv://{name} holds a document that was written for {where}: refused")

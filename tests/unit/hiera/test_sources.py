@@ -137,6 +137,13 @@ async def test_a_stamped_document_is_taken_out_of_its_stamp() -> None:
             "kv://CCM_DATA/common is not stamped, and this node demands it: write it with `ccmctl data put`",
             id="no stamp where one is demanded",
         ),
+        pytest.param(
+            PLAIN,
+            {"CCM_DATA/common": 6},
+            False,
+            "kv://CCM_DATA/common was stamped and is not any more, so it may be a copy: write it with `ccmctl data put`",
+            id="no stamp where one was",
+        ),
     ],
 )
 async def test_a_stamp_that_is_wrong_is_refused(
@@ -149,6 +156,13 @@ async def test_a_stamp_that_is_wrong_is_refused(
         await room.fetch("kv://CCM_DATA/common")
 
     assert (str(caught.value), numbers) == (said, before)
+
+
+async def test_what_a_key_held_before_it_was_stamped_can_be_pinned() -> None:
+    numbers = {"CCM_DATA/common": 6}
+    room = sources(bucket={"common": stamped(6), "common_at_3": PLAIN}, numbers=numbers, pins={"CCM_DATA": 3})
+
+    assert (await room.fetch("kv://CCM_DATA/common")).content == PLAIN
 
 
 async def test_a_plain_json_document_is_no_stamp() -> None:
