@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import re
+import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -66,6 +68,7 @@ class BusClient(nats.aio.client.Client):
         super().__init__()
         self.ended = asyncio.Event()
         self._settings = settings
+        self._met: OSError | None = None
 
     async def open(self, url: str, on_error: Callable[[Exception], Awaitable[None]]) -> None:
         """
@@ -92,6 +95,14 @@ class BusClient(nats.aio.client.Client):
             self.abort()
             if isinstance(err, Exception):
                 raise self._explained(url, err) from err
+            raise
+
+    async def _connect_to_server(self, s: Any) -> None:
+        """Also: remember what was in the way, for nats-py tells of "no servers" only."""
+        try:
+            await super()._connect_to_server(s)
+        except OSError as err:
+            self._met = err
             raise
 
     def abort(self) -> None:
@@ -186,7 +197,9 @@ class BusClient(nats.aio.client.Client):
         if isinstance(err, RefusedBrokerError):
             return err.reason
         # nats-py says "no servers" of the one server it was given; what it had met before is what matters.
-        met = self.last_error if isinstance(err, nats.errors.NoServersError) and self.last_error else err
+        met: Exception = err
+        if isinstance(err, nats.errors.NoServersError):
+            met = self._met or self.last_error or err
         text = str(met).removeprefix("nats: ").strip("'\"")
         lowered = text.lower()
         if "authorization violation" in lowered or "authentication" in lowered:
@@ -198,7 +211,7 @@ class BusClient(nats.aio.client.Client):
         if isinstance(met, FileNotFoundError | PermissionError) and met.filename:
             return BusSetupError(f"{met.filename}: credentials cannot be read: {met.strerror}")
         if isinstance(met, (OSError, TimeoutError, nats.errors.Error)):
-            why = text or f"no answer in {self._settings.connect_s:g} s"
+            why = _plainly(met) or text or f"no answer in {self._settings.connect_s:g} s"
             return BusUnavailableError(f"{url}: no broker answers: {why}; is it running there?")
         return BusSetupError(f"{url}: cannot connect: {type(met).__name__}; {self._which_credentials()}")
 
@@ -293,6 +306,15 @@ class BusClient(nats.aio.client.Client):
         if parsed and headers and len(_STREAM_HEADER.findall(headers)) > 1:
             parsed["Nats-Stream"] = COPIED
         return parsed
+
+
+def _plainly(err: Exception) -> str:
+    """Why a connection did not come about, without the addresses that asyncio adds; "" when that says nothing."""
+    if isinstance(err, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(err, socket.gaierror):
+        return f"its name has no address ({err.strerror})"
+    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else ""
 
 
 def _is_number(host: str) -> bool:

@@ -118,7 +118,7 @@ def test_a_missing_source_fails_its_file_and_nothing_after_it_is_done(ccm: Path,
     assert not (tmp_path / "after").exists()
 
 
-NO_BROKER = "nats://127.0.0.1:1: no broker answers: no servers available for connection; is it running there?"
+NO_BROKER = "nats://127.0.0.1:1: no broker answers: connection refused; is it running there?"
 NO_CONTEXT = (
     "nats context nope: DIR/nats/context/nope.json is not there; `nats context ls` lists what there is"
 )
