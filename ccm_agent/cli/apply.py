@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import stat
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -140,6 +141,9 @@ def _open_sink(path: str | None, terminal: Terminal) -> IO[str] | None:
     try:
         # for its owner's eyes: events hold the content of files
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        found = os.fstat(handle)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o077:
+            os.fchmod(handle, 0o600)  # one that was there before
     except OSError as err:
         raise UsageError(f"--events {path}: {err.strerror}") from err
     return os.fdopen(handle, "w", encoding="utf-8")

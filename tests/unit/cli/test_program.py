@@ -253,6 +253,16 @@ def test_events_are_written_as_lines_for_their_owner(
     assert "exec#true changed" in capsys.readouterr().out
 
 
+def test_a_file_of_events_from_before_becomes_its_owners_alone(tmp_path: Path) -> None:
+    path = manifest(tmp_path, {"exec": [{"true": {}}]})
+    (tmp_path / "events").write_text("old")
+    (tmp_path / "events").chmod(0o644)
+
+    assert main.run(["apply", path, "--events", "events"]) == 0
+
+    assert stat.S_IMODE((tmp_path / "events").stat().st_mode) == 0o600
+
+
 def test_events_on_standard_output_push_the_log_aside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
