@@ -83,7 +83,7 @@ class Agent:
         self._version = version
         self._machine = machine_id(state)
         self._started = ports.clock.now()
-        self._claim = Claim(state)
+        self._claim = Claim(state, *([Path(settings.cache_dir)] if settings.cache_dir else []))
         self._disabling = Disabling(state, ports.clock)
         self._stamps = Stamps(state / "documents.json")
         self._spool = Spool(

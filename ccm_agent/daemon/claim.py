@@ -36,9 +36,16 @@ def holder(folder: Path) -> int:
 class Claim:
     """A lock on a state folder; it ends with the process, whatever ends that."""
 
-    def __init__(self, folder: Path) -> None:
-        """Nothing is locked yet."""
+    def __init__(self, folder: Path, *others: Path) -> None:
+        """
+        Nothing is locked yet.
+
+        Args:
+            folder: The state folder.
+            others: Further folders of which what lies there is obeyed; they need not be there yet.
+        """
         self._path = folder / FILE
+        self._others = others
         self._fd = -1
 
     def take(self) -> None:
@@ -51,7 +58,8 @@ class Claim:
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _refuse_shared(self._path.parent)
+            for folder in (self._path.parent, *(one for one in self._others if one.exists())):
+                _refuse_shared(folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self._path, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

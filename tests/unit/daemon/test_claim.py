@@ -75,3 +75,17 @@ def test_what_others_may_only_read_is_taken(tmp_path: Path) -> None:
     claim.take()
 
     claim.release()
+
+
+def test_so_is_a_folder_of_sources_elsewhere_that_is_there(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    claim = Claim(tmp_path / "state", cache)
+    claim.take()
+    claim.release()
+    cache.mkdir()
+    cache.chmod(0o777)
+
+    with pytest.raises(FileError) as caught:
+        claim.take()
+
+    assert str(caught.value).startswith(f"{cache}: others may write there (mode 0777)")
