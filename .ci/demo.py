@@ -186,7 +186,11 @@ def keep(directory: Path, server: NatsServer, agents: list[subprocess.Popen[byte
     ids = " ".join(str(process) for process in (server.pid, *(agent.pid for agent in agents)))
     ccmctl = Path(sys.executable).with_name("ccmctl")
     shown = ccmctl if ccmctl.exists() else f"{sys.executable} -m ccm_ctl"
-    creds = f" CCM_CREDS={directory}/keys/demo.creds" if os.environ.get("SECURE") else ""
+    creds = (
+        f" CCM_KEYS={directory}/keys CCM_CREDS={directory}/keys/demo.creds"
+        if os.environ.get("SECURE")
+        else ""
+    )
     say("all of it is still running; try")
     print(f"""\
   export NATS_URL={server.url}{creds}

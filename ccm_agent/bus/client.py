@@ -213,6 +213,10 @@ class BusClient(nats.aio.client.Client):
         if isinstance(met, (OSError, TimeoutError, nats.errors.Error)):
             why = _plainly(met) or text or f"no answer in {self._settings.connect_s:g} s"
             return BusUnavailableError(f"{url}: no broker answers: {why}; is it running there?")
+        if (path := self._settings.creds or self._settings.nkey) and isinstance(met, (TypeError, ValueError)):
+            return BusSetupError(
+                f"{path}: holds no credentials; `ccmctl node add` and `operator add` make them"
+            )
         return BusSetupError(f"{url}: cannot connect: {type(met).__name__}; {self._which_credentials()}")
 
     def _which_credentials(self) -> str:

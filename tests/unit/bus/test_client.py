@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import binascii
+import errno
+import socket
+
 import nats.aio.client
+import nats.errors
 import pytest
 
 from ccm_agent.bus.client import BusClient
+from ccm_agent.bus.settings import BusSettings
 
 
 @pytest.mark.parametrize(
@@ -25,3 +31,41 @@ from ccm_agent.bus.client import BusClient
 def test_headers_are_read_as_nats_py_reads_them(raw: bytes, headers: dict[str, str]) -> None:
     assert BusClient._parse_header_lines(raw) == headers
     assert nats.aio.client.Client._parse_header_lines(raw) == headers
+
+
+URL = "nats://broker:4222"
+
+
+@pytest.mark.parametrize(
+    ("met", "why"),
+    [
+        (
+            ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)"),
+            "connection refused",
+        ),
+        (
+            socket.gaierror(-2, "Name or service not known"),
+            "its name has no address (Name or service not known)",
+        ),
+        (OSError(errno.ENETUNREACH, "Connect call failed ('10.0.0.1', 1)"), "Network is unreachable"),
+        (OSError("Multiple exceptions: one, two"), "Multiple exceptions: one, two"),
+        (TimeoutError(), "no answer in 5 s"),
+        (None, "no servers available for connection"),
+    ],
+)
+def test_why_no_broker_answers_is_what_was_in_the_way(met: OSError | None, why: str) -> None:
+    client = BusClient(BusSettings(servers=(URL,), identity="op", connect_s=5))
+    client._met = met
+
+    told = client._explained(URL, nats.errors.NoServersError())
+
+    assert str(told) == f"{URL}: no broker answers: {why}; is it running there?"
+
+
+@pytest.mark.parametrize("err", [TypeError(), binascii.Error("padding")])
+def test_a_file_that_holds_no_credentials_is_named(err: Exception) -> None:
+    client = BusClient(BusSettings(servers=(URL,), identity="op", creds="/x.creds"))
+
+    told = client._explained(URL, err)
+
+    assert str(told) == "/x.creds: holds no credentials; `ccmctl node add` and `operator add` make them"
