@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.daemon.keeping import read_kept, write_kept
+from ccm_agent.daemon.keeping import read_kept, store_kept
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import Outcome, SessionStart, TransactionEvent
 
@@ -62,6 +62,7 @@ class Drift:
         self._wanted = ""
         self._settled: set[str] = set()
         self._kept: tuple[str, frozenset[str]] = ("", frozenset())
+        self._writing: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
         """Take what an earlier process knew."""
@@ -120,14 +121,19 @@ class Drift:
         if now == self._kept:
             return
         settled = _Settled(source=self._source, wanted=self._wanted, resources=sorted(self._settled))
+        # a thread goes on though who waits for it is cancelled: `forget` has to know of it
+        self._writing = asyncio.get_running_loop().run_in_executor(None, store_kept, self._path, settled)
+        self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            await write_kept(self._path, settled)
+            await asyncio.shield(self._writing)
             self._kept = now
         except FileError as err:
             log.warning("what is settled is not kept on disk", extra={"reason": str(err)})
 
     async def forget(self) -> None:
-        """There is no such source any more: nothing is kept of it."""
+        """There is no such source any more: nothing is kept of it. Who kept it does not run any more."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
         self._wanted, self._kept = "", ("", frozenset())
         self._settled.clear()
         await asyncio.to_thread(_remove, self._path)

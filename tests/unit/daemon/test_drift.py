@@ -1,11 +1,13 @@
 import asyncio
 import json
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ccm_agent.daemon import keeping
 from ccm_agent.daemon.drift import Drift, forget_others
 from ccm_agent.model.outcome import SESSION_START, SessionStart
 from tests.support.agent import resource_event
@@ -103,10 +105,10 @@ async def test_corrections_are_told_before_it_is_written_down_that_they_are_sett
 ) -> None:
     done: list[tuple[str, ...]] = []
 
-    async def write(path: Path, value: object) -> None:
+    def write(path: Path, value: object) -> None:
         done.append(("written",))
 
-    monkeypatch.setattr("ccm_agent.daemon.drift.write_kept", write)
+    monkeypatch.setattr("ccm_agent.daemon.drift.store_kept", write)
     run(drift, start(), a=STABLE)
     run(drift, start(), a=CHANGED)
 
@@ -152,3 +154,31 @@ async def test_what_is_forgotten_is_neither_known_nor_kept(tmp_path: Path) -> No
 
     assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
     assert run(drift, start(), a=CHANGED) == [False]
+
+
+async def test_what_is_being_written_as_its_worker_ends_is_forgotten_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    really = keeping.replace_file
+
+    def slow(path: Path, parts: list[bytes]) -> None:
+        begun.set()
+        go_on.wait(10)
+        really(path, parts)
+
+    monkeypatch.setattr(keeping, "replace_file", slow)
+    drift = Drift("assignment web", tmp_path, lambda: None)
+    run(drift, start(), a=STABLE)
+
+    async with asyncio.TaskGroup() as group:
+        keeps = group.create_task(drift.keep())
+        await asyncio.to_thread(begun.wait, 10)
+        keeps.cancel()
+        await asyncio.wait({keeps})
+        forgets = group.create_task(drift.forget())
+        await asyncio.sleep(0)
+        go_on.set()
+        await forgets
+
+    assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
