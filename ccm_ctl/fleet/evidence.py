@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import check_node, event_subject, node_scope
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.foreign import Moment, decode_foreign
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
@@ -75,6 +75,7 @@ class Status(Struct, frozen=True, kw_only=True):
         spool, trouble: What it could not tell yet, and why.
         refused_facts: Why it does not obey the facts that are assigned to it.
         manifests: Those of its own configuration.
+        last_run, last_state, last_time: Its newest finished run.
     """
 
     run: str = ""
@@ -86,6 +87,9 @@ class Status(Struct, frozen=True, kw_only=True):
     trouble: str = ""
     refused_facts: str = ""
     manifests: list[Own] = []
+    last_run: str = ""
+    last_state: str = ""
+    last_time: Moment | None = None
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -126,8 +130,9 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
     """
     node, written = await _read_node(fleet, name)
     told = await _read_told(fleet, name)
-    summaries = await _read_summaries(fleet, node)
     answer, asked = await _ask(fleet, node)
+    node.record = _with_newest(node.record, read_status(answer))
+    summaries = await _read_summaries(fleet, node)
     moments = [written, *(event.timestamp for event in told.values())]
     moments += [summary.timestamp for summary in summaries.values()]
     if node.presence:
@@ -224,6 +229,16 @@ def read_status(answer: dict[str, Any] | None) -> Status:
         return msgspec.convert(answer or {}, Status)
     except msgspec.ValidationError:
         return Status()
+
+
+def _with_newest(record: NodeRecord | None, status: Status) -> NodeRecord | None:
+    """What a node wrote of itself, with the run that has ended since: its agent knows at once, and writes it some time later."""
+    if record is None or status.last_time is None or not is_id(status.last_run):
+        return record
+    if record.last_time is not None and status.last_time <= record.last_time:
+        return record
+    newest = {"last_run": status.last_run, "last_state": status.last_state, "last_time": status.last_time}
+    return msgspec.structs.replace(record, **newest)
 
 
 def _said(message: StoredEvent) -> object:

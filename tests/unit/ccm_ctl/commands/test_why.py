@@ -422,3 +422,33 @@ def test_a_node_puts_nothing_into_what_somebody_is_to_type(says: dict[str, Any])
     typed = [line for line in done.out.splitlines() if line.startswith(("here:", "on "))]
     assert typed
     assert "reboot" not in "\n".join(typed)
+
+
+def test_a_run_that_has_just_ended_counts_though_the_node_has_not_written_it_yet() -> None:
+    record = a_record(last_run=new_id(), last_state="stable", last_time=before(minutes=20))
+    status = {"last_run": RUN, "last_state": "failed", "last_time": before(minutes=1).isoformat()}
+    failed = a_summary(state="failed", failed_resources=1, failed=[FAILED])
+
+    done = a_desk(record, failed, assigned=False, status=status).ccmctl("why", "web1")
+
+    assert done.out.splitlines()[0] == (
+        "web1 has failed for 1 min: exec#migrate failed in its last run: exit status 1: the command failed."
+    )
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"last_run": RUN, "last_state": "failed", "last_time": before(minutes=30).isoformat()},
+        {"last_run": RUN, "last_state": "failed", "last_time": "2026-11-21T11:59:00"},
+        {"last_run": "x y", "last_state": "failed", "last_time": before(minutes=1).isoformat()},
+        {"last_run": "", "last_state": "", "last_time": None},
+    ],
+    ids=["older", "of no time zone", "no run", "none yet"],
+)
+def test_an_answer_that_tells_of_no_newer_run_changes_nothing(status: dict[str, Any]) -> None:
+    record = a_record(last_run=new_id(), last_state="stable", last_time=before(minutes=20))
+
+    done = a_desk(record, assigned=False, status=status).ccmctl("why", "web1")
+
+    assert done.out.splitlines()[0].startswith("web1 is as it should be: ")
