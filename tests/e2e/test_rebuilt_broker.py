@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fleet import Fleet, a_file, manifest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PINNED, FOLLOWED = "kv://CCM_DATA/common", "kv://CCM_DATA/site"
 
