@@ -149,7 +149,6 @@ def test_ctrl_c_stops_watching_and_says_how_to_watch_and_to_stop(trio: Fleet) ->
 
     assert done.code == 1
     assert done.err.splitlines()[1:] == [
-        "",
         "stopped watching; the nodes go on",
         f"  watch:  ccmctl run watch {run}",
         f"  stop:   ccmctl run stop {run}",

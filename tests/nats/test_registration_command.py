@@ -147,7 +147,7 @@ def test_entries_are_shown_as_data(ccm: Run, stream: None) -> None:
         (("create", *WEB, "--priority", "256"), "`priority` of a registration"),
         (("create", *WEB, "--ttl", "soon"), "`soon` is not a duration"),
         (("create", *WEB, "-A", "x"), "--annotation x: write NAME=VALUE"),
-        (("create", "--cluster", "prod"), "Missing option '--service'"),
+        (("create", "--cluster", "prod"), "missing option '--service'"),
         (("query", "a.b"), "'a.b': no part of a registration"),
         (("init", "--replicas", "7"), "--replicas 7"),
         (("init", "--max-age", "x"), "--max-age: `x` is not a duration"),
