@@ -45,6 +45,8 @@ _STEADY_S = 5.0
 _ASK_AGAIN_S = 5.0
 """Longer than leaving a broker takes."""
 
+_PUBLISH = "publish there"
+
 _LINE_END = re.compile(r"[\r\n\0]")
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
 
@@ -396,7 +398,7 @@ class Connection:
             return
         kind, subject = found[1], found[2]  # in lower case: nats-py lowers what the broker says
         self.denials += 1
-        word = "publish there" if kind == "publish" else "subscribe to it"
+        word = _PUBLISH if kind == "publish" else "subscribe to it"
         told = False
         if kind == "publish":
             for waiting in list(self._waiting.values()):
@@ -415,8 +417,14 @@ class Connection:
             log.warning("the broker refuses", extra={"operation": word, "subject": subject})
 
     def _refusal(self, word: str, subject: str) -> BusDeniedError:
+        from ccm_agent.bus.permissions import word_for
+
+        needed = word_for(subject) if self.settings.program == "ccmctl" and word == _PUBLISH else ""
+        hint = (
+            f"`ccmctl operator add {needed}` says who may" if needed else "see its permissions on the broker"
+        )
         return BusDeniedError(
-            f"{subject}: the broker does not allow {self.settings.identity} to {word}; see its permissions on the broker"
+            f"{subject}: the broker does not allow {self.settings.identity} to {word}; {hint}"
         )
 
     # --- small things ---

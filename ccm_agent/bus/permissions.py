@@ -28,6 +28,7 @@ from ccm_agent.bus.subjects import (
     key_subject,
     poke_subject,
     request_pattern,
+    subject_matches,
 )
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.wire import (
@@ -190,6 +191,30 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         f"{inbox_prefix(name)}.>",
     )
     return Permissions(publish=tuple(dict.fromkeys(publish)), subscribe=subscribe)
+
+
+def word_for(subject: str) -> str:
+    """
+    The first word of `ccmctl operator add` that lets somebody publish on a subject.
+
+    Returns:
+        The word, `--data` for one; "" when every operator may, or none.
+    """
+    if _lets(Role(), subject):
+        return ""
+    roles = {
+        "--plan": Role(plan=(EVERYWHERE,)),
+        "--apply": Role(apply=(EVERYWHERE,)),
+        "--data": Role(data=True),
+        "--facts": Role(facts=True),
+        "--schedules": Role(schedules=True),
+        "--admin": Role(admin=True),
+    }
+    return next((word for word, role in roles.items() if _lets(role, subject)), "")
+
+
+def _lets(role: Role, subject: str) -> bool:
+    return any(subject_matches(each, subject) for each in operator_permissions("somebody", role).publish)
 
 
 def _requests(scopes: Sequence[str], protocols: Sequence[str]) -> list[str]:

@@ -1,0 +1,25 @@
+"""The words by which people ask for permissions. What a broker makes of the lists is in tests/nats/test_permissions.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccm_agent.bus.permissions import word_for
+
+
+@pytest.mark.parametrize(
+    ("subject", "word"),
+    [
+        ("io.choria.ccm.v1.manifest.plan.request.fact.role.web", "--plan"),
+        ("io.choria.ccm.v1.manifest.apply.request.node.web1", "--apply"),
+        ("$KV.CCM_ASSIGNMENTS.fact.role.web.site", "--apply"),
+        ("$KV.CCM_DATA.common", "--data"),
+        ("$KV.CCM_FACTS.web1", "--facts"),
+        ("choria.ccm.schedule.nightly", "--schedules"),
+        ("$JS.API.STREAM.CREATE.CCM_EVENTS", "--admin"),
+        ("io.choria.ccm.v1.node.ping.request.all", ""),
+        ("$SYS.REQ.SERVER.PING", ""),
+    ],
+)
+def test_a_denied_operator_is_told_the_word_that_is_missing(subject: str, word: str) -> None:
+    assert word_for(subject) == word
