@@ -1,0 +1,23 @@
+"""Fixtures of all tests."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A program that runs within a test sets up logging: the tests behind it would see more of the log, or nothing of it."""
+    root, loggers = logging.getLogger(), [logging.getLogger(), logging.getLogger("ccm_agent")]
+    levels, handlers = [each.level for each in loggers], root.handlers[:]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+    for handler in root.handlers[:]:
+        if (
+            type(handler) is logging.StreamHandler and handler not in handlers
+        ):  # pytest's own are of other classes
+            root.removeHandler(handler)
