@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -36,8 +35,16 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "nats-security.conf").write_text(server_configuration(authority))
     allowed = operator_permissions("op", Role(admin=True))
     (folder / "op.creds").write_text(user_credentials(authority.account, "op", allowed).text.reveal())
-    shutil.copy(DEPLOY / "nats" / "tls.conf", folder)
+    # written before any server reads it: one that finds it half written offers no TLS
+    (folder / "tls.conf").write_text(with_certificates((DEPLOY / "nats" / "tls.conf").read_text(), folder))
     return folder
+
+
+def with_certificates(text: str, folder: Path) -> str:
+    """A shipped configuration, with the names of its certificates for where they are."""
+    for file in ("server.pem", "server.key", "ca.pem"):
+        text = text.replace(f'"{file}"', f'"{folder / file}"')
+    return text
 
 
 def placed(folder: Path, name: str, ports: dict[str, int]) -> Path:
@@ -47,14 +54,8 @@ def placed(folder: Path, name: str, ports: dict[str, int]) -> Path:
     text = text.replace("/var/lib/nats", str(store))
     for was, port in ports.items():
         text = text.replace(was, f"127.0.0.1:{port}")
-    for file in ("server.pem", "server.key", "ca.pem"):
-        text = text.replace(f'"{file}"', f'"{folder / file}"')
     path = folder / f"{Path(name).parent}-{Path(name).name}"
-    path.write_text(text)
-    tls = (DEPLOY / "nats" / "tls.conf").read_text()
-    for file in ("server.pem", "server.key"):
-        tls = tls.replace(f'"{file}"', f'"{folder / file}"')
-    (folder / "tls.conf").write_text(tls)
+    path.write_text(with_certificates(text, folder))
     return path
 
 
