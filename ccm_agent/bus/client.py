@@ -16,7 +16,7 @@ import os
 import re
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from ccm_agent.bus import websockets
@@ -30,6 +30,8 @@ with websockets.left_out():
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from nats.aio.msg import Msg
 
     from ccm_agent.bus.settings import BusSettings
 
@@ -54,6 +56,16 @@ class RefusedBrokerError(nats.errors.Error):
     def __init__(self, reason: BusError) -> None:
         self.reason = reason
         super().__init__(str(reason))
+
+
+class _AtOnce:
+    """What nats-py takes for the future of one answer, and asks nothing else of: it hands over each message as it is read."""
+
+    def __init__(self, on_message: Callable[[Msg], None]) -> None:
+        self.set_result = on_message
+
+    def cancelled(self) -> bool:
+        return False
 
 
 class BusClient(nats.aio.client.Client):
@@ -104,6 +116,15 @@ class BusClient(nats.aio.client.Client):
         except OSError as err:
             self._met = err
             raise
+
+    async def listen(self, subject: str, on_message: Callable[[Msg], None]) -> Any:
+        """
+        Subscribe, and be told of each message as it is read; `on_message` raises nothing.
+
+        nats-py gives a subscription with a callback a queue and a task of its own: of messages for two subscriptions that come in
+        one packet, all of the first would be handled before those of the second, a stop before the apply that it means.
+        """
+        return await self.subscribe(subject, future=cast("asyncio.Future[Msg]", _AtOnce(on_message)))
 
     def abort(self) -> None:
         """Drop the connection at once, whatever waits to be sent; safe to call at any time."""

@@ -97,7 +97,7 @@ class Subscription:
             return
         self._client = client
         self.denied = None
-        self._theirs = await client.subscribe(self.subject, cb=self._deliver)
+        self._theirs = await client.listen(self.subject, self._deliver)
 
     async def detach(self) -> None:
         """Tell the broker that the interest is over, if it can be told."""
@@ -106,7 +106,7 @@ class Subscription:
             with contextlib.suppress(Exception):
                 await theirs.unsubscribe()
 
-    async def _deliver(self, theirs: Any) -> None:
+    def _deliver(self, theirs: Any) -> None:
         try:
             self._on_message(message_of(theirs))
         except Exception:  # a callback's fault must not end the subscription

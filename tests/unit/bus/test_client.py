@@ -69,3 +69,20 @@ def test_a_file_that_holds_no_credentials_is_named(err: Exception) -> None:
     told = client._explained(URL, err)
 
     assert str(told) == "/x.creds: holds no credentials; `ccmctl node add` and `operator add` make them"
+
+
+async def test_messages_for_several_subscriptions_are_told_in_the_order_in_which_they_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def send(subscription: object) -> None:
+        pass
+
+    client, told = BusClient(BusSettings(servers=(URL,), identity="op")), list[str]()
+    monkeypatch.setattr(client, "_send_subscribe", send)
+    for subject in ("a", "b"):
+        await client.listen(subject, lambda message: told.append(message.subject))
+
+    for number, subject in ((1, b"a"), (2, b"b"), (1, b"a"), (2, b"b")):
+        await client._process_msg(number, subject, b"", b"", b"")
+
+    assert told == ["a", "b", "a", "b"]
