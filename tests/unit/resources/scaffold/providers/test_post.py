@@ -1,6 +1,7 @@
 """Commands that run on rendered files: when, where, how, and what is remembered of it."""
 
 import errno
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -214,17 +215,18 @@ class TestHow:
 
     async def test_mode_and_owner_that_a_command_sets_are_kept_but_no_setuid(self) -> None:
         host = Host({"run.sh": "x", "b.sh": "x"})
+        other_uid, other_gid = os.geteuid() + 1, os.getegid() + 1
 
         def change() -> None:
             node = host.files.nodes[host.runner.commands[-1].argv[-1]]
-            node.mode, node.uid, node.gid = 0o4750, 1, 65534
+            node.mode, node.uid, node.gid = 0o4750, other_uid, other_gid
 
         host.runner.when("chown", effect=change)
 
         await host.apply(post=[{"run.sh": "chown"}])
 
         node = host.files.nodes["/out/run.sh"]
-        assert (node.mode, node.uid, node.gid) == (0o750, 1, 65534)
+        assert (node.mode, node.uid, node.gid) == (0o750, other_uid, other_gid)
         assert host.files.nodes["/out/b.sh"].mode == 0o644
 
     async def test_mode_drift_is_not_noticed(self) -> None:
