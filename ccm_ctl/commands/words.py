@@ -24,8 +24,8 @@ WITHIN_S = 1.0
 MOST = 200
 """So many names are offered; nobody looks through more, and typing another letter makes them fewer."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9._/=-]+")
-"""Shells take what they are given apart, and expand it; names on the broker were written by others."""
+_PLAIN = re.compile(r"(?!-)[A-Za-z0-9._/=-]+")
+"""Shells take what they are given apart, and expand it; names on the broker were written by others, one like an option too."""
 
 _FILES = frozenset({"FILE", "FILE|-", "FILE|DIR", "[FILE|DIR]"})
 _ASSIGNED = frozenset({"assign", "unassign", "rollback", "assignment"})
