@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test check lint types schemas docs generate bench packages
+.PHONY: help demo test fuzz check lint types schemas docs generate bench packages
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,6 +14,9 @@ demo: $(STAMP) ## the main job: a real nats-server, three agents, one manifest t
 
 test: $(STAMP) ## every test that this machine can run (TIER="unit e2e" chooses tiers)
 	@$(PY) .ci/test.py $(TIER)
+
+fuzz: $(STAMP) ## feed every reader with what no honest writer wrote, until stopped (SECONDS=60 ends it, SEED=1 repeats)
+	@$(PY) -m tests.fuzz
 
 check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation
 	@echo "check: all well"

@@ -24,8 +24,8 @@ BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 
 def messages() -> dict[str, type[msgspec.Struct]]:
-    """File names (without ending) and the messages on the bus."""
-    from ccm_agent.model import outcome, wire
+    """File names (without ending) of the messages on the bus, and of documents that people write."""
+    from ccm_agent.model import outcome, policy, wire
 
     return {
         "transaction_event": outcome.TransactionEvent,
@@ -47,6 +47,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "run_targets": wire.RunTargets,
         "run_ends": wire.RunEnds,
         "run_state": wire.RunState,
+        "policy": policy.PolicyDocument,
     }
 
 
@@ -115,7 +116,7 @@ GUIDE = {
         "concepts/facts.md", "concepts/registration.md",
     ],
     "run it in production": [
-        "concepts/security.md", "concepts/delivery.md", "concepts/metrics.md", "concepts/bus.md",
+        "concepts/security.md", "concepts/policy.md", "concepts/delivery.md", "concepts/metrics.md", "concepts/bus.md",
     ],
     "know what is wrong": ["concepts/at-night.md", "concepts/at-the-node.md"],
     "change the program": ["adding-a-type.md", "concepts/engine.md", "concepts/daemon.md", "concepts/controller.md"],

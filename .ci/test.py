@@ -73,6 +73,13 @@ TIERS = [
         anywhere,
         ["-n", "2", "--timeout=300"],
     ),
+    Tier(
+        "fuzz",
+        "50,000 inputs that no honest writer wrote",
+        ["tests/fuzz"],
+        anywhere,
+        ["-n", "2", "--timeout=120"],
+    ),
     Tier("contract", "fakes and real adapters", ["tests/contract"], without_server, ["--timeout=60"]),
     Tier(
         "nats",

@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from ccm_agent.engine.world import MakeExpressions, World
     from ccm_agent.hiera.sources import Sources
     from ccm_agent.model.outcome import SessionSummary
-    from ccm_agent.model.ports import Clock, KeyValue, Objects
+    from ccm_agent.model.ports import Clock, KeyValue, Objects, RenderWorker
     from ccm_agent.model.registration import RegistrationEntry
     from ccm_agent.registration.lookup import Lookup
     from ccm_agent.registration.registry import Registry
     from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.system.render_process import RenderLimits
     from ccm_agent.templates.asking import Asking
     from ccm_agent.templates.env import Environment
     from ccm_agent.templates.gjson import Result
+    from ccm_agent.templates.rendering import Renderer
 
 
 class App:
@@ -48,6 +50,7 @@ class App:
         clock: Time; None is the host's.
         stream: The stream of registrations; "" is the usual one.
         settle_s: How long nodes have to register again after the broker was away; None is the usual time.
+        render_limits: What a template may use; None is the usual.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class App:
         clock: Clock | None = None,
         stream: str = "",
         settle_s: float | None = None,
+        render_limits: RenderLimits | None = None,
     ) -> None:
         self.environ = environ
         self.directory = directory or os.getcwd()  # noqa: PTH109 - pathlib is slow to import
@@ -68,6 +72,8 @@ class App:
         self._clock = clock
         self._stream = stream
         self._settle_s = settle_s
+        self._render_limits = render_limits
+        self._render_worker: RenderWorker | None = None
         self._asking: Asking | None = None
         self._catalog: Catalog | None = None
         self._ports: dict[str, Any] = {}
@@ -105,7 +111,7 @@ class App:
         """A loaded manifest as YAML, its templates rendered as far as they are by now."""
         from ccm_agent.engine.render import render_plan
 
-        return render_plan(plan.loaded)
+        return render_plan(plan.loaded, plan.state.masker)
 
     async def objects(self, bucket: str) -> Objects:
         """An object store of the broker."""
@@ -153,9 +159,19 @@ class App:
         def make(
             facts: Mapping[str, Any], data: Mapping[str, Any], environ: Mapping[str, str], directory: str
         ) -> Expressions:
-            return make_expressions(facts, data, environ, directory, lambda: self.asking(loop))
+            return make_expressions(facts, data, environ, directory, lambda: self.asking(loop), self.renderer)
 
         return make
+
+    def renderer(self) -> Renderer:
+        """Renders whole-file templates in a process of their own, which the first one starts."""
+        from ccm_agent.templates.rendering import Renderer
+
+        if self._render_worker is None:
+            from ccm_agent.system.render_process import RenderProcess
+
+            self._render_worker = RenderProcess(self._render_limits)
+        return Renderer(self._render_worker)
 
     def asking(self, loop: asyncio.AbstractEventLoop | None) -> Asking:
         """What expressions ask the broker, which is on a loop."""
@@ -224,9 +240,12 @@ class App:
         """
         if self._connection is None:
             from ccm_agent.bus.connection import Connection
-            from ccm_agent.bus.settings import settings_from_context
+            from ccm_agent.bus.settings import accepts_insecure, settings_from_context
 
-            connection = Connection(settings_from_context(self._context, program="ccm"))
+            chosen = settings_from_context(
+                self._context, program="ccm", insecure=accepts_insecure(self.environ)
+            )
+            connection = Connection(chosen)
             await connection.__aenter__()
             self._connection = connection
             await connection.connect_now()
@@ -277,7 +296,7 @@ class App:
         from ccm_agent.templates.values import go_print
 
         asking = self.asking(asyncio.get_running_loop())
-        environment = make_environment(facts, data, environ, self.directory, asking)
+        environment = make_environment(facts, data, environ, self.directory, asking, self.renderer())
 
         def evaluated() -> tuple[Any, str]:
             if is_template:
@@ -288,15 +307,21 @@ class App:
 
         return await asyncio.to_thread(evaluated)
 
+    def close_renderer(self) -> None:
+        """End the process that renders templates. Blocking, for the moment that this takes."""
+        if self._render_worker is not None:
+            self._render_worker.close()
+
     async def close(self) -> None:
-        """Let go of the broker."""
+        """Let go of the broker, and of the process that renders templates."""
+        self.close_renderer()
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await connection.__aexit__(None, None, None)
 
 
 def _download() -> Any:
-    from ccm_agent.system.http import SystemDownload
+    from ccm_agent.system.download import SystemDownload
 
     return SystemDownload(user_agent=f"ccm/{VERSION}")
 
@@ -393,9 +418,10 @@ def make_expressions(
     environ: Mapping[str, str],
     directory: str,
     asking: Callable[[], Asking | None] = lambda: None,
+    renderer: Callable[[], Renderer | None] = lambda: None,
 ) -> Expressions:
     """Expressions about one manifest; the language, and what asks the broker, are imported when the first one is met."""
-    return _Expressions(lambda: make_environment(facts, data, environ, directory, asking()))
+    return _Expressions(lambda: make_environment(facts, data, environ, directory, asking(), renderer()))
 
 
 def make_environment(
@@ -404,8 +430,13 @@ def make_environment(
     environ: Mapping[str, str],
     directory: str,
     asking: Asking | None = None,
+    renderer: Renderer | None = None,
 ) -> Environment:
-    """What expressions and templates about one manifest see; without `asking` there is no broker."""
+    """
+    What expressions and templates about one manifest see.
+
+    Without `asking` there is no broker; without `renderer` templates are rendered in this process, which nothing bounds.
+    """
     from ccm_agent.templates.env import Environment
 
     return Environment(
@@ -415,6 +446,7 @@ def make_environment(
         working_dir=directory,
         registrations=asking.registrations if asking is not None else None,
         kv_get=asking.kv_get if asking is not None else None,
+        renderer=renderer,
     )
 
 

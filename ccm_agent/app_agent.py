@@ -9,7 +9,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,17 +22,21 @@ from ccm_agent.app import App
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.trust import Trust
 from ccm_agent.daemon import at_host as at_host
 from ccm_agent.daemon.agent import Agent
-from ccm_agent.daemon.broker import bus_settings
+from ccm_agent.daemon.broker import bus_settings, read_trust
 from ccm_agent.daemon.config import Settings, read_config, with_context
 from ccm_agent.daemon.identity import check_configured, settle_identity
 from ccm_agent.daemon.kept_download import KeptDownload
 from ccm_agent.daemon.logs import set_up_logging
 from ccm_agent.daemon.notify import Notifier
+from ccm_agent.daemon.policy_file import read_policy
+from ccm_agent.daemon.selecting import Selecting
 from ccm_agent.daemon.service import serve, serve_once
 from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.daemon.world import Ports
@@ -46,17 +50,23 @@ from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, DocumentError, FileError, Place
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.secret import Masker
 from ccm_agent.registration.publish import Publisher
 from ccm_agent.system import own_process
 from ccm_agent.system.clock import SystemClock
 from ccm_agent.system.files import SystemFiles
+from ccm_agent.system.hop import Threads
 from ccm_agent.system.leftover import hand_over_output
+from ccm_agent.system.render_process import RenderLimits
 from ccm_agent.system.restart import is_restarting
 from ccm_agent.system.runner import SystemRunner
 from ccm_agent.version import VERSION
 
 log = logging.getLogger(__name__)
 
+
+SECRETS_KEPT = 2000
+"""Texts that the log of an agent is kept free of, the newest ones: each run teaches it those of its own."""
 
 GARBAGE_THRESHOLD = (20_000, 20, 20)
 """See `gc.set_threshold`."""
@@ -69,7 +79,10 @@ def check_agent(config: str) -> None:
     Raises:
         CcmError: It could not: file, line, and what to do.
     """
-    check_configured(read_config(Path(config)).identity)
+    settings = read_config(Path(config))
+    check_configured(settings.identity)
+    types = App(os.environ, directory="/").catalog.names()
+    read_policy(Path(settings.policy_file), types, is_required=settings.is_policy_required)
 
 
 def run_agent(
@@ -93,9 +106,10 @@ def run_agent(
     """
     path = Path(config)
     settings = with_context(read_config(path), context)
-    set_up_logging(settings.log_level, settings.log_format)
+    secrets = Masker(limit=SECRETS_KEPT)
+    set_up_logging(settings.log_level, settings.log_format, secrets=secrets)
     restarts = partial(is_restarting, SystemRunner())
-    build = partial(build_agent, clock=clock)
+    build = partial(build_agent, clock=clock, secrets=secrets)
     # what an agent makes lives for one run or for years: to look for garbage every 700 values costs a tenth of each run
     gc.set_threshold(*GARBAGE_THRESHOLD)
     run(serve(path, settings, build, Notifier(), hand_over_output, restarts))
@@ -121,30 +135,44 @@ def converge_alone(config: str, context: str, limit_s: float) -> list[dict[str, 
     path = Path(config)
     settings = with_context(read_config(path), context)
     at_host.check_owner(Path(settings.state_dir))
-    set_up_logging("warn", settings.log_format)
-    ended = asyncio.run(serve_once(path, settings, build_agent, hand_over_output, limit_s))
+    secrets = Masker(limit=SECRETS_KEPT)
+    set_up_logging("warn", settings.log_format, secrets=secrets)
+    build = partial(build_agent, secrets=secrets)
+    ended = asyncio.run(serve_once(path, settings, build, hand_over_output, limit_s))
     plain: list[dict[str, Any]] = to_builtins(ended)
     return plain
 
 
 @asynccontextmanager
-async def build_agent(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Agent]:
+async def build_agent(
+    settings: Settings, clock: Clock | None = None, secrets: Masker | None = None
+) -> AsyncIterator[Agent]:
     """The agent of this node on its broker, which it is connected to in the background; on another clock, if there is one."""
     node = await asyncio.to_thread(settle_identity, settings.identity, Path(settings.state_dir))
     broker = await asyncio.to_thread(
         bus_settings, settings.broker, node, first_spread_s=settings.connect_spread_s
     )
     connection = Connection(broker or BusSettings(identity=node))
+    if broker is not None and secrets is not None:
+        for secret in filter(None, (broker.password, broker.token)):
+            secrets.learn(secret)
     async with AsyncExitStack() as stack:
         # without a broker the connection is never begun, and the agent works as if the broker were away
         if broker is not None:
             await stack.enter_async_context(connection)
-        ports = agent_ports(connection, settings, clock)
+        trust = await asyncio.to_thread(read_trust, broker.creds if broker else "", settings.trusted_root)
+        ports = agent_ports(connection, settings, clock, trust, secrets)
         yield await asyncio.to_thread(Agent, settings, ports, version=VERSION)
 
 
-def agent_ports(connection: Connection, settings: Settings, clock: Clock | None = None) -> Ports:
-    """What an agent asks of the world, on a connection and on the host's clock, or another."""
+def agent_ports(
+    connection: Connection,
+    settings: Settings,
+    clock: Clock | None = None,
+    trust: Trust | None = None,
+    secrets: Masker | None = None,
+) -> Ports:
+    """What an agent asks of the world, on a connection and on the host's clock, or another; `secrets` are kept out of the log."""
     clock = clock or SystemClock()
     app = App(
         os.environ,
@@ -153,6 +181,9 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
         clock=clock,
         stream=settings.registration_stream,
         settle_s=settings.registration_settle_s,
+        render_limits=RenderLimits(
+            cpu_s=settings.template_cpu_s, memory_bytes=settings.template_memory_bytes
+        ),
     )
     expressions = app.expression_maker()  # here, where the loop is: the engine is made in a thread
 
@@ -164,7 +195,7 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
                 open_bucket=open_bucket,
                 directory=directory,
                 numbers=numbers,
-                demand_stamps=settings.stamped_data,
+                demand_stamps=settings.stamped_data is True,
             )
 
         world = replace(
@@ -173,6 +204,7 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
             make_expressions=expressions,
             register=_register(connection, settings),
             read_document=ParsedDocuments().read,
+            secrets=secrets,
         )
         return LocalEngine(world)
 
@@ -188,7 +220,7 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
         bucket=lambda name: NatsKeyValue(connection, name),
         make_engine=make_engine,
         gather_facts=gather_facts,
-        matches=_matches,
+        matches=Selecting(Threads("ccm-select", 1).call),
         shorten=lambda event: for_bus(event, app.catalog.find(event.type)),
         clock=clock,
         sources=SourcePorts(
@@ -196,8 +228,13 @@ def agent_ports(connection: Connection, settings: Settings, clock: Clock | None 
             download=app.port("download"),
             objects=lambda name: NatsObjects(connection, name),
         ),
+        trust=trust,
         readings=_readings(connection),
+        node_key=NodeKey(connection.settings.creds or connection.settings.nkey),
         waits_for=lambda: app.port("locks").waits_for,
+        resource_types=app.catalog.names,
+        close=app.close_renderer,
+        secrets=secrets,
     )
 
 
@@ -236,14 +273,6 @@ def _readings(connection: Connection) -> list[Reading]:
         Reading("process_open_fds", "Open file descriptors", own_process.open_files),
         Reading("process_start_time_seconds", "When the process began", lambda: started),
     ]
-
-
-def _matches(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
-    """Any of the targets means the node, and so does the expression."""
-    from ccm_agent.templates.selector import parse_selector, parse_where
-
-    is_meant = not targets or any(parse_selector(text).matches(node, facts) for text in targets)
-    return is_meant and (not where or parse_where(where).matches(node, facts))
 
 
 def _facts_file(path: str) -> Mapping[str, Any]:

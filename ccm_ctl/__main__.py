@@ -10,6 +10,7 @@ VERBS = {
     "node": "Show, certify, reset and remove one node.",
     "why": "Say why a node is as it is, and what to do.",
     "operator": "Give operators credentials, and take them back.",
+    "signers": "Show and publish whose signatures nodes obey.",
     "ping": "Ask nodes whether their agent answers.",
     "facts": "Show facts; assign them to nodes.",
     "data": "Put, get and list hiera data.",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.settings import BusSettings
+    from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.trust import Trust
     from ccm_ctl.fleet.ports import Fleet
 
 CONTEXT_VARIABLES = ("CCM_CONTEXT", "NATS_CONTEXT")
@@ -44,7 +46,7 @@ class Reach(Struct, frozen=True, kw_only=True):
         user, password: Or a name with a password.
         ca, cert, key: Files for TLS.
         operator: In whose name requests go out.
-        insecure: A broker that asks for no credentials is taken even when it is not on loopback.
+        insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
     """
 
     context: str = ""
@@ -136,7 +138,13 @@ class Application:
 
 def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
     """See `Application.settings`."""
-    from ccm_agent.bus.settings import DEFAULT_SERVER, replaced, settings_for, settings_from_context
+    from ccm_agent.bus.settings import (
+        DEFAULT_SERVER,
+        accepts_insecure,
+        replaced,
+        settings_for,
+        settings_from_context,
+    )
     from ccm_agent.model.errors import NotFoundError
     from ccm_agent.model.secret import Secret
 
@@ -150,6 +158,8 @@ def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
     creds = reach.creds or _first(environ, CREDS_VARIABLES)
     if creds:
         given["creds"] = creds
+    if ca := environ.get("CCM_CA", ""):
+        given.setdefault("ca", ca)
     given |= {"identity": operator, "program": "ccmctl"}
     server = reach.server or ("" if reach.context else _first(environ, SERVER_VARIABLES))
     context = reach.context or ("" if server else _first(environ, CONTEXT_VARIABLES))
@@ -165,7 +175,7 @@ def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
     if not said and (certified := _name_in(settings.creds)):
         # The broker lets these credentials hear answers in their own name only.
         settings = replaced(settings, identity=certified)
-    return replaced(settings, insecure=True) if reach.insecure else settings
+    return replaced(settings, insecure=True) if reach.insecure or accepts_insecure(environ) else settings
 
 
 @contextlib.asynccontextmanager
@@ -178,22 +188,44 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_agent.bus.requests import NatsRequests
     from ccm_ctl.fleet.ports import Fleet, SystemClock
 
+    signatory, trust = _keys_of(settings)
     async with Connection(settings) as connection:
         await connection.connect_now()
         fleet = Fleet(
             operator=settings.identity,
             link=connection,
-            requests=NatsRequests(connection),
+            requests=NatsRequests(connection, signatory),
             events=NatsEvents(connection),
             nodes=NatsKeyValue(connection, "CCM_NODES"),
-            facts=NatsKeyValue(connection, "CCM_FACTS"),
-            data=NatsKeyValue(connection, "CCM_DATA"),
-            assignments=NatsKeyValue(connection, "CCM_ASSIGNMENTS"),
+            facts=NatsKeyValue(connection, "CCM_FACTS", signatory),
+            data=NatsKeyValue(connection, "CCM_DATA", signatory),
+            assignments=NatsKeyValue(connection, "CCM_ASSIGNMENTS", signatory),
             runs=NatsKeyValue(connection, "CCM_RUNS"),
             manifests=NatsObjects(connection, "CCM_MANIFESTS"),
             clock=SystemClock(),
+            signatory=signatory,
+            trust=trust,
         )
         yield Broker(fleet, connection)
+
+
+def _keys_of(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
+    """The key that signs, and what the credentials say about trust. The connection explains a file that cannot be read."""
+    from pathlib import Path
+
+    from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.signing import signing_key_in_credentials
+    from ccm_agent.bus.trust import trust_in_credentials
+    from ccm_ctl.fleet.ports import SystemClock
+
+    path = settings.creds or settings.nkey
+    try:
+        text = Path(path).read_text(encoding="utf-8") if path else ""
+    except (OSError, UnicodeDecodeError):
+        return None, None
+    key, clock = signing_key_in_credentials(text), SystemClock()
+    signatory = Signatory(key, lambda: int(clock.now().timestamp() * 1000)) if key is not None else None
+    return signatory, trust_in_credentials(text, path)
 
 
 def main(

@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+# A busy machine holds up a single example for longer than hypothesis allows; each test has a limit of its own.
+hypothesis.settings.register_profile("ccm", deadline=None)
+hypothesis.settings.load_profile("ccm")
 
 
 @pytest.fixture(autouse=True)

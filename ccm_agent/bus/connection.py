@@ -28,6 +28,7 @@ from ccm_agent.model.errors import (
     CcmError,
     ProtocolError,
 )
+from ccm_agent.model.limited_log import LimitedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,6 +62,7 @@ class Connection:
         server: The server at the other end; None before the first connection.
         last_error: Why the last attempt failed or the connection was lost; None when all is well.
         denials: How often the broker refused an operation.
+        malformed: How many messages were dropped because their headers or subjects were malformed.
     """
 
     def __init__(self, settings: BusSettings) -> None:
@@ -69,6 +71,8 @@ class Connection:
         self.server: ServerInfo | None = None
         self.last_error: BusError | None = None
         self.denials = 0
+        self.malformed = 0
+        self._limited = LimitedLog(log)
         self._connections = 0
         self._client: BusClient | None = None
         self._up = asyncio.Event()
@@ -298,7 +302,7 @@ class Connection:
         client_module = await asyncio.to_thread(importlib.import_module, "ccm_agent.bus.client")
         if misses % len(self._servers) == 0:
             random.shuffle(self._servers)
-        client: BusClient = client_module.BusClient(self.settings)
+        client: BusClient = client_module.BusClient(self.settings, self._on_malformed)
         await client.open(self._servers[misses % len(self._servers)], self._on_error)
         return client
 
@@ -390,6 +394,10 @@ class Connection:
         if waiting is not None:
             waiting.arrived.put_nowait(message)
 
+    def _on_malformed(self, subject: str, reason: str) -> None:
+        self.malformed += 1
+        self._limited.warning("a malformed message is dropped", extra={"subject": subject, "reason": reason})
+
     async def _on_error(self, err: Exception) -> None:
         """Errors that belong to no call of nats-py's: refusals come this way only, after the call that caused them."""
         found = _DENIED.search(str(err))
@@ -414,7 +422,7 @@ class Connection:
                 if each.subject.lower() == subject:
                     each.denied = self._refusal(word, each.subject)
         if not told:
-            log.warning("the broker refuses", extra={"operation": word, "subject": subject})
+            self._limited.warning("the broker refuses", extra={"operation": word, "subject": subject})
 
     def _refusal(self, word: str, subject: str) -> BusDeniedError:
         from ccm_agent.bus.permissions import word_for

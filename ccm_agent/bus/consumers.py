@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import Message
 from ccm_agent.bus.streams import PAGE_BYTES, Stored, decode_answer
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
@@ -157,5 +158,5 @@ def stored_of(message: Message) -> Stored:
         sequence=sequence,
         time=datetime.fromtimestamp(nanoseconds / _NANOSECONDS, UTC),
         headers=message.headers,
-        copied="Nats-Stream" in message.headers,
+        copied=was_stored(message.headers),
     )

@@ -1,9 +1,10 @@
 """
 Who is who on the broker: keys of a fleet, what a server must know of them, and credentials of nodes and operators.
 
-The broker runs in what NATS calls operator mode: its configuration names one authority and one account, both public, and
-trusts every user whose JWT the account has signed. What a user may do stands in that JWT, so a new node needs no change on
-any server, and no server holds a secret that could make one. See docs/concepts/security.md.
+The broker runs in what NATS calls operator mode: its configuration names one authority and its accounts, all public, and trusts
+every user whose JWT one of the accounts has signed. What a user may do is in that JWT, so a new node needs no change on any
+server, and no server holds a secret that could make one. What the accounts share is in their own JWTs (`bus.accounts`). See
+docs/concepts/security.md.
 
 Source: NATS JWT version 2 (ADR-14), nats-server's `jwt/v2`; nkeys (ADR-1).
 """
@@ -21,13 +22,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.accounts import CONNECTIONS, USER_LIMITS, Account
+from ccm_agent.bus.accounts import claims as crossings
+from ccm_agent.bus.permissions import Permissions
+from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from ccm_agent.bus.permissions import Permissions
 
 MAX_CONTROL_LINE = 65_536
 """What the server must take as one line: a user's JWT travels in the first one, and 4 KiB, as usual, are too few for it."""
@@ -41,24 +44,32 @@ _SEED_BYTES = 36
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 _JWT_IN_CREDS = re.compile(r"-{3,}BEGIN NATS USER JWT-{3,}\s*(\S+)\s*-{3,}END")
 _NO_LIMIT = {"subs": -1, "data": -1, "payload": -1}
-_ACCOUNT_LIMITS = _NO_LIMIT | {"imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": 0}
+_ACCOUNT_LIMITS = _NO_LIMIT | {"imports": -1, "exports": -1, "wildcards": True, "leaf": 0}
 _STORAGE = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
 _NO_STORAGE = dict.fromkeys(_STORAGE, 0)
 
 
 class Authority(Struct, frozen=True, kw_only=True):
     """
-    The keys of a fleet, as seeds: who has them makes any node and any operator.
+    The broker's keys, as seeds: who has them makes any node and any operator.
 
     Attributes:
         operator: Signs accounts. (NATS' word; no person is meant.)
-        account: Signs nodes and operators; all that `ccmctl node add` needs.
+        account: Signs operators with `--admin`: the account CTL, which holds the streams.
+        ops: Signs all other operators.
+        nodes: Signs nodes; all that `ccmctl node add` needs.
         system: The account in which the servers themselves speak.
     """
 
     operator: Secret
     account: Secret
+    ops: Secret
+    nodes: Secret
     system: Secret
+
+    def of(self, account: Account) -> Secret:
+        """The seed of an account."""
+        return {Account.CTL: self.account, Account.OPS: self.ops, Account.NODES: self.nodes}[account]
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
@@ -80,35 +91,96 @@ def new_authority() -> Authority:
     """New keys."""
     import nkeys
 
-    prefixes = (nkeys.PREFIX_BYTE_OPERATOR, nkeys.PREFIX_BYTE_ACCOUNT, nkeys.PREFIX_BYTE_ACCOUNT)
-    operator, account, system = (_new_seed(prefix) for prefix in prefixes)
-    return Authority(operator=operator, account=account, system=system)
+    account = nkeys.PREFIX_BYTE_ACCOUNT
+    return Authority(
+        operator=_new_seed(nkeys.PREFIX_BYTE_OPERATOR),
+        account=_new_seed(account),
+        ops=_new_seed(account),
+        nodes=_new_seed(account),
+        system=_new_seed(account),
+    )
 
 
-def server_configuration(authority: Authority, revoked: Mapping[str, int] | None = None) -> str:
+def new_account() -> Secret:
+    """A new account's seed."""
+    import nkeys
+
+    return _new_seed(nkeys.PREFIX_BYTE_ACCOUNT)
+
+
+def new_root() -> Secret:
+    """
+    A new root key's seed: it signs which operators' keys count (`bus.trust`).
+
+    No key of the broker is made from it, and the broker never learns of it.
+    """
+    import nkeys
+
+    return _new_seed(nkeys.PREFIX_BYTE_OPERATOR)
+
+
+def public_key(seed: Secret) -> str:
+    """The public key of a seed."""
+    return _public(_pair(seed))
+
+
+def connections_subject(account: str) -> str:
+    """Where the servers' own account is asked who is connected to an account; `account` is its public key."""
+    return f"$SYS.REQ.ACCOUNT.{account}.CONNZ"
+
+
+def asker_credentials(system: Secret, name: str, subject: str, expires: int) -> Credentials:
+    """Credentials in the servers' own account that ask one question, and end soon."""
+    inbox = f"{inbox_prefix(name)}.>"
+    # The seed decides where a user lives; of what is said here only the subjects count.
+    allowed = Permissions(account=Account.CTL, publish=(subject,), subscribe=(inbox,))
+    return user_credentials(system, name, allowed, expires=expires)
+
+
+def server_configuration(
+    authority: Authority,
+    revoked: Mapping[Account, Mapping[str, int]] | None = None,
+    *,
+    moving: bool = False,
+) -> str:
     """
     What every server of the cluster must have in its configuration; nothing in it is secret.
 
     Args:
         authority: The keys.
-        revoked: Public keys of users, each with the time (seconds since 1970) up to which what was signed for it is void.
+        revoked: By account the public keys of users, each with the time (seconds since 1970) up to which what was signed for it
+            is void; `*` is every user.
+        moving: Credentials of the time of one account are good still (`accounts.grants`).
     """
-    operator, account, system = map(_pair, (authority.operator, authority.account, authority.system))
-    claims: dict[str, Any] = {"limits": _ACCOUNT_LIMITS | _STORAGE}
-    if revoked:
-        claims["revocations"] = dict(revoked)
-    ours = _jwt(operator, _public(account), "account", "ccm", claims)
-    servers = _jwt(operator, _public(system), "account", "system", {"limits": _ACCOUNT_LIMITS | _NO_STORAGE})
+    operator, system = _pair(authority.operator), _public(_pair(authority.system))
+    keys = {account: _public(_pair(authority.of(account))) for account in Account}
+    preload = {}
+    for account, public in keys.items():
+        claims = {"limits": _limits(account, moving=moving), **crossings(account, keys, moving=moving)}
+        if gone := (revoked or {}).get(account):
+            claims["revocations"] = dict(gone)
+        preload[public] = _jwt(operator, public, "account", account.value, claims)
+    preload[system] = _jwt(
+        operator, system, "account", "system", {"limits": _ACCOUNT_LIMITS | _NO_STORAGE | {"conn": -1}}
+    )
     # Always the same: servers do not reload a configuration in which this one differs.
     itself = _jwt(operator, _public(operator), "operator", "ccm", {}, issued=1)
+    accounts = "\n".join(f"  {public}: {token}" for public, token in preload.items())
     return (
         "# Made by `ccmctl init --security`; nothing in it is secret.\n"
         f"operator: {itself}\n"
-        f"system_account: {_public(system)}\n"
+        f"system_account: {system}\n"
         f"max_control_line: {MAX_CONTROL_LINE}\n"
         "resolver: MEMORY\n"
-        f"resolver_preload: {{\n  {_public(account)}: {ours}\n  {_public(system)}: {servers}\n}}\n"
+        f"resolver_preload: {{\n{accounts}\n}}\n"
     )
+
+
+def _limits(account: Account, *, moving: bool) -> dict[str, Any]:
+    storage = _STORAGE if account == Account.CTL else _NO_STORAGE
+    # As long as a fleet moves, its nodes may all be in the account of the streams.
+    connections = max(CONNECTIONS.values()) if moving else CONNECTIONS[account]
+    return _ACCOUNT_LIMITS | storage | {"conn": connections}
 
 
 def user_credentials(
@@ -118,7 +190,7 @@ def user_credentials(
     New credentials of a node or an operator.
 
     Args:
-        account: The account's seed.
+        account: The seed of the account that the permissions are for.
         name: Of the node or operator.
         permissions: What the broker lets it do.
         expires: When they end, in seconds since 1970; None: never.
@@ -136,6 +208,7 @@ def user_credentials(
     public_key = _public(_pair(seed))
     claims = {
         **_NO_LIMIT,
+        **USER_LIMITS[permissions.account],
         "pub": {"allow": list(permissions.publish)},
         "sub": {"allow": list(permissions.subscribe)},
         # A server that came as a leaf would bring others' messages with it.
@@ -161,7 +234,12 @@ def is_name(text: str) -> bool:
 def name_in_credentials(text: str) -> str:
     """The name that a credentials file was made for; "" when it says none. Nothing is verified: the broker does that."""
     found = _JWT_IN_CREDS.search(text)
-    parts = found[1].split(".") if found else []
+    return name_in_jwt(found[1]) if found else ""
+
+
+def name_in_jwt(token: str) -> str:
+    """The name that a user's JWT was made for; "" when it says none. Nothing is verified."""
+    parts = token.split(".")
     if len(parts) != 3:
         return ""
     try:

@@ -10,11 +10,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.chain import CHAIN_HEADER
+from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import SENT
+from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import read_all, read_newest, store
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.limited_log import LimitedLog
+from ccm_agent.model.ports import Published, StoredEvent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,11 +43,22 @@ def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
         ProtocolError: It is a copy of something stored, sent here by somebody's direct get, or no event at all.
     """
     parse_event(subject)
-    for name in headers:
-        if name.lower() in ("nats-stream", "status"):
-            raise ProtocolError(f"{subject}: not published as an event, but sent here as an answer; refused")
-    if not {MESSAGE_ID.lower(), SENT.lower()} & {name.lower() for name in headers}:
+    names = {name.lower() for name in headers}
+    if "status" in names or was_stored(headers):
+        raise ProtocolError(f"{subject}: not published as an event, but sent here as an answer; refused")
+    if names.isdisjoint((MESSAGE_ID.lower(), SENT.lower())):
         raise ProtocolError(f"{subject}: no program published this: an answer that was sent here; refused")
+
+
+def event_of(subject: str, body: bytes, headers: Mapping[str, str], sequence: int = 0) -> StoredEvent:
+    """An event as read, with what its sender said about its place and author. Nothing of it is verified."""
+    return StoredEvent(
+        subject=subject,
+        body=body,
+        sequence=sequence,
+        chain=headers.get(CHAIN_HEADER, ""),
+        signature=headers.get(SIGNATURE_HEADER, ""),
+    )
 
 
 class NatsEvents:
@@ -58,12 +73,16 @@ class NatsEvents:
         self.dropped = 0
         self._connection = connection
         self._stream = stream
+        self._limited = LimitedLog(log)
 
-    async def publish(self, subject: str, event_id: str, body: bytes) -> int:
+    async def publish(
+        self, subject: str, message_id: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> Published:
         """See `Events.publish`."""
         parse_event(subject)
-        headers = {MESSAGE_ID: event_id, EXPECTED_STREAM: self._stream}
-        return (await store(self._connection, subject, body, headers)).sequence
+        all_headers = {**(headers or {}), MESSAGE_ID: message_id, EXPECTED_STREAM: self._stream}
+        ack = await store(self._connection, subject, body, all_headers)
+        return Published(sequence=ack.sequence, is_duplicate=ack.duplicate)
 
     async def announce(self, subject: str, body: bytes) -> None:
         """See `Events.announce`."""
@@ -81,7 +100,7 @@ class NatsEvents:
             except ProtocolError as err:
                 self._drop(message.subject, err)
                 return
-            on_event(StoredEvent(subject=message.subject, body=message.body))
+            on_event(event_of(message.subject, message.body, message.headers))
 
         made = await self._connection.subscribe([subject], receive)
 
@@ -109,8 +128,8 @@ class NatsEvents:
         if stored.copied or MESSAGE_ID not in stored.headers:
             self._drop(stored.subject, ProtocolError(f"{stored.subject}: a stored copy of something else"))
             return []
-        return [StoredEvent(subject=stored.subject, body=stored.body, sequence=stored.sequence)]
+        return [event_of(stored.subject, stored.body, stored.headers, stored.sequence)]
 
     def _drop(self, subject: str, err: ProtocolError) -> None:
         self.dropped += 1
-        log.warning("an event is dropped", extra={"subject": subject, "error": str(err)})
+        self._limited.warning("an event is dropped", extra={"subject": subject, "error": str(err)})

@@ -10,10 +10,10 @@ connection was lost.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
     Stored,
     call,
@@ -25,15 +25,16 @@ from ccm_agent.bus.streams import (
     store,
 )
 from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
-from ccm_agent.model.errors import BusUnavailableError, ProtocolError, RevisionError, UsageError
+from ccm_agent.model.errors import ProtocolError, RevisionError, UsageError
 from ccm_agent.model.ports import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
+    from ccm_agent.bus.signatory import Signatory
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +49,23 @@ OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS"))
 class NatsKeyValue:
     """One bucket of the broker: `KeyValue` for agents, `KeyHistory` for the controller."""
 
-    def __init__(self, connection: Connection, bucket: str) -> None:
+    def __init__(self, connection: Connection, bucket: str, signatory: Signatory | None = None) -> None:
+        """
+        Take a bucket.
+
+        Args:
+            connection: Where it is.
+            bucket: Its name.
+            signatory: Signs what is written, of a bucket with documents that agents obey.
+        """
         self.bucket = bucket
         self._connection = connection
         self._stream = f"KV_{bucket}"
+        self._signatory = signatory
 
     async def get(self, key: str, at_least: int = 0) -> Entry | None:
         """See `KeyValue.get`."""
-        entry = await self._newest(key, at_least)
+        entry = await self.newest(key, at_least)
         return entry if entry is not None and entry.value else None
 
     async def as_of(self, key: str, revision: int) -> Entry | None:
@@ -68,14 +78,20 @@ class NatsKeyValue:
         return entry if entry.value else None
 
     async def matching(
-        self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0
+        self,
+        patterns: Sequence[str],
+        *,
+        obeyed: bool = False,
+        at_least: int = 0,
+        deletions: bool = False,
     ) -> list[Entry]:
         """See `KeyValue.matching`."""
         found = await self._read(patterns, at_least)
         if obeyed:
             for each in found:
                 self._refuse_copy(each)
-        return self._sorted([each for each in found if not self._is_copy(each)])
+        entries = [self._entry(each) for each in found if not self._is_copy(each)]
+        return sorted((entry for entry in entries if entry.value or deletions), key=lambda entry: entry.key)
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
@@ -90,16 +106,17 @@ class NatsKeyValue:
             if revision:
                 raise
         # To the broker a deleted key is there: its newest message says that it was deleted.
-        deleted = await self._newest(key, 0)
+        deleted = await self.newest(key)
         if deleted is None or deleted.value:
             raise RevisionError(
                 f"{key}: it exists already in {self.bucket}; read it, then update that revision"
             )
         return await self._write(key, value, {**headers, _EXPECTED: str(deleted.revision)})
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str, *, number: int = 0) -> None:
         """See `KeyValue.delete`."""
-        await self._write(key, b"", {_OPERATION: "DEL"})
+        signature = self._signatory.deletion(self.bucket, key, number) if self._signatory else {}
+        await self._store(key, b"", {_OPERATION: "DEL", **signature})
 
     async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
         """See `KeyValue.pokes`."""
@@ -148,44 +165,8 @@ class NatsKeyValue:
         info = await call(self._connection, f"STREAM.INFO.{self._stream}")
         return parse_time(info["ts"])
 
-    async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
-        """See `KeyHistory.watch`."""
-        changes: asyncio.Queue[tuple[str, int] | None] = asyncio.Queue()
-        stop = await self.pokes(_pattern(prefix), lambda key, revision: changes.put_nowait((key, revision)))
-        unhook = self._connection.on_connect(lambda: changes.put_nowait(None))
-        changes.put_nowait(None)
-        seen: dict[str, Entry] = {}
-        try:
-            while True:
-                for entry in await self._news(prefix, await changes.get(), seen):
-                    yield entry
-        finally:
-            unhook()
-            await stop()
-
-    async def _news(self, prefix: str, change: tuple[str, int] | None, seen: dict[str, Entry]) -> list[Entry]:
-        """What a poke, or a new connection (None), tells a reader who knows `seen`, which is kept up."""
-        try:
-            if change is None:
-                return _differences(await self.entries(prefix), seen)
-            key, revision = change
-            if not key.startswith(prefix) or (key in seen and seen[key].revision >= revision):
-                return []
-            newest = await self._newest(key, revision)
-        except BusUnavailableError:
-            return []  # the next connection begins with reading everything
-        except ProtocolError as err:
-            log.warning("a change is passed over", extra={"error": str(err)})
-            return []
-        was = seen.pop(key, None)
-        if newest is not None:
-            seen[key] = newest
-        if newest is not None and (newest.value or (was is not None and was.value)):
-            return [newest]
-        return [_gone(was)] if newest is None and was is not None and was.value else []
-
-    async def _newest(self, key: str, at_least: int) -> Entry | None:
-        """The newest revision, a deletion too (its value is empty)."""
+    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+        """See `KeyValue.newest`."""
         subject = key_subject(self.bucket, check_key(key))
         stored = await read_last(self._connection, self._stream, subject, at_least)
         if stored is None:
@@ -196,10 +177,6 @@ class NatsKeyValue:
     async def _read(self, patterns: Sequence[str], at_least: int) -> list[Stored]:
         subjects = [key_subject(self.bucket, pattern) for pattern in patterns]
         return await read_newest(self._connection, self._stream, subjects, at_least)
-
-    def _sorted(self, found: Sequence[Stored]) -> list[Entry]:
-        entries = [entry for entry in map(self._entry, found) if entry.value]
-        return sorted(entries, key=lambda entry: entry.key)
 
     def _refuse_copy(self, stored: Stored) -> None:
         if self._is_foreign(stored):
@@ -225,6 +202,10 @@ class NatsKeyValue:
         return stored.copied or (not has_headers and (self.bucket in OURS or not stored.body))
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
+        signature = self._signatory.document(self.bucket, key, value) if self._signatory else {}
+        return await self._store(key, value, {**headers, **signature})
+
+    async def _store(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         subject = key_subject(self.bucket, check_key(key))
         headers = {_EXPECTED_STREAM: self._stream, **headers}
         return (await store(self._connection, subject, value, headers)).sequence
@@ -235,6 +216,7 @@ class NatsKeyValue:
             value=b"" if _OPERATION in stored.headers else stored.body,
             revision=stored.sequence,
             created=stored.time,
+            signature=stored.headers.get(SIGNATURE_HEADER, ""),
         )
 
 
@@ -244,20 +226,6 @@ def _ttl(key: str, ttl_s: int | None) -> dict[str, str]:
     if ttl_s < 1:
         raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
     return {"Nats-TTL": str(ttl_s)}
-
-
-def _differences(found: Sequence[Entry], seen: dict[str, Entry]) -> list[Entry]:
-    """What changed between `seen`, which is kept up, and what is found now."""
-    now = {entry.key: entry for entry in found}
-    gone = [_gone(entry) for key, entry in seen.items() if entry.value and key not in now]
-    new = [entry for entry in found if entry != seen.get(entry.key)]
-    seen.clear()
-    seen.update(now)
-    return [*new, *gone]
-
-
-def _gone(entry: Entry) -> Entry:
-    return Entry(key=entry.key, value=b"", revision=entry.revision, created=entry.created)
 
 
 def _pattern(prefix: str) -> str:

@@ -26,10 +26,13 @@ from ccm_agent.bus.subjects import (
     SCHEDULE_PREFIX,
     stored_patterns,
 )
+from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
 from ccm_agent.model.wire import PROTOCOL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import ServerInfo
 
@@ -39,7 +42,11 @@ DATA = "CCM_DATA"
 MANIFESTS = "CCM_MANIFESTS"
 ASSIGNMENTS = "CCM_ASSIGNMENTS"
 RUNS = "CCM_RUNS"
+TRUST = TRUST_BUCKET
 REGISTRATION = "REGISTRATION"
+
+POKED = (FACTS, DATA, ASSIGNMENTS, MANIFESTS, TRUST)
+"""Buckets and object stores whose changes agents hear of. Keep republish off buckets that nodes write."""
 
 READS_VERSION = (2, 11, 0)
 """Batched direct gets and keys that expire by themselves."""
@@ -52,9 +59,20 @@ _DAY_S = 86_400
 _MIB = 1 << 20
 REGISTRATION_BYTES = 256 * _MIB
 """Room for half a million entries."""
+SECURE_REGISTRATION_BYTES = 8 << 10
+"""The largest entry on a broker with security."""
+EVENT_BYTES = 80 << 10
+"""An event of 64 KiB, and its headers."""
+RUNS_BYTES = 128 * _MIB
+"""The records of some ten thousand runs. Every operator writes them, and the oldest go first."""
+TRUST_HISTORY = 20
+TRUST_BYTES = 512 << 10
+"""A list of two thousand operators."""
 _TRIES = 5
 _LIMITS = ("max_age", "max_bytes", "max_msg_size", "max_msgs_per_subject", "duplicate_window")
 _WANTED_REPLICAS = 3
+_REGISTRATION_SETTLED = ("allow_rollup_hdrs", "subject_delete_marker_ttl", "max_msg_size", "discard")
+"""Whether its broker has security."""
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -70,8 +88,8 @@ class Layout(Struct, frozen=True, kw_only=True):
         runs_age_s: How long the record of a run is kept.
         registration: Name of the registrations' stream.
         registration_age_s: The longest that a registration lives without a TTL of its own.
-        secure: Made for a broker where each node has its own permissions: registrations may then not roll up, which
-            would let one node erase another's. None leaves it as it is, which is at first: they may.
+        secure: Made for a broker where each user has its own permissions: registrations, data and bundles may then not roll up,
+            which would let one user erase all. None leaves it as it is, which is at first: they may.
         schedules: Make the stream of schedules too; None makes it where the server can.
     """
 
@@ -117,29 +135,42 @@ class Made(Struct, frozen=True, kw_only=True):
 
 
 class _Wanted(Struct, frozen=True):
-    """What there should be; fields named in `settled` are chosen once, when it is made."""
+    """
+    What there should be.
+
+    Attributes:
+        name, kind: As of Made.
+        config: As the broker's API words it; a value of None takes a field away.
+        settled: Fields that are chosen once, when it is made.
+        formerly: Limits that an earlier version set: these are no operator's choice, and so are lowered.
+    """
 
     name: str
     kind: str
     config: dict[str, Any]
     settled: tuple[str, ...] = ()
+    formerly: Mapping[str, int] = {}
 
 
 def plan(layout: Layout, *, with_schedules: bool) -> list[_Wanted]:
     """What there should be, as the broker's API words it; replicas are left out, for the broker decides what it can."""
+    rollup = ("allow_rollup_hdrs",) if layout.secure is None else ()
+    may_roll_up = not layout.secure
     things = [
-        _Wanted(NODES, "bucket", _nodes(layout)),
+        _Wanted(NODES, "bucket", _nodes()),
         _Wanted(FACTS, "bucket", _bucket(FACTS, layout.history)),
-        _Wanted(DATA, "bucket", _bucket(DATA, layout.history)),
+        _Wanted(DATA, "bucket", _bucket(DATA, layout.history, allow_rollup_hdrs=may_roll_up), rollup),
         _Wanted(ASSIGNMENTS, "bucket", _bucket(ASSIGNMENTS, layout.history)),
-        _Wanted(RUNS, "bucket", _bucket(RUNS, 1, max_age=layout.runs_age_s * _NANOSECONDS)),
-        _Wanted(MANIFESTS, "objects", _objects(MANIFESTS)),
-        _Wanted(EVENTS_STREAM, "stream", _events(layout)),
+        _Wanted(RUNS, "bucket", _runs(layout), formerly={"max_bytes": -1}),
+        _Wanted(TRUST, "bucket", _trust()),
+        _Wanted(MANIFESTS, "objects", _objects(MANIFESTS, may_roll_up=may_roll_up), rollup),
+        _Wanted(EVENTS_STREAM, "stream", _events(layout), formerly={"max_msg_size": _MIB}),
         _Wanted(
             layout.registration,
             "stream",
             registration_config(layout.registration, layout.registration_age_s, secure=bool(layout.secure)),
-            ("allow_rollup_hdrs", "subject_delete_marker_ttl") if layout.secure is None else (),
+            _REGISTRATION_SETTLED if layout.secure is None else (),
+            {"max_msg_size": _MIB},
         ),
     ]
     if with_schedules:
@@ -160,35 +191,60 @@ def _stream(name: str, subjects: list[str], **others: Any) -> dict[str, Any]:
 
 
 def _bucket(bucket: str, history: int, **others: Any) -> dict[str, Any]:
+    """
+    A bucket.
+
+    No rollup: one message with `Nats-Rollup: all` would erase every key of it, and permission to write one key is permission to
+    send that. Removing a key needs none.
+    """
     fields: dict[str, Any] = {
         "max_msgs_per_subject": history,
         "discard": "new",
         "deny_delete": True,
-        "allow_rollup_hdrs": True,
-        "republish": {
-            "src": f"$KV.{bucket}.>",
-            "dest": f"{POKE_PREFIX}.{bucket}.>",
-            "headers_only": True,
-        },
+        "allow_rollup_hdrs": False,
+        "republish": _poke(f"$KV.{bucket}.>", bucket) if bucket in POKED else None,
     }
     return _stream(f"KV_{bucket}", [f"$KV.{bucket}.>"], **(fields | others))
 
 
-def _nodes(layout: Layout) -> dict[str, Any]:
+def _poke(source: str, name: str) -> dict[str, Any]:
+    return {"src": source, "dest": f"{POKE_PREFIX}.{name}.>", "headers_only": True}
+
+
+def _nodes() -> dict[str, Any]:
     """
-    Written by the nodes themselves, each its own keys.
+    Written by the nodes themselves, each its own three keys.
 
-    No rollup: one message with `Nats-Rollup: all` would erase everybody's keys. Hence no limit marker either, which would
-    switch rollup on, so an expired presence leaves no poke.
+    There is no limit marker, which would switch rollup on: an expired presence tells nobody.
     """
-    return _bucket(NODES, 1, allow_rollup_hdrs=False, allow_msg_ttl=True, max_msg_size=_MIB)
+    return _bucket(NODES, 1, allow_msg_ttl=True, max_msg_size=_MIB)
 
 
-def _objects(name: str) -> dict[str, Any]:
-    """Its descriptions alone are poked with: once one is there, so are the chunks."""
-    poke = {"src": f"$O.{name}.M.>", "dest": f"{POKE_PREFIX}.{name}.>", "headers_only": True}
+def _runs(layout: Layout) -> dict[str, Any]:
+    """Records of runs, which no agent reads."""
+    return _bucket(
+        RUNS,
+        1,
+        max_age=layout.runs_age_s * _NANOSECONDS,
+        max_bytes=RUNS_BYTES,
+        discard="old",
+    )
+
+
+def _trust() -> dict[str, Any]:
+    """The signers list and its past, which an operator with `--admin` writes and everybody else reads."""
+    return _bucket(TRUST, TRUST_HISTORY, deny_purge=True, max_msg_size=TRUST_BYTES)
+
+
+def _objects(name: str, *, may_roll_up: bool) -> dict[str, Any]:
+    """
+    Its descriptions alone are poked with: once one is there, so are the chunks.
+
+    Other programs than ours roll up a description that they replace; with security they cannot put objects here.
+    """
+    poke = _poke(f"$O.{name}.M.>", name)
     subjects = [f"$O.{name}.C.>", f"$O.{name}.M.>"]
-    return _stream(f"OBJ_{name}", subjects, discard="new", allow_rollup_hdrs=True, republish=poke)
+    return _stream(f"OBJ_{name}", subjects, discard="new", allow_rollup_hdrs=may_roll_up, republish=poke)
 
 
 def _events(layout: Layout) -> dict[str, Any]:
@@ -199,7 +255,7 @@ def _events(layout: Layout) -> dict[str, Any]:
         max_age=layout.events_age_s * _NANOSECONDS,
         max_bytes=layout.events_bytes,
         duplicate_window=window * _NANOSECONDS,
-        max_msg_size=_MIB,
+        max_msg_size=EVENT_BYTES,
         deny_delete=True,
     )
 
@@ -209,12 +265,14 @@ def registration_config(name: str, age_s: float, *, secure: bool = False) -> dic
     The stream of registrations, as the broker's API words it.
 
     As CCM makes it, and with a bound: whoever may register could else fill the disk that events and data are on, too. Its agents
-    send `Nats-Rollup: sub`, for which one message a subject does the same.
+    send `Nats-Rollup: sub`, for which one message a subject does the same. With security an entry is small, and when the stream
+    is full the entries that are there stay and are renewed: a node cannot push out what others registered.
     """
     age = round(age_s * _NANOSECONDS)
     fields: dict[str, Any] = {
         "max_bytes": REGISTRATION_BYTES,
-        "max_msg_size": _MIB,
+        "max_msg_size": SECURE_REGISTRATION_BYTES if secure else _MIB,
+        "discard": "new" if secure else "old",
         "max_msgs_per_subject": 1,
         "max_age": age,
         "allow_msg_ttl": True,
@@ -400,7 +458,8 @@ def _merged(found: dict[str, Any], wanted: _Wanted) -> tuple[dict[str, Any], lis
         has = found.get(field)
         if has == value or (not has and not value) or field in wanted.settled:
             continue
-        if field in _LIMITS and isinstance(has, int) and _is_larger(has, value):
+        is_chosen = wanted.formerly.get(field) != has
+        if field in _LIMITS and isinstance(has, int) and _is_larger(has, value) and is_chosen:
             kept.append(f"{field} stays {_shown(field, has)} (asked for {_shown(field, value)})")
             continue
         config[field] = value

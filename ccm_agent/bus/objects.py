@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import Patience, call, read_all, read_last, store
 from ccm_agent.bus.subjects import poke_subject
-from ccm_agent.model.errors import BusError, NotFoundError, ProtocolError
+from ccm_agent.model.errors import BusDeniedError, BusError, NotFoundError, ProtocolError
 from ccm_agent.model.foreign import decode_foreign
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
+    from ccm_agent.bus.signatory import Signatory
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +62,19 @@ class _UnfinishedError(ProtocolError):
 class NatsObjects:
     """The `Objects` port on a broker: one object store."""
 
-    def __init__(self, connection: Connection, bucket: str) -> None:
+    def __init__(self, connection: Connection, bucket: str, signatory: Signatory | None = None) -> None:
+        """
+        Take an object store.
+
+        Args:
+            connection: Where it is.
+            bucket: Its name.
+            signatory: Signs what is stored; None: it is not signed.
+        """
         self.bucket = bucket
         self._connection = connection
         self._stream = f"OBJ_{bucket}"
+        self._signatory = signatory
 
     async def get(self, name: str, limit_bytes: int) -> bytes:
         """See `Objects.get`."""
@@ -118,17 +129,27 @@ class NatsObjects:
                 options={"max_chunk_size": CHUNK_BYTES},
             )
             body = msgspec.json.encode(meta)
-            await store(self._connection, self._meta_subject(name), body, {"Nats-Rollup": "sub"})
+            subject = self._meta_subject(name)
+            signature = self._signatory.object(subject, digest.hex()) if self._signatory else {}
+            # Without a rollup, which is permission to erase all objects.
+            await store(self._connection, subject, body, signature)
         except BusError:
-            await self._purge(nuid)
+            await self._purge(self._chunks(nuid))
             raise
         if before is not None:
-            await self._purge(before.nuid)
+            await self._purge(self._chunks(before.nuid))
+            await self._purge(subject, keep=1)
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
         """See `Objects.digest`."""
         meta = await self._meta(name, at_least)
         return None if meta is None else _hex(meta.digest)
+
+    async def signature(self, name: str) -> tuple[str, str]:
+        """See `Objects.signature`."""
+        subject = self._meta_subject(name)
+        stored = await read_last(self._connection, self._stream, subject)
+        return subject, stored.headers.get(SIGNATURE_HEADER, "") if stored is not None else ""
 
     async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Callable[[], Awaitable[None]]:
         """See `Objects.pokes`."""
@@ -173,12 +194,17 @@ class NatsObjects:
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
 
-    async def _purge(self, nuid: str) -> None:
-        """Remove chunks that no name leads to; what fails here wastes space and nothing else."""
+    async def _purge(self, subject: str, keep: int = 0) -> None:
+        """Remove what no name leads to any more; what fails here wastes space and nothing else."""
+        question = {"filter": subject} | ({"keep": keep} if keep else {})
         try:
-            await call(self._connection, f"STREAM.PURGE.{self._stream}", {"filter": self._chunks(nuid)})
+            await call(self._connection, f"STREAM.PURGE.{self._stream}", question)
+        except BusDeniedError:
+            log.debug(
+                "a replaced object stays in its store: purging needs --admin", extra={"subject": subject}
+            )
         except BusError as err:
-            log.warning("chunks of an object could not be removed", extra={"error": str(err)})
+            log.warning("a replaced object could not be removed", extra={"error": str(err)})
 
     def _meta_subject(self, name: str) -> str:
         return f"$O.{self.bucket}.M.{_token(name)}"

@@ -1,11 +1,9 @@
 """
-Who may do what on the broker, as data: the lists of a node and of an operator.
+Who may do what on the broker, as data: the account and the lists of a node and of an operator.
 
-A broker checks the subject that somebody publishes on or subscribes to, and nothing else: not where an answer is sent, not what a
-body says. So each list is made for a project in which subjects carry scope and sender, and what they cannot bound the agents
-check themselves (`bus.requests`, `bus.events`). Every line is tried on a real server in tests/nats/test_permissions.py.
-
-Consumers appear once: who may read what other nodes wrote does it by one.
+A broker checks the subject that a user publishes on or subscribes to, and nothing else: not where an answer is sent, not what a
+body says. So subjects carry scope and sender, `bus.accounts` keeps answers away from what is stored, and the rest is checked by
+the agents (`bus.requests`, `bus.events`, `bus.signing`). tests/nats/test_permissions.py tries every line on a real server.
 """
 
 from __future__ import annotations
@@ -14,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.bus.accounts import API, DIRECT, Account
 from ccm_agent.bus.events import EVENTS_STREAM
-from ccm_agent.bus.layout import ASSIGNMENTS, DATA, FACTS, MANIFESTS, NODES, REGISTRATION, RUNS
+from ccm_agent.bus.layout import ASSIGNMENTS, DATA, FACTS, MANIFESTS, NODES, REGISTRATION, RUNS, TRUST
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
@@ -24,12 +23,14 @@ from ccm_agent.bus.subjects import (
     SCHEDULE_PREFIX,
     check_node,
     check_scope,
+    encode_token,
     inbox_prefix,
     key_subject,
     poke_subject,
     request_pattern,
     subject_matches,
 )
+from ccm_agent.bus.trust import EVERYWHERE
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
@@ -48,21 +49,18 @@ from ccm_agent.model.wire import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EVERYWHERE = ">"
-"""In the place of a scope: every scope."""
-
-_DIRECT = "$JS.API.DIRECT.GET"
-
 
 class Permissions(Struct, frozen=True, kw_only=True):
     """
     What a user of the broker may do; everything else is denied.
 
     Attributes:
+        account: Where it lives.
         publish: Subjects it may publish on.
         subscribe: Subjects it may subscribe to.
     """
 
+    account: Account
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
@@ -79,8 +77,8 @@ class Role(Struct, frozen=True, kw_only=True):
     What an operator is allowed, in the words of people. Everybody may look at everything: facts, status, events.
 
     Attributes:
-        plan: Scopes, or EVERYWHERE: where manifests may be planned and checked. Nothing is managed then, but guards, checks and
-            templates of a manifest that the operator brings run as root: it is a matter of trust as much as `apply` is.
+        plan: Scopes, or EVERYWHERE: where manifests may be planned and checked. Nodes that demand signatures run no command of
+            such a manifest; others run its guards and checks as root, for they cannot tell who asks.
         apply: Scopes, or EVERYWHERE: where changes may go too, by request or by assignment, and where runs may be stopped.
         data: May write hiera documents.
         facts: May assign facts, and so move nodes into any role.
@@ -102,14 +100,13 @@ def node_permissions(
     """
     What a node may do: speak in its own name, hear what is for it, and read what operators wrote.
 
-    It reads no events, no `CCM_NODES` and no registrations: what nodes write could otherwise be sent elsewhere, as the answer
-    to a question. Fact scopes are allowed by wildcard, for facts change; a node may thus overhear requests to other roles.
+    It reads no events and no `CCM_NODES`. Fact scopes are allowed by wildcard, for facts change; a node may thus overhear
+    requests to other roles.
 
     Args:
         node: Its identity.
         addresses: Where its services may say that they are; without any it registers none.
-        reads_registrations: It may read what other nodes registered, for a load balancer: by a consumer, whose messages keep
-            their subject wherever they are sent (ADR 60).
+        reads_registrations: It may read what other nodes registered, for a load balancer.
     """
     check_node(node)
     run_protocols = (TRANSACTION_EVENT, SESSION_START, SESSION_SUMMARY, SESSION_PROGRESS, SESSION_ANSWER)
@@ -118,16 +115,18 @@ def node_permissions(
         f"{PROTOCOL}.agent.*.{node}",
         *(key_subject(NODES, f"{kind}.{node}") for kind in ("node", "facts", "presence")),
         *(f"{REGISTRATION_PREFIX}.*.*.*.{address.replace('.', '_')}.*" for address in addresses),
-        f"{_DIRECT}.KV_{FACTS}.{key_subject(FACTS, node)}",
+        f"{DIRECT}.KV_{FACTS}.{key_subject(FACTS, node)}",
         # The wildcards of assignments and the pages of a bundle are asked for in the body, where a broker sees nothing.
-        f"{_DIRECT}.KV_{ASSIGNMENTS}",
-        f"{_DIRECT}.KV_{DATA}.>",
+        f"{DIRECT}.KV_{ASSIGNMENTS}",
+        f"{DIRECT}.KV_{DATA}.>",
         # As it was at a revision: the past, too, is asked for in the body.
-        f"{_DIRECT}.KV_{DATA}",
-        f"{_DIRECT}.OBJ_{MANIFESTS}",
-        f"{_DIRECT}.OBJ_{MANIFESTS}.>",
-        f"{_DIRECT}.{SCHEDULES_STREAM}.{DUE_PREFIX}.>",
-        *(_reads_registrations() if reads_registrations else ()),
+        f"{DIRECT}.KV_{DATA}",
+        f"{DIRECT}.OBJ_{MANIFESTS}",
+        f"{DIRECT}.OBJ_{MANIFESTS}.$O.{MANIFESTS}.M.*",
+        f"{DIRECT}.{SCHEDULES_STREAM}.{DUE_PREFIX}.>",
+        f"{DIRECT}.{SCHEDULES_STREAM}.{SCHEDULE_PREFIX}.>",
+        f"{DIRECT}.KV_{TRUST}.{key_subject(TRUST, '>')}",
+        *((f"{DIRECT}.{REGISTRATION}",) if reads_registrations else ()),
     )
     subscribe = (
         request_pattern("all"),
@@ -137,60 +136,63 @@ def node_permissions(
         poke_subject(DATA, ">"),
         poke_subject(ASSIGNMENTS, ">"),
         poke_subject(MANIFESTS, ">"),
+        poke_subject(TRUST, ">"),
         f"{inbox_prefix(node)}.>",
     )
-    return Permissions(publish=publish, subscribe=subscribe)
-
-
-def _reads_registrations() -> tuple[str, ...]:
-    return (
-        f"$JS.API.CONSUMER.CREATE.{REGISTRATION}.*.{REGISTRATION_PREFIX}.>",
-        f"$JS.API.CONSUMER.MSG.NEXT.{REGISTRATION}.*",
-    )
+    return Permissions(account=Account.NODES, publish=publish, subscribe=subscribe)
 
 
 def operator_permissions(name: str, role: Role) -> Permissions:
     """
-    What an operator may do: hear everything, and send and write what the role allows.
+    What an operator may do: read and hear everything, and send and write what the role allows.
 
-    An operator may read everything by direct get, and so have stored words sent elsewhere; that agents and readers refuse
-    copies is what stops it.
+    Who may make and purge streams lives where they are; all others in an account that has none (`bus.accounts`).
     """
     publish = [
         *_requests((EVERYWHERE,), (NODE_PING, NODE_FACTS, NODE_STATUS)),
         *_requests((*role.plan, *role.apply), (MANIFEST_PLAN, MANIFEST_CHECK)),
         *_requests(role.apply, (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP)),
-        key_subject(RUNS, ">"),
+        # Records of runs: below a token of the operator's own, so that a record says who wrote it.
+        key_subject(RUNS, f"{encode_token(name)}.>"),
         *(key_subject(ASSIGNMENTS, _all_of(scope)) for scope in role.apply),
-        "$JS.API.INFO",
-        "$JS.API.STREAM.INFO.*",
-        "$JS.API.STREAM.NAMES",
-        "$JS.API.STREAM.LIST",
-        f"{_DIRECT}.>",
+        f"{API}.STREAM.INFO.*",
+        f"{DIRECT}.>",
     ]
     if role.plan or role.apply or role.schedules:
-        publish += [f"$O.{MANIFESTS}.>", f"$JS.API.STREAM.PURGE.OBJ_{MANIFESTS}"]
+        publish += [f"$O.{MANIFESTS}.{part}.*" for part in ("C", "M")]
     if role.data:
         publish.append(key_subject(DATA, ">"))
     if role.facts:
         publish.append(key_subject(FACTS, ">"))
     if role.schedules:
-        publish += [f"{SCHEDULE_PREFIX}.>", f"$JS.API.STREAM.PURGE.{SCHEDULES_STREAM}"]
+        publish.append(f"{SCHEDULE_PREFIX}.>")
     if role.admin:
         publish += [
             key_subject(NODES, ">"),
+            key_subject(TRUST, ">"),
             f"{REGISTRATION_PREFIX}.>",
-            f"$JS.API.STREAM.PURGE.{REGISTRATION}",
+            f"{API}.INFO",
+            f"{API}.STREAM.NAMES",
+            f"{API}.STREAM.LIST",
         ]
-        publish += [f"$JS.API.STREAM.{verb}.*" for verb in ("CREATE", "UPDATE")]
-        publish += [f"$JS.API.STREAM.PURGE.{name}" for name in (EVENTS_STREAM, f"KV_{RUNS}", f"KV_{NODES}")]
+        publish += [f"{API}.STREAM.{verb}.*" for verb in ("CREATE", "UPDATE")]
+        purged = (
+            SCHEDULES_STREAM,
+            EVENTS_STREAM,
+            REGISTRATION,
+            f"OBJ_{MANIFESTS}",
+            f"KV_{RUNS}",
+            f"KV_{NODES}",
+        )
+        publish += [f"{API}.STREAM.PURGE.{name}" for name in purged]
     subscribe = (
         f"{PROTOCOL}.*.*.*.>",
         f"{PROTOCOL}.agent.*.>",
         f"{POKE_PREFIX}.>",
         f"{inbox_prefix(name)}.>",
     )
-    return Permissions(publish=tuple(dict.fromkeys(publish)), subscribe=subscribe)
+    account = Account.CTL if role.admin else Account.OPS
+    return Permissions(account=account, publish=tuple(dict.fromkeys(publish)), subscribe=subscribe)
 
 
 def word_for(subject: str) -> str:

@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.streams import read_last
-from ccm_agent.bus.subjects import due_subject, parse_request, request_pattern
+from ccm_agent.bus.subjects import (
+    DUE_PREFIX,
+    SCHEDULE_PREFIX,
+    due_subject,
+    parse_request,
+    request_pattern,
+)
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
 from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import Incoming
 
 if TYPE_CHECKING:
@@ -26,10 +34,15 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message, Subscription
+    from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.streams import Stored
 
 log = logging.getLogger(__name__)
 
 SCHEDULES_STREAM = "CCM_SCHEDULES"
+
+_SCHEDULER = "Nats-Scheduler"
+"""In what is due: where its schedule is stored."""
 
 
 class _Envelope(Struct, frozen=True):
@@ -49,11 +62,10 @@ def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
     lowered = {name.lower(): value for name, value in headers.items()}
     if "status" in lowered:
         raise ProtocolError(f"{subject}: an answer of the broker's, not a request")
-    scheduled = "nats-stream" in lowered
+    scheduled = was_stored(headers)
     if scheduled and not _is_due(subject, lowered):
-        raise ProtocolError(
-            f"{subject}: a copy of a message in {lowered['nats-stream']}, which somebody had sent here; refused"
-        )
+        stream = lowered.get("nats-stream", "a stream")
+        raise ProtocolError(f"{subject}: a copy of a message in {stream}, which was sent here; refused")
     if not scheduled and SENT.lower() not in lowered:
         raise ProtocolError(
             f"{subject}: no program sent this: an answer that somebody had sent here; refused"
@@ -66,9 +78,19 @@ def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
 
 
 def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
+    """
+    The broker's scheduler made this for the subject; a header that stands twice is not there any more, see `bus.headers`.
+
+    `Nats-Scheduler` names the schedule. A broker stores it where it keeps schedules and nowhere else, so a copy has none.
+    """
+    due = due_subject(subject)
+    schedules = f"{SCHEDULE_PREFIX}.{due.removeprefix(f'{DUE_PREFIX}.')}."
+    schedule = lowered.get("nats-scheduler", "")
     return (
-        lowered["nats-stream"] == SCHEDULES_STREAM
-        and lowered.get("nats-subject") == due_subject(subject)
+        lowered.get("nats-stream") == SCHEDULES_STREAM
+        and lowered.get("nats-subject") == due
+        and schedule.startswith(schedules)
+        and "." not in schedule.removeprefix(schedules)
         and lowered.get("nats-sequence", "").isdecimal()
         and "nats-time-stamp" in lowered
     )
@@ -84,16 +106,28 @@ def _protocol_of(subject: str, body: bytes) -> str:
 class NatsRequests:
     """The `Requests` port on a broker."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, signatory: Signatory | None = None) -> None:
+        """
+        Take a connection.
+
+        Args:
+            connection: Where requests go.
+            signatory: Signs what is published; None: it is not signed.
+        """
         self._connection = connection
+        self._signatory = signatory
         self._scopes: dict[str, Subscription] = {}
         self._on_request: Callable[[Incoming], None] | None = None
         self._on_refused: Callable[[str, ProtocolError], None] | None = None
+        self._limited = LimitedLog(log)
 
     async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         """See `Requests.publish`."""
         parse_request(subject)
-        await self._connection.publish(subject, body, {SENT: "1", **(headers or {})}, confirm=True)
+        signature = self._signatory.request(subject, body) if self._signatory else {}
+        await self._connection.publish(
+            subject, body, {SENT: "1", **signature, **(headers or {})}, confirm=True
+        )
 
     async def subscribe(
         self,
@@ -114,10 +148,21 @@ class NatsRequests:
     async def last_due(self, subject: str) -> Incoming | None:
         """See `Requests.last_due`."""
         stored = await read_last(self._connection, SCHEDULES_STREAM, due_subject(subject))
-        if stored is None or not stored.body:
+        if stored is None or not stored.body or await self._is_superseded(stored):
             return None
         # the headers of the answer are those of the delivery, so is the run that derives from them
         return admit(subject, stored.body, stored.headers)
+
+    async def _is_superseded(self, due: Stored) -> bool:
+        """The schedule that this was due of was removed, or replaced by another one, since. One that was due once is gone."""
+        schedule = due.headers.get(_SCHEDULER, "")
+        if not schedule.startswith(f"{SCHEDULE_PREFIX}."):
+            return False
+        try:
+            now = await read_last(self._connection, SCHEDULES_STREAM, schedule)
+        except BusDeniedError:
+            return False  # credentials of the time when nodes could not ask this
+        return now is not None and now.body != due.body
 
     async def _add(self, new: Sequence[str], wanted: Mapping[str, str]) -> BusDeniedError | None:
         """Subscribe to all at once; when the broker refuses one, to each by itself."""
@@ -137,7 +182,9 @@ class NatsRequests:
         try:
             incoming = admit(message.subject, message.body, message.headers)
         except ProtocolError as err:
-            log.warning("a request is refused", extra={"subject": message.subject, "error": str(err)})
+            self._limited.warning(
+                "a request is refused", extra={"subject": message.subject, "error": str(err)}
+            )
             if self._on_refused is not None:
                 self._on_refused(message.subject, err)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -51,7 +52,7 @@ class BusSettings(Struct, frozen=True, kw_only=True):
         tls_first: TLS begins before the server says anything.
         tls_hostname: The name the server's certificate must have; "" takes the URL's.
         inbox: Prefix for answers instead of the one made from `identity`; "" is usual.
-        insecure: A broker that asks for no credentials is taken even when it is not on loopback.
+        insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
         answer_s: How long the broker may take to answer before it counts as away.
         connect_s: How long one attempt to connect may take.
         ping_s: How often a silent connection is tried; after two misses it counts as lost.
@@ -94,6 +95,11 @@ class BusSettings(Struct, frozen=True, kw_only=True):
         return bool(self.ca or self.cert or self.tls_first or schemes & {"tls", "wss"})
 
     @property
+    def has_credentials(self) -> bool:
+        """There is something to prove to a broker who we are; a broker that does not ask for it is not the right one."""
+        return bool(self.creds or self.nkey or self.user or self.token)
+
+    @property
     def address(self) -> str:
         """The servers as people read them."""
         return ", ".join(mask_url(server) for server in self.servers)
@@ -120,6 +126,11 @@ def settings_for(servers: str | list[str] | tuple[str, ...], **others: Any) -> B
     if others.get("creds") or others.get("nkey"):
         found = {}
     return BusSettings(servers=tuple(bare), **(found | others))
+
+
+def accepts_insecure(environ: Mapping[str, str]) -> bool:
+    """Whether the environment accepts any broker, as `--insecure` does: CCM_INSECURE is set, and not to 0 or false."""
+    return environ.get("CCM_INSECURE", "").strip().lower() not in ("", "0", "false", "no")
 
 
 def _without_credentials(text: str) -> tuple[str, dict[str, Any]]:

@@ -10,12 +10,12 @@ import click
 from ccm_agent.cli.options import NearGroup, examples, log_flags
 from ccm_agent.model.exits import Exit
 
-VERBS = ("status", "run-once", "disable", "enable")
-"""Those of `agent_local.py`, which help lists in this order."""
+VERBS = ("status", "run-once", "disable", "enable", "policy")
+"""Those of `agent_local.py` and `agent_policy.py`, which help lists in this order."""
 
 
 class LocalVerbs(NearGroup):
-    """The verbs stand in another module: the agent itself needs none of it."""
+    """The verbs stand in other modules: the agent itself needs none of it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -23,6 +23,9 @@ class LocalVerbs(NearGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
+        if cmd_name == "policy":
+            policy: click.Command = importlib.import_module("ccm_agent.cli.agent_policy").command
+            return policy
         verbs: dict[str, click.Command] = importlib.import_module("ccm_agent.cli.agent_local").COMMANDS
         return verbs[cmd_name]
 

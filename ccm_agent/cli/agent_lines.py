@@ -54,6 +54,8 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
         line("Manifest", _manifest(one, now, is_running=bool(status.get("running"))))
     for name, state in status.get("assignments", {}).items():
         line("Assignment", _assignment(name, state, now))
+    if status.get("policy"):
+        line("Policy", _policy(status["policy"]))
     if status.get("refused_facts"):
         line("Facts", f"refused: {status['refused_facts']}")
     if status.get("scopes"):
@@ -127,6 +129,13 @@ def _manifest(one: Mapping[str, Any], now: datetime, *, is_running: bool) -> str
     if one.get("trouble"):
         parts.append(f"cannot be fetched: {one['trouble']}")
     return ", ".join(parts)
+
+
+def _policy(policy: Mapping[str, Any]) -> str:
+    if policy.get("trouble"):
+        return f"cannot be used, so nothing that comes over the bus is run: {policy['trouble']}"
+    rules = policy.get("rules", 0)
+    return f"{policy.get('path')}, digest {str(policy.get('digest'))[:12]}, {rules} {'rule' if rules == 1 else 'rules'}"
 
 
 def _assignment(name: str, state: Mapping[str, Any], now: datetime) -> str:

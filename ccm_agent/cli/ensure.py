@@ -9,7 +9,8 @@ import click
 
 from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
-from ccm_agent.cli.terminal import Terminal
+from ccm_agent.cli.implicit import why_not_trusted
+from ccm_agent.cli.terminal import Terminal, warn
 from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.exits import Exit
@@ -31,7 +32,9 @@ def shared_flags(function: Any) -> Any:
         click.option("--session", metavar="DIR", help="Session store to use [CCM_SESSION_STORE]."),
         click.option("--hiera", metavar="URL", help="Hiera data that expressions see [CCM_HIERA_DATA]."),
         click.option(
-            "--read-env/--no-read-env", default=None, help="Read further variables from the file .env."
+            "--read-env/--no-read-env",
+            default=None,
+            help="Read further variables from the file .env, as it is done unless others could have written it for root.",
         ),
         click.option("--context", "nats_context", metavar="NAME", help="NATS context [NATS_CONTEXT]."),
         click.option("--registration", "-R", metavar="NAME", help="Stream that holds registrations."),
@@ -113,14 +116,24 @@ def apply_options(shared: dict[str, Any], **more: Any) -> Any:
 
     hiera = shared["hiera"]
     if hiera is None and os.path.exists(DEFAULT_HIERA):  # noqa: PTH110 - pathlib is slow to import
-        hiera = DEFAULT_HIERA
+        hiera = _trusted_hiera()
     return ApplyOptions(
         noop=bool(shared["noop"]),
         hiera=(hiera,) if hiera else (),
-        environ=given_values.environment(shared["read_env"] is not False),
+        environ=given_values.environment(shared["read_env"]),
         session=shared["session"] or "",
         **more,
     )
+
+
+def _trusted_hiera() -> str | None:
+    why = why_not_trusted(DEFAULT_HIERA)
+    if not why:
+        return DEFAULT_HIERA
+    warn(
+        f"{os.path.abspath(DEFAULT_HIERA)} is not read: {why}; give it to root, or say --hiera {DEFAULT_HIERA}"  # noqa: PTH100
+    )
+    return None
 
 
 async def exit_of(event: TransactionEvent, session: str | None) -> int:

@@ -7,10 +7,13 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
+from ccm_agent.cli.implicit import why_not_trusted
+from ccm_agent.cli.terminal import warn
 from ccm_agent.model import merge
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import UsageError
 
+ENV_FILE = ".env"
 DATA_LIMIT_BYTES = 16 << 20
 """Of a file that a flag names; nobody writes a larger one by hand."""
 
@@ -61,15 +64,23 @@ def more_facts(fact: tuple[str, ...], facts: str | None) -> Mapping[str, Any]:
     return merge.deep(from_file, pairs(fact, "--fact"))
 
 
-def environment(read_env: bool) -> dict[str, str]:
+def environment(read_env: bool | None) -> dict[str, str]:
     """
     What expressions see as `Environ`: the process environment, and the file `.env` over it.
 
     Empty variables are left out, as in the reference, so that a default takes their place.
+
+    Args:
+        read_env: Whether to read `.env`; None, when nobody said: unless others could have written it for root to read.
     """
     found = dict(os.environ)
-    if read_env and os.path.isfile(".env"):  # noqa: PTH113 - pathlib is slow to import
-        found.update(parse_env(read_text(".env", "--read-env")))
+    if read_env is not False and os.path.isfile(ENV_FILE):  # noqa: PTH113 - pathlib is slow to import
+        if why := "" if read_env else why_not_trusted(ENV_FILE):
+            warn(
+                f"{os.path.abspath(ENV_FILE)} is not read: {why}; give it to root, or say --read-env to read it all the same"  # noqa: PTH100
+            )
+        else:
+            found.update(parse_env(read_text(ENV_FILE, "--read-env")))
     return {key: value for key, value in found.items() if value}
 
 

@@ -17,6 +17,7 @@ _LEVEL_OF = {
     Outcome.SKIPPED: "warning",
     Outcome.FAILED: "error",
     Outcome.UNMET: "error",
+    Outcome.UNKNOWN: "warning",
 }
 _COLORS = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "debug": "\x1b[36m"}
 _RESET = "\x1b[0m"

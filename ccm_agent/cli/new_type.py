@@ -91,7 +91,7 @@ from typing import Any
 
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from @module@.model import @Name@Properties, @Name@State
-from @module@.resource import check, decide
+from @module@.resource import check, decide, reach
 
 
 def _make_@provider@(context: ResourceContext) -> Any:
@@ -106,6 +106,7 @@ TYPE: ResourceType[@Name@Properties, @Name@State] = ResourceType(
     properties=@Name@Properties,
     state=@Name@State,
     decide=decide,
+    reach=reach,
     check=check,
     ensure=("present", "absent"),
     default_ensure="present",
@@ -172,7 +173,7 @@ from __future__ import annotations
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.contract import Decision, Reach, Situation, Step
 from @module@.model import @Name@Properties, @Name@State
 
 
@@ -180,6 +181,11 @@ def check(wanted: @Name@Properties) -> None:
     """Refuse properties that cannot be right."""
     if not wanted.name.startswith("/"):
         raise PropertyError(f"the path must be absolute, not `{wanted.name}`", place=Place(path="$.name"))
+
+
+def reach(wanted: @Name@Properties) -> Reach:
+    """What it touches, for the node's policy."""
+    return Reach(paths=(wanted.name,))
 
 
 def decide(wanted: @Name@Properties, found: @Name@State, situation: Situation) -> Decision:

@@ -66,7 +66,9 @@ def context_flag(function: F) -> F:
 def env_flag(function: F) -> F:
     """`--read-env`."""
     return click.option(
-        "--read-env/--no-read-env", default=True, help="Read further variables from the file .env."
+        "--read-env/--no-read-env",
+        default=None,
+        help="Read further variables from the file .env, as it is done unless others could have written it for root.",
     )(function)
 
 

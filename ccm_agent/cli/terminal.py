@@ -47,6 +47,12 @@ class Terminal:
         self.out.flush()
 
 
+def warn(message: str) -> None:
+    """What an operator should know, on standard error."""
+    sys.stdout.flush()
+    sys.stderr.write(f"ccm: warning: {lines.plain(message)}\n")
+
+
 def complain(message: str) -> None:
     """An error, on standard error; what it quotes of an archive or a server orders no terminal about."""
     sys.stdout.flush()

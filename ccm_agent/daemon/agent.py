@@ -13,9 +13,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.daemon.assigned import AssignedFacts, routed_facts
 from ccm_agent.daemon.assigning import Assigning
 from ccm_agent.daemon.assignment_wiring import Parts, make_assigning
+from ccm_agent.daemon.authentication import Authenticator, SignersReader
+from ccm_agent.daemon.author import Author
 from ccm_agent.daemon.beats import Beats, Pulse
 from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.bundles import Bundles
@@ -37,11 +42,13 @@ from ccm_agent.daemon.local_status import LocalStatus
 from ccm_agent.daemon.measures import add_readings
 from ccm_agent.daemon.monitor import Monitor
 from ccm_agent.daemon.node_facts import FactKeeper
+from ccm_agent.daemon.node_policy import NodePolicy
 from ccm_agent.daemon.once import Ended
 from ccm_agent.daemon.progress import Teller
 from ccm_agent.daemon.recovery import Recovery
 from ccm_agent.daemon.report import STOPPED
 from ccm_agent.daemon.routing import Routing
+from ccm_agent.daemon.run_loop import RunLoop, RunParts
 from ccm_agent.daemon.spool import OpenRun, Spool
 from ccm_agent.daemon.stamps import Stamps
 from ccm_agent.daemon.standing import Standing
@@ -80,12 +87,17 @@ class Agent:
         self.node = settle_identity(settings.identity, state)
         self._ports = ports
         self._clock = ports.clock
+        self.secrets = ports.secrets
         self._version = version
         self._machine = machine_id(state)
         self._started = ports.clock.now()
         self._claim = Claim(state, *([Path(settings.cache_dir)] if settings.cache_dir else []))
         self._disabling = Disabling(state, ports.clock)
-        self._stamps = Stamps(state / "documents.json")
+        self._policy = NodePolicy(ports.resource_types, ports.clock)
+        self._authenticator = Authenticator(
+            ports.trust, ports.clock, state / "signers.json", settings.trusted_signers
+        )
+        self._stamps = Stamps(state / "documents.json", self._authenticator)
         self._spool = Spool(
             state / "spool",
             limit_bytes=settings.spool_limit_bytes,
@@ -101,6 +113,8 @@ class Agent:
         self._metrics = AgentMetrics(Registry()) if settings.monitor_port else None
         self._facts = FactKeeper(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
+        record.signatures = self._authenticator.is_demanded
+        self._author = Author(ports.node_key, record, self._bulletin, self._clock)
         self._heartbeat = Heartbeat(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
         self._inbox = Inbox()
         self._routing = Routing(
@@ -114,30 +128,33 @@ class Agent:
             on_refused=self._bulletin.refused,
             on_change=self._rerouted,
             on_read=self._read_scopes,
+            trust=SignersReader(self._authenticator, ports.bucket(TRUST_BUCKET)),
         )
+        due = state / "due.json"
         self._catch_up = CatchUp(
             self.node,
             ports.requests,
             ports.link,
-            state / "due.json",
+            due,
             lambda: self.scopes,
             self._inbox.put,
             self._clock,
+            self._ledger.knows,
         )
         self._convergence = self._make_convergence()
         self._continuations = Continuations(state / "continuation.json")
         self._bundles = Bundles(ports.objects, state / "bundles")
-        self._data = DataBuckets(
-            ports.bucket,
-            self._stamps,
-            state / "data",
-            self._bulletin.refused,
-            demand_stamps=settings.stamped_data,
-        )
+        refused, demands = self._bulletin.refused, settings.stamped_data
+        self._data = DataBuckets(ports.bucket, self._stamps, state / "data", refused, demand_stamps=demands)
         workshop = self._workshop()
         self._worker = Worker(workshop, self._spool, self._ledger, self._clock, self._continuations)
         self._delivery = Delivery(
-            self._spool, ports.events, ports.link, retry_s=settings.retry_s, on_lost=self._lost
+            self._spool,
+            ports.events,
+            ports.link,
+            retry_s=settings.retry_s,
+            on_lost=self._lost,
+            sign=self._author.sign,
         )
         self._teller = Teller(
             self.node, ports.events, self._worker, self._turns, lambda: self.settings.progress_s
@@ -146,9 +163,7 @@ class Agent:
         self._standing = self._make_standing()
         self._assigning = self._make_assigning(workshop)
         self._handlers = Handlers(self._desk(), self._turns, self._ledger, self._worker, self._clock)
-        self._is_idle = asyncio.Event()
-        self._is_idle.set()
-        self._is_stopping = False
+        self._runs = self._make_run_loop()
         self._disabling.on_change(self._disabled)
 
     # -- life
@@ -173,7 +188,8 @@ class Agent:
         left, open_runs = await asyncio.to_thread(self._open)
         recovery = Recovery(self.node, self._spool, self._ledger, self._clock, self._continuations)
         await asyncio.to_thread(recovery.recover, left, open_runs, self._turns, self._handlers.job_of)
-        self._bulletin.started()
+        self._author.begin()
+        self._policy.tell(self._heartbeat.complain, self._bulletin.refused)
         await self._routing.begin()
         self._ports.link.on_connect(self._beats.reconnected)
         self._ports.link.on_connect(self._catch_up.expect)
@@ -197,7 +213,7 @@ class Agent:
             "catch_up": self._catch_up.run(),
             "delivery": self._delivery.run(),
             "requests": self._inbox.run(self._handlers.handle, self._bulletin.refused, self._catch_up.heard),
-            "runs": self._serve_runs(),
+            "runs": self._runs.run(),
             "progress": self._teller.run(),
             "routing": self._routing.run(lambda: self.settings.read_interval_s),
             "heartbeat": self._beats.run(),
@@ -232,10 +248,17 @@ class Agent:
     def reload(self, settings: Settings) -> None:
         """Go on with another configuration, as far as that is possible without a restart."""
         self.settings = settings
+        self.reload_policy()
         self._routing.look_again()
         self._beats.soon()
         if self._convergence is not None:
             self._convergence.reload()
+
+    def reload_policy(self) -> None:
+        """Read the node's policy again, a file of a few kilobytes; what is assigned is judged by it at once."""
+        self._policy.load(self.settings.policy_file, is_required=self.settings.is_policy_required)
+        self._policy.tell(self._heartbeat.complain, self._bulletin.refused)
+        self._assigning.look_again()
 
     async def look_at_disabling(self) -> None:
         """Somebody may have disabled the node, or enabled it; it is known and obeyed when this returns."""
@@ -259,14 +282,17 @@ class Agent:
 
     def close(self) -> None:
         """Close the files of the agent's state; nothing is lost by it."""
+        self._ports.close()
         self._spool.close()
         self._ledger.close()
         self._claim.release()
 
     def _open(self) -> tuple[list[LedgerEntry], list[OpenRun]]:
         self._claim.take()
+        self._policy.load(self.settings.policy_file, is_required=self.settings.is_policy_required)
         self._disabling.open()
         self._catch_up.open()
+        self._authenticator.open()
         self._stamps.open()
         self._assigned.open()
         self._assigning.open()
@@ -276,16 +302,16 @@ class Agent:
 
     async def _drain(self, restarts: Callable[[], Awaitable[bool]]) -> bool:
         """Finish the resource in hand, close the session, say goodbye; bounded. False: a resource goes on."""
-        self._is_stopping = True
+        self._runs.close()
         self._inbox.close()
         is_idle = True
-        if not self._is_idle.is_set() and await restarts():
+        if not self._runs.is_idle.is_set() and await restarts():
             self._worker.pause()
         else:
             self._worker.stop("", STOPPED)
         try:
             async with asyncio.timeout(self.settings.drain_s):
-                await self._is_idle.wait()
+                await self._runs.is_idle.wait()
         except TimeoutError:
             # what it started, a package manager perhaps that restarts this very agent, is not ours to kill
             is_idle = False
@@ -308,32 +334,6 @@ class Agent:
             self._metrics.lost(events)
 
     # -- runs
-
-    async def _serve_runs(self) -> None:
-        while True:
-            job = await self._turns.next()
-            if self._is_stopping:
-                # it stands in the ledger, and is begun after the next start
-                await asyncio.Event().wait()
-            self._is_idle.clear()
-            self._teller.begun()
-            try:
-                if self._handlers.is_late(job.deadline):
-                    await self._handlers.expired(job)
-                    continue
-                refusal = self._disabling.refusal(job.action)
-                # what was in hand goes on to its end, with a restart in between too
-                if refusal is not None and job.run != self._continuations.run:
-                    await self._handlers.refused(job, refusal)
-                    continue
-                summary = await self._worker.carry_out(job)
-                if job.own is None or job.action == "apply":
-                    self._note(job.run, summary)
-                await self._stamps.keep()
-            finally:
-                self._turns.finish()
-                self._teller.ended()
-                self._is_idle.set()
 
     def _note(self, run: str, summary: SessionSummary | None) -> None:
         if summary is None:
@@ -382,6 +382,7 @@ class Agent:
             run=lambda: self._turns.current.run if self._turns.current else "",
             facts=self._current_facts,
             routed=self._routed,
+            renew_key=self._author.renew,
         )
         return Beats(self._heartbeat, pulse, self._ports.link, self._routing, self._bulletin, self._ledger)
 
@@ -404,6 +405,7 @@ class Agent:
             manifests=lambda: self._convergence.status() if self._convergence else [],
             progress=self._progress,
             waits_for=self._ports.waits_for,
+            policy=self._policy.status,
         )
 
     def _make_assigning(self, workshop: Workshop) -> Assigning:
@@ -419,6 +421,7 @@ class Agent:
             turns=self._turns,
             routing=self._routing,
             standing=self._standing,
+            policy=self._policy,
             workshop=workshop,
             bundles=self._bundles,
             data=self._data,
@@ -426,12 +429,15 @@ class Agent:
         return make_assigning(parts)
 
     def _make_convergence(self) -> Convergence | None:
-        if self._ports.sources is None:
+        sources = self._ports.sources
+        if sources is None:
             return None
+        if not self.settings.unsigned_objects:
+            sources = replace(sources, check_object=self._authenticator.object)
         around = Surroundings(
             node=self.node,
             settings=lambda: self.settings,
-            sources=self._ports.sources,
+            sources=sources,
             bucket=self._ports.bucket,
             link=self._ports.link,
             turns=self._turns,
@@ -440,8 +446,23 @@ class Agent:
             assigned=lambda: self._assigned.facts,
             clock=self._clock,
             metrics=self._metrics,
+            forbids=lambda principal, action: self._policy.refusal(principal, action, action),
         )
         return Convergence(around)
+
+    def _make_run_loop(self) -> RunLoop:
+        parts = RunParts(
+            turns=self._turns,
+            handlers=self._handlers,
+            worker=self._worker,
+            teller=self._teller,
+            disabling=self._disabling,
+            policy=self._policy,
+            continuations=self._continuations,
+            keep=self._stamps.keep,
+            on_end=self._note,
+        )
+        return RunLoop(parts)
 
     def _workshop(self) -> Workshop:
         return Workshop(
@@ -460,7 +481,8 @@ class Agent:
             if not request.targets and not request.where:
                 return True
             facts = await self._facts.latest()
-            return self._ports.matches(request.targets, request.where, self.node, facts)
+            asked = request.targets, request.where
+            return await self._ports.matches(*asked, self.node, facts, is_request=True)
 
         return Desk(
             node=self.node,
@@ -471,4 +493,6 @@ class Agent:
             refusal=self._standing.refusal,
             body=self._standing.bodies(),
             run_of=self._catch_up.run_of,
+            authenticate=self._authenticator.request,
+            forbids=self._policy.refusal,
         )

@@ -81,11 +81,12 @@ class AssignedFacts:
             BusError: The broker is away, or does not let us.
             ProtocolError: The document is refused; the facts stay as they were.
         """
-        entry = await self._bucket.get(self._node, at_least)
-        if entry is None:
-            # an absent key has no number: that nobody assigns anything any more is for whoever may delete it to say
-            return await self._adopt({}, 0)
+        entry = await self._bucket.newest(self._node, at_least)
         try:
+            if entry is None or not entry.value:
+                self._stamps.check_absence(BUCKET, self._node, entry)
+                await self._stamps.keep()
+                return await self._adopt({}, 0)
             document = self._stamps.check(BUCKET, entry)
             if not isinstance(document.body, dict):
                 raise ProtocolError(

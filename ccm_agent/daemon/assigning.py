@@ -18,7 +18,7 @@ from msgspec import Struct
 from ccm_agent.daemon.assignment_source import AssignmentSource
 from ccm_agent.daemon.assignment_states import AssignmentStates
 from ccm_agent.daemon.assignment_worker import AssignmentWorker, Shop, late
-from ccm_agent.daemon.assignments import DATA_BUCKET, Candidate, Known, conflicts, winners
+from ccm_agent.daemon.assignments import DATA_BUCKET, VANISHED, Candidate, Known, conflicts, winners
 from ccm_agent.daemon.bundles import Bundles
 from ccm_agent.daemon.data_buckets import DataBuckets
 from ccm_agent.daemon.drift import Drift, forget_others
@@ -67,7 +67,7 @@ class Ground(Struct, frozen=True, kw_only=True):
     link: Link
     scopes: Callable[[], list[str]]
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
-    matches: Callable[[list[str], str, Mapping[str, Any]], bool]
+    matches: Callable[[list[str], str, Mapping[str, Any]], Awaitable[bool]]
     overlap: Overlap
     bundles: Bundles
     data: DataBuckets
@@ -90,6 +90,7 @@ class Assigning:
         self._pokes: dict[str, Callable[[], Awaitable[None]]] = {}
         self._workers: dict[str, tuple[AssignmentWorker, asyncio.Task[None]]] = {}
         self._pinned: dict[int, set[tuple[str, int]]] = {}
+        self._without_data: set[str] = set()
         self._keeping: asyncio.Task[None] | None = None
         self._conflict = ""
         self._told: dict[str, str] = {}
@@ -232,9 +233,9 @@ class Assigning:
         scopes = self._ground.scopes()
         known = [one for one in self._ground.source.known.values() if one.assignment.scope in scopes]
         facts = await self._ground.facts() if any(map(_asks, known)) else {}
-        best = winners(candidate for one in known if (candidate := self._meant(one, facts)))
+        best = winners([candidate for one in known if (candidate := await self._meant(one, facts))])
         await self._keep_needed(best)
-        refused = await self._refused(best)
+        refused = await self._refused(best) | self._lost(best)
         self.states.keep_only(set(best), set(self._ground.source.known))
         for name in [name for name in self._workers if name not in best]:
             log.info("an assignment has ended", extra={"assignment": name})
@@ -258,13 +259,13 @@ class Assigning:
         if self._endings.get(name) is asyncio.current_task():
             del self._endings[name]
 
-    def _meant(self, known: Known, facts: Mapping[str, Any]) -> Candidate | None:
+    async def _meant(self, known: Known, facts: Mapping[str, Any]) -> Candidate | None:
         """The assignment, if it means this node; one whose selector cannot be read is refused rather than passed over."""
         assignment = known.assignment
         if not _asks(known):
             return Candidate(known=known)
         try:
-            is_meant = self._ground.matches(assignment.targets, assignment.where, facts)
+            is_meant = await self._ground.matches(assignment.targets, assignment.where, facts)
         except CcmError as err:
             if self._told.get(known.key) != str(err):
                 self._told[known.key] = str(err)
@@ -281,6 +282,7 @@ class Assigning:
             if one.refusal is None
             and one.known.assignment.mode == "apply"
             and late(self._ground.shop, one.known) is None
+            and self._ground.shop.forbids(one.known, "apply") is None
         }
         refused: dict[str, Refusal] = {}
         if len(applied) > 1:
@@ -295,6 +297,19 @@ class Assigning:
                 log.error("assignments are in conflict", extra={"reason": one})
         return refused
 
+    def _lost(self, best: Mapping[str, Candidate]) -> dict[str, Refusal]:
+        """Those that vanished from the bucket and whose pinned data is that of another broker now."""
+        self._without_data &= self._ground.source.vanished
+        reason = (
+            "it is gone from the bucket without having been unassigned, and so is the data that it pins; "
+            "assign it again, or unassign it"
+        )
+        return {
+            name: Refusal(VANISHED, reason)
+            for name, one in best.items()
+            if one.known.key in self._without_data
+        }
+
     async def _keep_needed(self, best: Mapping[str, Candidate]) -> None:
         """
         What stands must be on disk when the node starts without a network; the rest of the past may go.
@@ -307,8 +322,24 @@ class Assigning:
         pinned, before = _pinners(standing), self._pinned
         if pinned != before or not self._is_up.is_set():
             self._pinned = pinned
-            used = {revision for revision, who in pinned.items() if who & before.get(revision, set())}
+            used = {revision for revision, who in pinned.items() if self._is_same_past(revision, who, before)}
             await self._ground.data.forget_pins(DATA_BUCKET, used)
+
+    def _is_same_past(
+        self, revision: int, pinners: set[tuple[str, int]], before: Mapping[int, set[tuple[str, int]]]
+    ) -> bool:
+        """
+        A pinned revision is the one that is on disk.
+
+        It is when an assignment goes on that pinned it before. It is not when one that has vanished from the bucket is the only
+        such one: what is new there pins the past of another broker. The vanished one is refused then, for its data is lost.
+        """
+        known, vanished = before.get(revision, set()), self._ground.source.vanished
+        is_other = any(one not in known for one in pinners)
+        going_on = {one for one in pinners & known if not (is_other and one[0] in vanished)}
+        if not going_on:
+            self._without_data |= {key for key, _ in pinners & known}
+        return bool(going_on)
 
     def _worker(self, name: str, group: asyncio.TaskGroup) -> AssignmentWorker:
         if name not in self._workers:

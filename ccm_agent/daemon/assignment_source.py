@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.daemon.assignments import BUCKET, Known, read_assignment
 from ccm_agent.daemon.keeping import read_kept, write_kept
 from ccm_agent.daemon.stamps import Stamps
@@ -34,6 +35,7 @@ class AssignmentSource:
 
     Attributes:
         known: By key, as last read.
+        vanished: Keys of those that are known and no longer stored, though nothing says that they were deleted.
         is_dirty: It is not written down yet.
     """
 
@@ -56,6 +58,7 @@ class AssignmentSource:
             on_refused: Told of a document that is not obeyed: which, and why; once until that changes.
         """
         self.known: dict[str, Known] = {}
+        self.vanished: set[str] = set()
         self._node = node
         self._bucket = bucket
         self._stamps = stamps
@@ -102,19 +105,32 @@ class AssignmentSource:
     async def _found(self, patterns: list[str], at_least: int) -> dict[str, Known]:
         """What stands in the bucket; where it is not to be trusted, what was known."""
         try:
-            entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least)
+            entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least, deletions=True)
         except ProtocolError as err:
             self._tell("", str(err))
             raise
+        stored = {entry.key: entry for entry in entries}
+        asked = {key for key in self.known if any(subject_matches(pattern, key) for pattern in patterns)}
         found: dict[str, Known] = {}
-        for entry in entries:
+        self.vanished &= self.known.keys()
+        for key in sorted(asked | stored.keys()):
+            (self.vanished.discard if key in stored else self.vanished.add)(key)
             try:
-                found[entry.key] = self._read(entry)
+                known = self._read_or_deleted(key, stored.get(key))
             except ProtocolError as err:
-                self._tell(entry.key, str(err))
-                if entry.key in self.known:
-                    found[entry.key] = self.known[entry.key]
+                self._tell(key, str(err))
+                known = self.known.get(key)
+            if known is not None:
+                found[key] = known
         return found
+
+    def _read_or_deleted(self, key: str, entry: Entry | None) -> Known | None:
+        """What a key says; None when it was deleted. ProtocolError when neither can be trusted."""
+        if entry is not None and entry.value:
+            return self._read(entry)
+        self._stamps.check_absence(BUCKET, key, entry)
+        self._told.pop(key, None)
+        return None
 
     def _adopt(self, found: dict[str, Known]) -> bool:
         if found == self.known:

@@ -15,7 +15,7 @@ from ccm_agent.daemon.assigned import AssignedFacts
 from ccm_agent.daemon.assigning import Assigning, Ground
 from ccm_agent.daemon.assignment_source import AssignmentSource
 from ccm_agent.daemon.assignment_states import AssignmentStates
-from ccm_agent.daemon.assignment_worker import Shop
+from ccm_agent.daemon.assignment_worker import CAUSE, Shop
 from ccm_agent.daemon.assignments import BUCKET
 from ccm_agent.daemon.beats import Beats
 from ccm_agent.daemon.bulletin import Bulletin
@@ -23,6 +23,7 @@ from ccm_agent.daemon.bundles import Bundles
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.data_buckets import DataBuckets
 from ccm_agent.daemon.heartbeat import Heartbeat
+from ccm_agent.daemon.node_policy import NodePolicy
 from ccm_agent.daemon.overlap import Overlap
 from ccm_agent.daemon.routing import Routing
 from ccm_agent.daemon.stamps import Stamps
@@ -46,6 +47,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     turns: Turns
     routing: Routing
     standing: Standing
+    policy: NodePolicy
     workshop: Workshop
     bundles: Bundles
     data: DataBuckets
@@ -74,6 +76,7 @@ def make_assigning(parts: Parts) -> Assigning:
         is_disabled=parts.standing.disabling.is_disabled,
         metrics=parts.workshop.metrics,
         refusal=parts.standing.refusal,
+        forbids=lambda known, action: parts.policy.refusal(known.asked_by, CAUSE, action),
         on_refused=parts.bulletin.refused,
         on_drift=parts.bulletin.drifted,
     )
@@ -87,7 +90,11 @@ def make_assigning(parts: Parts) -> Assigning:
             facts=parts.workshop.facts,
             matches=partial(_matches, parts),
             overlap=Overlap(
-                node, parts.workshop.engine, parts.bundles.unpacked, parts.workshop.external_data
+                node,
+                parts.workshop.engine,
+                parts.bundles.unpacked,
+                parts.workshop.external_data,
+                lambda known: parts.policy.ruling(known.asked_by, CAUSE, "apply").grant,
             ),
             bundles=parts.bundles,
             data=parts.data,
@@ -104,8 +111,8 @@ async def _keep(data: DataBuckets, source: AssignmentSource) -> None:
     await source.keep()
 
 
-def _matches(parts: Parts, targets: list[str], where: str, facts: Mapping[str, Any]) -> bool:
-    return parts.ports.matches(targets, where, parts.node, facts)
+async def _matches(parts: Parts, targets: list[str], where: str, facts: Mapping[str, Any]) -> bool:
+    return await parts.ports.matches(targets, where, parts.node, facts)
 
 
 def _tell(parts: Parts, states: AssignmentStates, *, soon: bool) -> None:

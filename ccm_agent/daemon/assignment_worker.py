@@ -81,6 +81,7 @@ class Shop(Struct, frozen=True, kw_only=True):
         is_disabled: The node converges on nothing now; its checks go on.
         metrics: Counts remediations; None: nobody counts.
         refusal: Why nothing of this action is begun now; None when it may be.
+        forbids: Why the node's policy refuses this action to whoever assigned it now; None when it does not.
         on_refused: Told of an assignment that cannot be applied: which, and why.
         on_drift: Told of the corrections of a run.
     """
@@ -97,6 +98,7 @@ class Shop(Struct, frozen=True, kw_only=True):
     on_connect: Callable[[Callable[[], None]], Callable[[], None]]
     is_disabled: Callable[[], bool]
     refusal: Callable[[str], Refusal | None]
+    forbids: Callable[[Known, str], Refusal | None]
     on_refused: Callable[[str, str], None]
     on_drift: OnDrift
     metrics: AgentMetrics | None = None
@@ -219,9 +221,12 @@ class AssignmentWorker:
         if wanted is None:
             return
         known, is_check_due = wanted.known, self._is_check_due()
-        refusal = wanted.refusal or self._shop.refusal(known.assignment.mode) or late(self._shop, known)
+        refusal = wanted.refusal or self._refusal(known, known.assignment.mode) or late(self._shop, known)
         if refusal is not None:
             self._rhythm.stop()
+            if refusal.code.startswith("policy."):
+                # it may be a matter of hours
+                self._rhythm.try_after(self._interval_s())
             self._stand_back(known, refusal)
             if is_check_due and refusal.code == DISABLED_CODE:
                 await self._check(wanted)
@@ -245,8 +250,11 @@ class AssignmentWorker:
 
     def _is_still(self, wanted: Candidate, action: str = "") -> bool:
         """What counted a moment ago still does, and may be done; what is to be done unless this says otherwise."""
-        is_refused = self._shop.refusal(action or wanted.known.assignment.mode) is not None
+        is_refused = self._refusal(wanted.known, action or wanted.known.assignment.mode) is not None
         return self._wanted == wanted and wanted.refusal is None and not is_refused
+
+    def _refusal(self, known: Known, action: str) -> Refusal | None:
+        return self._shop.refusal(action) or self._shop.forbids(known, action)
 
     async def _pause(self) -> None:
         """What a whole fleet hears at once it does not do at once; further changes fall into the same pause."""
@@ -409,6 +417,8 @@ class AssignmentWorker:
             request=request,
             deadline=known.assignment.deadline if is_first else None,
             own=own,
+            principal=known.asked_by,
+            way=CAUSE,
         )
 
     def _request(
@@ -422,7 +432,7 @@ class AssignmentWorker:
             bundle=assignment.bundle,
             digest=assignment.bundle.digest,
             data=list(assignment.data),
-            requester=assignment.requester,
+            requester=known.requester,
             cause=cause,
         )
 

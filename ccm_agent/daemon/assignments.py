@@ -16,6 +16,7 @@ from ccm_agent.bus.subjects import assignment_key, assignment_rank
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.stamps import Stamps
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Entry
 from ccm_agent.model.wire import Assignment
 
@@ -27,6 +28,9 @@ MODES = ("apply", "plan")
 
 CONFLICT = "assignment.conflict"
 """Code of what is refused because another assignment manages the same."""
+
+VANISHED = "assignment.vanished"
+"""Code of what is refused because it is gone from the bucket, and the data that it pins with it."""
 
 NAMED_LIMIT = 3
 """So many resources are named that two assignments both manage; one is enough to find the rest."""
@@ -42,6 +46,7 @@ class Known(Struct, frozen=True, kw_only=True):
         count: Its stamp's count: its revision as people know it; 0: the number.
         sequence: The bucket's revision of it, by which those of different keys are compared.
         assignment: What it says.
+        principal: Who signed it.
     """
 
     key: str
@@ -49,6 +54,17 @@ class Known(Struct, frozen=True, kw_only=True):
     sequence: int
     assignment: Assignment
     count: int = 0
+    principal: Principal = Principal()
+
+    @property
+    def requester(self) -> str:
+        """Who assigned it: the name that the signature proves, else what the document says."""
+        return self.principal.name or self.assignment.requester
+
+    @property
+    def asked_by(self) -> Principal:
+        """Who assigned it, for the node's policy: the signer, or the unproven name in the document."""
+        return self.principal if self.principal.is_verified else Principal(name=self.assignment.requester)
 
     @property
     def pins(self) -> dict[str, int]:
@@ -100,6 +116,7 @@ def read_assignment(stamps: Stamps, entry: Entry) -> Known:
         sequence=entry.revision,
         assignment=assignment,
         count=document.count,
+        principal=stamps.author(BUCKET, entry),
     )
 
 

@@ -33,12 +33,14 @@ class Pulse(Struct, frozen=True, kw_only=True):
         run: The run in hand; "" when there is none.
         facts: All facts, as fresh as the configuration says.
         routed: The facts that requests can be addressed to.
+        renew_key: Reads the key that signs events again; new credentials count from a new connection on.
     """
 
     settings: Callable[[], Settings]
     run: Callable[[], str]
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     routed: Callable[[], Awaitable[dict[str, Any]]]
+    renew_key: Callable[[], Awaitable[None]]
 
 
 class Beats:
@@ -61,6 +63,7 @@ class Beats:
         self._bulletin = bulletin
         self._ledger = ledger
         self._now = asyncio.Event()
+        self._is_reconnected = False
 
     def soon(self) -> None:
         """There is something to tell that should not wait for the next heartbeat."""
@@ -69,6 +72,7 @@ class Beats:
     def reconnected(self) -> None:
         """The broker is here again, or is another one."""
         self._heartbeat.reconnected()
+        self._is_reconnected = True
         self.soon()
 
     async def run(self) -> None:
@@ -95,6 +99,9 @@ class Beats:
         return False
 
     async def _beat(self, *, is_regular: bool) -> None:
+        if self._is_reconnected:
+            self._is_reconnected = False
+            await self._pulse.renew_key()
         if await self._heartbeat.beat(self._pulse.run()):
             self._duplicated()
         await self._heartbeat.write_record()

@@ -4,11 +4,13 @@ From the agent's configuration to the settings of its connection.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ccm_agent.bus.settings import BusSettings, settings_for, settings_from_context
+from ccm_agent.bus.trust import Trust, trust_in_credentials
 from ccm_agent.daemon.config import BrokerSettings, read_secret
-from ccm_agent.model.errors import NotFoundError
+from ccm_agent.model.errors import FileError, NotFoundError
 
 
 def bus_settings(broker: BrokerSettings, node: str, *, first_spread_s: float) -> BusSettings | None:
@@ -48,3 +50,26 @@ def bus_settings(broker: BrokerSettings, node: str, *, first_spread_s: float) ->
         if broker.is_default_context:
             return None
         raise
+
+
+def read_trust(creds: str, root: str) -> Trust | None:
+    """
+    What a node's credentials say about trust; None when neither they nor the configuration say anything. Blocking.
+
+    Args:
+        creds: The credentials file; "" when there is none.
+        root: The root key that the configuration names; it counts more than that of the credentials.
+
+    Raises:
+        FileError: The file cannot be read.
+        InputError: Its trust block is damaged.
+    """
+    trust = None
+    if creds:
+        try:
+            trust = trust_in_credentials(Path(creds).read_text(encoding="utf-8"), creds)
+        except (OSError, UnicodeDecodeError) as err:
+            raise FileError(f"{creds}: the credentials cannot be read: {err}") from err
+    if root and (trust is None or trust.root != root):
+        return Trust(root=root)
+    return trust

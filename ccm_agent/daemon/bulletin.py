@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.daemon.drift import Drift
 from ccm_agent.daemon.spool import Spool
@@ -20,6 +21,7 @@ from ccm_agent.model.wire import (
     AGENT_DRIFT,
     AGENT_DUPLICATE,
     AGENT_ENABLED,
+    AGENT_KEY,
     AGENT_LOST_EVENTS,
     AGENT_REFUSED,
     AGENT_SHUTDOWN,
@@ -47,9 +49,9 @@ class Bulletin:
         self._started = clock.now()
         self._refusals: deque[float] = deque(maxlen=REFUSALS_A_MINUTE)
 
-    def started(self) -> None:
-        """The agent is here."""
-        details = {"version": self._version, "machine": self._machine}
+    def started(self, key: NodeKey) -> None:
+        """The agent is here. Its certificate goes along, for readers of old events to find when it has another key."""
+        details = {"version": self._version, "machine": self._machine, **_key_details(key)}
         self._tell(AGENT_STARTUP, f"agent {self._version} started", details)
 
     def stopped(self) -> None:
@@ -66,8 +68,14 @@ class Bulletin:
 
     def lost(self, count: int) -> None:
         """Events were given up; the spool does not count them any more."""
+        details = {"events": count, "places": self._spool.lost_places}
         self._spool.reported(count)
-        self._tell(AGENT_LOST_EVENTS, f"{count} events were given up: the spool was full", {"events": count})
+        self._tell(AGENT_LOST_EVENTS, f"{count} events were given up: the spool was full", details)
+
+    def key_changed(self, key: NodeKey) -> None:
+        """The node signs with another key, or with another certificate, from here on."""
+        if key.public_key:
+            self._tell(AGENT_KEY, f"events are signed with {key.public_key}", _key_details(key))
 
     def drifted(self, source: str, run: str, drift: Drift) -> None:
         """A run corrected what somebody else had changed."""
@@ -98,3 +106,8 @@ class Bulletin:
             event_id=event.event_id,
             body=encode_told(event),
         )
+
+
+def _key_details(key: NodeKey) -> dict[str, str]:
+    details = {"key": key.public_key, "certificate": key.certificate}
+    return {name: value for name, value in details.items() if value}

@@ -4,6 +4,9 @@ Scheduled requests that this node was away for: of each of its scopes it takes t
 What was seen of each scope stands on disk, for a ledger forgets within a day and a schedule may come once a month. It is seen by
 the broker's time of it, so neither a replica that lags nor a stream that was made anew brings an old one back. What was due
 before the node had the scope is none of its business: whoever becomes a web server today has not missed last night's run.
+
+Apart from that it remembers the latest due request of each subject, permanently and whatever the schedule says. A node or an
+operator can have a stored due request delivered again with all its headers, and a ledger knows a run for a day only.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from ccm_agent.daemon.due import run_of
 from ccm_agent.daemon.keeping import read_kept, write_kept
 from ccm_agent.model.errors import BusError, FileError, ProtocolError
 from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import Clock, Incoming, Link, Requests
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
 
@@ -33,6 +37,13 @@ SCHEDULED = (MANIFEST_APPLY, MANIFEST_PLAN)
 
 STALE_S = 86_400.0
 """A scheduled request that is older comes from nobody who keeps time; no ledger need remember one for longer."""
+
+
+LATE_S = 600.0
+"""A due request is delivered within seconds; one that is older than this is not on its way for the first time."""
+
+LATEST_LIMIT = 10_000
+"""So many subjects are remembered, those of the latest requests; a node has a few scopes at a time."""
 
 
 class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,8 +60,18 @@ class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Kept(Struct, kw_only=True):
+    """
+    What stands on disk.
+
+    Attributes:
+        node: Whose it is.
+        seen: By subject, for what a schedule is caught up with; of the scopes that the node has.
+        latest: By subject, the latest due request that the node was given; of all scopes that it ever had.
+    """
+
     node: str
     seen: dict[str, Seen] = {}
+    latest: dict[str, Seen] = {}
 
 
 class _Flag(Struct):
@@ -69,6 +90,7 @@ class CatchUp:
         scopes: Callable[[], list[str]],
         on_request: Callable[[Incoming], None],
         clock: Clock,
+        is_known: Callable[[str], bool],
     ) -> None:
         """
         Nothing is read yet.
@@ -81,8 +103,10 @@ class CatchUp:
             scopes: The node's scopes as they are now.
             on_request: Takes a request, as if it had been delivered now; `heard` follows when it was handled.
             clock: What time it is.
+            is_known: The ledger knows a run, so the request is answered and not carried out again.
         """
         self._clock = clock
+        self._is_known = is_known
         self._node = node
         self._requests = requests
         self._link = link
@@ -90,23 +114,25 @@ class CatchUp:
         self._scopes = scopes
         self._on_request = on_request
         self._seen: dict[str, Seen] = {}
-        self._kept: dict[str, Seen] = {}
+        self._latest: dict[str, Seen] = {}
+        self._kept = _Kept(node=node)
         self._is_due = True
         self._is_looking = False
         self._trouble = ""
+        self._limited = LimitedLog(log)
         self._wake = asyncio.Event()
 
     @property
     def is_settled(self) -> bool:
         """Nothing is to be looked at, and what was seen stands on disk."""
-        return not self._is_due and not self._is_looking and self._seen == self._kept
+        return not self._is_due and not self._is_looking and self._now() == self._kept
 
     def open(self) -> None:
         """Take what an earlier process saw. Blocking."""
         kept = read_kept(self._path, _Kept)
         if kept is not None and kept.node == self._node:
-            self._seen = dict(kept.seen)
-        self._kept = dict(self._seen)
+            self._seen, self._latest = dict(kept.seen), dict(kept.latest)
+        self._kept = self._now()
 
     def expect(self) -> None:
         """The broker was away, or the node has other scopes: there may be something, as soon as `settled` is called."""
@@ -121,11 +147,12 @@ class CatchUp:
         """
         Run id and due time of a scheduled request.
 
-        Whoever may read due messages can have an old one delivered again, to everybody; by its id a ledger knows it for a day.
-        After that only one that this node has missed is taken.
+        Who may read due messages can have an old one delivered again, to all nodes; by its id a ledger knows it for a day.
+        After that only one that this node has missed is taken, and never one that is not above the latest of its subject.
+        The broker's time of it is compared, for a broker that was made anew counts from 1 again.
 
         Raises:
-            ProtocolError: The broker's headers are not there, or it is old and was not missed.
+            ProtocolError: The broker's headers are not there, or it is old and was not missed, or was superseded.
         """
         run, due = run_of(incoming)
         age_s = (self._clock.now() - due).total_seconds()
@@ -133,7 +160,23 @@ class CatchUp:
             raise ProtocolError(
                 f"{incoming.subject}: it was due {due:%Y-%m-%d %H:%M} UTC and is not taken any more; is this host's clock right?"
             )
+        if age_s < -STALE_S:
+            raise ProtocolError(
+                f"{incoming.subject}: it is due {due:%Y-%m-%d %H:%M} UTC, which is to come; are the clocks right?"
+            )
+        if not self._is_known(run) and not self._is_above_latest(incoming, age_s):
+            raise ProtocolError(
+                f"{incoming.subject}: it was due {due:%Y-%m-%d %H:%M:%S} UTC and is sent again: "
+                "it was taken before, or a later one was; refused"
+            )
         return run, due
+
+    def _is_above_latest(self, incoming: Incoming, age_s: float) -> bool:
+        """It is later than what came on its subject before, or the latest itself, which may come twice within minutes."""
+        latest, seen = self._latest.get(incoming.subject), _seen_of(incoming)
+        if latest is None or _is_above(seen, latest):
+            return True
+        return seen == latest and age_s <= LATE_S
 
     def _was_missed(self, incoming: Incoming) -> bool:
         was = self._seen.get(incoming.subject)
@@ -141,12 +184,23 @@ class CatchUp:
 
     def heard(self, incoming: Incoming) -> None:
         """A scheduled request was handled, however it had come and whatever became of it."""
-        if not incoming.scheduled or not _wants(incoming):
+        if not incoming.scheduled:
             return
         seen, was = _seen_of(incoming), self._seen.get(incoming.subject)
-        if was is None or _is_newer(seen, was):
+        self._raise_latest(incoming.subject, seen)
+        if _wants(incoming) and (was is None or _is_newer(seen, was)):
             self._seen[incoming.subject] = seen
-            self._wake.set()
+        self._wake.set()
+
+    def _raise_latest(self, subject: str, seen: Seen) -> None:
+        latest = self._latest.get(subject)
+        is_to_come = seen.time is not None and (seen.time - self._clock.now()).total_seconds() > STALE_S
+        if is_to_come or (latest is not None and not _is_above(seen, latest)):
+            return
+        self._latest.pop(subject, None)
+        self._latest[subject] = seen
+        while len(self._latest) > LATEST_LIMIT:
+            self._latest.pop(next(iter(self._latest)))
 
     async def run(self) -> None:
         """Take what was missed, for ever."""
@@ -182,7 +236,9 @@ class CatchUp:
             try:
                 incoming = await self._requests.last_due(subject)
             except ProtocolError as err:
-                log.warning("a due request is passed over", extra={"subject": subject, "reason": str(err)})
+                self._limited.warning(
+                    "a due request is passed over", extra={"subject": subject, "reason": str(err)}
+                )
                 continue
             self._judge(subject, incoming)
         # who loses a scope and gets it again begins anew
@@ -197,19 +253,25 @@ class CatchUp:
         seen = _seen_of(incoming)
         if was is None or not _wants(incoming):
             self._seen[subject] = seen
+            if seen.time is not None and (self._clock.now() - seen.time).total_seconds() > LATE_S:
+                # this node does not take it, so nobody else's sending it again makes the node take it
+                self._raise_latest(subject, seen)
         elif _is_newer(seen, was):
             log.info("a due request was missed", extra={"subject": subject, "due": str(seen.time)})
             self._on_request(incoming)
 
     async def _keep(self) -> None:
-        if self._seen == self._kept:
+        now = self._now()
+        if now == self._kept:
             return
-        now = dict(self._seen)
         try:
-            await write_kept(self._path, _Kept(node=self._node, seen=now))
+            await write_kept(self._path, now)
             self._kept = now
         except FileError as err:
             log.warning("what was due is not kept on disk", extra={"reason": str(err)})
+
+    def _now(self) -> _Kept:
+        return _Kept(node=self._node, seen=dict(self._seen), latest=dict(self._latest))
 
 
 def _wants(incoming: Incoming) -> bool:
@@ -224,6 +286,11 @@ def _seen_of(incoming: Incoming) -> Seen:
 
     lowered = {name.lower(): value for name, value in incoming.headers.items()}
     return Seen(time=parse_time(lowered["nats-time-stamp"]), sequence=int(lowered["nats-sequence"]))
+
+
+def _is_above(seen: Seen, was: Seen) -> bool:
+    """It is later; of one moment, by its place in the stream."""
+    return _is_newer(seen, was) or (seen.time == was.time and seen.sequence > was.sequence)
 
 
 def _is_newer(seen: Seen, was: Seen) -> bool:

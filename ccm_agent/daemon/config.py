@@ -14,9 +14,12 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from ccm_agent.bus.signing import is_public_key
+from ccm_agent.bus.trust import Signer, SignersList, check_signers
+from ccm_agent.daemon.policy_file import NAME
 from ccm_agent.model.codec import decode_as, locate
 from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.errors import DocumentError, FileError, Place
+from ccm_agent.model.errors import DocumentError, FileError, Place, UsageError
 from ccm_agent.model.secret import Secret
 
 DEFAULT_CONTEXT = "CCM"
@@ -57,7 +60,10 @@ class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     token_file: Annotated[str, Meta(description="File that holds a token, and nothing else.")] = ""
     tls: Annotated[TlsConfig | None, Meta(description="Certificates.")] = None
     insecure: Annotated[
-        bool, Meta(description="Accept a broker without authentication that is not on this host.")
+        bool,
+        Meta(
+            description="Accept a broker that asks for no credentials, or that is not on this host and has no TLS."
+        ),
     ] = False
 
 
@@ -122,14 +128,43 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         str, Meta(description="A change is applied after a pause of up to so long, at random.")
     ] = "5s"
     stamped_data: Annotated[
+        bool | None,
+        Meta(
+            description="Accept only hiera documents that `ccmctl` wrote, which name their key and a growing number. "
+            "Unless set, true where signatures are demanded; false also accepts plain documents, which are not signed."
+        ),
+    ] = None
+    trusted_root: Annotated[
+        str,
+        Meta(
+            description="Public key that signs the list of who may command this node; the credentials file's unless set."
+        ),
+    ] = ""
+    trusted_signers: Annotated[
+        list[Signer], Meta(description="Signers that this node trusts whatever that list says.")
+    ] = []
+    unsigned_objects: Annotated[
         bool,
         Meta(
-            description="Accept only hiera documents from buckets that name their key and a growing number."
+            description="Accept manifests from `obj://` sources that are not signed, where signatures are demanded."
         ),
     ] = False
+    policy_file: Annotated[
+        str,
+        Meta(
+            description="The node's policy: what this agent does for whom. Unless set, `policy.yaml` beside this file, if it is "
+            "there."
+        ),
+    ] = ""
     queue_limit: Annotated[int, Meta(ge=1, le=1000, description="How many requests may wait.")] = 16
     spool_limit_mib: Annotated[
         int, Meta(ge=1, description="Size of the spool of events not yet delivered.")
+    ] = 256
+    template_cpu: Annotated[
+        str, Meta(description="CPU time of one template, or of one directory of them, in whole seconds.")
+    ] = "10s"
+    template_memory_mib: Annotated[
+        int, Meta(ge=64, le=65536, description="Memory that a template may need.")
     ] = 256
     drain: Annotated[
         str, Meta(description="How long a stop waits for the resource in hand; then it goes on without us.")
@@ -146,7 +181,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
         context: Name of a context of the `nats` program; "" when `url` says where.
         is_default_context: Nobody named a context: where it does not exist, the agent runs without a broker.
         servers: URLs.
-        insecure: A broker without authentication is accepted though it is not on loopback.
+        insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
     """
 
     context: str = ""
@@ -186,11 +221,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     facts_interval_s: float = 120
     watch_interval_s: float = 30
     change_pause_s: float = 5
-    stamped_data: bool = False
+    stamped_data: bool | None = None
+    trusted_root: str = ""
+    trusted_signers: tuple[Signer, ...] = ()
+    unsigned_objects: bool = False
+    policy_file: str = ""
+    is_policy_required: bool = False
+    """The configuration names the policy's file, so it must be there."""
     queue_limit: int = 16
     spool_limit_bytes: int = 256 << 20
     spool_segment_bytes: int = 4 << 20
     ledger_keep_s: float = 86_400
+    template_cpu_s: int = 10
+    template_memory_bytes: int = 256 << 20
     progress_s: float = 5
     drain_s: float = 60
     retry_s: float = 1
@@ -214,7 +257,10 @@ def read_config(path: Path) -> Settings:
         raise FileError(
             f"{path}: cannot read the agent's configuration: {why}; see `ccm agent --help`"
         ) from err
-    return parse_config(text, str(path))
+    settings = parse_config(text, str(path))
+    if settings.policy_file:
+        return settings
+    return replace(settings, policy_file=str(path.absolute().with_name(NAME)))
 
 
 def parse_config(text: str, source: str = "") -> Settings:
@@ -285,8 +331,15 @@ def parse_config(text: str, source: str = "") -> Settings:
         watch_interval_s=seconds("watch_interval", 1),
         change_pause_s=seconds("change_pause", 0),
         stamped_data=config.stamped_data,
+        trusted_root=_public_key(config.trusted_root, text, source),
+        trusted_signers=_signers(config.trusted_signers, text, source),
+        unsigned_objects=config.unsigned_objects,
+        policy_file=absolute("policy_file"),
+        is_policy_required=bool(config.policy_file),
         queue_limit=config.queue_limit,
         spool_limit_bytes=config.spool_limit_mib << 20,
+        template_cpu_s=int(seconds("template_cpu", 1)),
+        template_memory_bytes=config.template_memory_mib << 20,
         drain_s=seconds("drain", 0),
         log_level=config.log_level,
         log_format=config.log_format,
@@ -316,6 +369,21 @@ def read_secret(path: str) -> Secret:
     if not text:
         raise FileError(f"{path}: empty: put the secret into it, and nothing else")
     return Secret(text)
+
+
+def _public_key(key: str, text: str, source: str) -> str:
+    if key and not is_public_key(key):
+        message = f"`trusted_root` is `{key}`: it is not a public key; `ccmctl signers` shows the fleet's"
+        raise DocumentError(message, place=locate(text, ("trusted_root",), source))
+    return key
+
+
+def _signers(signers: list[Signer], text: str, source: str) -> tuple[Signer, ...]:
+    try:
+        check_signers(SignersList(number=0, issued=0, signers=tuple(signers)))
+    except UsageError as err:
+        raise DocumentError(err.message, place=locate(text, ("trusted_signers",), source)) from err
+    return tuple(signers)
 
 
 def _broker(config: AgentConfig, text: str, source: str) -> BrokerSettings:

@@ -21,6 +21,7 @@ from ccm_agent.daemon.bulletin import Bulletin
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.data_watch import DataWatch, nothing
 from ccm_agent.daemon.drift import Drift
+from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.once import Ended
 from ccm_agent.daemon.scheduler import Scheduler
 from ccm_agent.daemon.source import SourcePorts, make_source
@@ -28,6 +29,7 @@ from ccm_agent.daemon.source_worker import CHANGE, CHECK, INTERVAL, POLL, Bench,
 from ccm_agent.daemon.turns import Turns
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import BusError, ManifestError
+from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock, KeyValue, Link
 from ccm_agent.model.secret import mask_url
 
@@ -50,6 +52,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         assigned: The assigned facts as they are now.
         clock: Time.
         metrics: Counts what the sources' workers do; None: nobody counts.
+        forbids: Why the node's policy refuses an action to the configuration now; None when it does not.
     """
 
     node: str
@@ -63,6 +66,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     assigned: Callable[[], Mapping[str, Any]]
     clock: Clock
     metrics: AgentMetrics | None = None
+    forbids: Callable[[Principal, str], Refusal | None] = lambda _principal, _action: None
 
 
 class Convergence:
@@ -153,6 +157,7 @@ class Convergence:
             on_refused=around.bulletin.refused,
             on_drift=around.bulletin.drifted,
             metrics=around.metrics,
+            forbids=around.forbids,
         )
         workers = []
         state = Path(settings.state_dir)

@@ -22,7 +22,7 @@ class DataBuckets:
         folder: Path,
         on_refused: Callable[[str, str], None],
         *,
-        demand_stamps: bool,
+        demand_stamps: bool | None,
     ) -> None:
         """
         Nothing is opened yet; see `LastGood` for the arguments.

@@ -125,7 +125,7 @@ class DataWatch:
         path = "/" + unquote(rest).partition("/")[2] if mark and scheme == "file" else self._url
         if not path.startswith("/"):
             return False
-        (found,) = await self._ports.files.look([path])
+        (found,) = await self._ports.files.look([path], digest={path: [DOCUMENT_LIMIT_BYTES]})
         return self._saw(found.sha256)
 
     async def _look_at_key(self, bucket: KeyValue) -> bool:

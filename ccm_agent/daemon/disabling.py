@@ -131,7 +131,7 @@ def read_disabled(folder: Path) -> Disabled | None:
         why = "`until` has no time zone"
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as err:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
         why = str(err)
     # no moment of reading: what stays as it is must not look like another reason each time
     return Disabled(since=_BEFORE, why=f"{path} cannot be read: {why}; `ccm agent enable` removes it")

@@ -14,13 +14,16 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import event_subject
+from ccm_agent.daemon.authentication import NotAuthorizedError
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
 from ccm_agent.daemon.turns import Job, Turns
 from ccm_agent.daemon.worker import Worker
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError
 from ccm_agent.model.ids import is_id
+from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock, Events, Incoming
 from ccm_agent.model.texts import encode_told
 from ccm_agent.model.wire import (
@@ -63,6 +66,9 @@ KINDS: dict[str, type[Request]] = {
     RUN_STOP: StopRequest,
 }
 
+QUESTIONS = {RUN_STOP: "stop", NODE_PING: "ping", NODE_FACTS: "facts", NODE_STATUS: "status"}
+"""Requests that become no runs, and what the node's policy calls them."""
+
 _any_request = msgspec.json.Decoder(Request)
 _decoders = {protocol: msgspec.json.Decoder(kind) for protocol, kind in KINDS.items()}
 
@@ -87,6 +93,9 @@ class Desk(Struct, frozen=True, kw_only=True):
         refusal: Why this node does not take on a run of an action now; None when it does.
         body: What is answered to a question, by protocol id.
         run_of: Run id and due time of a scheduled request, from its headers.
+        authenticate: Who sent a request; SignatureError when nothing proves it, NotAuthorizedError when the sender may not
+            ask this.
+        forbids: Why the node's policy refuses a principal's action in a mode now; None when it does not.
     """
 
     node: str
@@ -97,6 +106,8 @@ class Desk(Struct, frozen=True, kw_only=True):
     refusal: Callable[[str], Refusal | None]
     body: Mapping[str, Callable[[], Awaitable[dict[str, Any]]]]
     run_of: Callable[[Incoming], tuple[str, datetime]]
+    authenticate: Callable[[Incoming], Awaitable[Principal]]
+    forbids: Callable[[Principal, str, str], Refusal | None]
 
 
 class Handlers:
@@ -114,9 +125,19 @@ class Handlers:
         Do with a request what is to be done, and answer it if it is ours.
 
         Raises:
-            ProtocolError: It breaks the rules of the protocol; nothing was answered.
+            ProtocolError: It breaks the rules of the protocol, or nothing proves who sent it; nothing was answered. An
+                answer would let a forged request say of a node's part in a true run that it was refused.
         """
         request, due = self._read(incoming)
+        try:
+            principal = await self._desk.authenticate(incoming)
+        except NotAuthorizedError as err:
+            await self._refuse(incoming, request, Refusal(err.code, str(err)))
+            return
+        if principal.is_verified:
+            request.requester = principal.name
+        else:
+            principal = replace(principal, name=request.requester)
         is_called = self._desk.node in request.named or incoming.scope.startswith("node.")
         known = self._ledger.find(request.run)
         if known is not None:
@@ -131,10 +152,14 @@ class Handlers:
             if is_called:
                 await self._refuse(incoming, request, Refusal("target.mismatch", "no longer matches"))
             return
-        if incoming.protocol == RUN_STOP:
+        refusal = self._forbids(incoming, principal)
+        if refusal is not None:
+            log.info("refused by the policy", extra={"run": request.run, "reason": str(refusal)})
+            await self._refuse(incoming, request, refusal)
+        elif incoming.protocol == RUN_STOP:
             await self._stop(request, is_called=is_called)
         elif incoming.protocol in ACTIONS:
-            await self._take_on(incoming, request, due)
+            await self._take_on(incoming, request, due, principal)
         elif incoming.protocol in self._desk.body:
             body = await self._desk.body[incoming.protocol]()
             await self._answer(request.run, AnswerState.DONE, body=body)
@@ -149,7 +174,10 @@ class Handlers:
         except (KeyError, msgspec.DecodeError):
             return None
         request.run = entry.run
-        return _job(entry.protocol, request, _deadline(request, None))
+        if entry.principal.is_verified:
+            request.requester = entry.principal.name
+        job = _job(entry.protocol, request, _deadline(request, None), entry.principal)
+        return replace(job, way="schedule") if entry.scheduled else job
 
     async def expired(self, job: Job) -> None:
         """A job that waited is past its deadline."""
@@ -173,6 +201,11 @@ class Handlers:
         """The time to begin by has passed."""
         return deadline is not None and self._clock.now() > deadline
 
+    def _forbids(self, incoming: Incoming, principal: Principal) -> Refusal | None:
+        """Why the node's policy refuses a request; a kind of request that it has no word for is refused elsewhere."""
+        asked = action_of(incoming)
+        return self._desk.forbids(principal, *asked) if asked is not None else None
+
     def _read(self, incoming: Incoming) -> tuple[Request, datetime | None]:
         try:
             request = _decoders.get(incoming.protocol, _any_request).decode(incoming.body)
@@ -185,8 +218,12 @@ class Handlers:
             raise ProtocolError(f"{incoming.subject}: the request has no run id that could be answered")
         return request, due
 
-    async def _take_on(self, incoming: Incoming, request: Request, due: datetime | None) -> None:
-        job = _job(incoming.protocol, request, _deadline(request, due))
+    async def _take_on(
+        self, incoming: Incoming, request: Request, due: datetime | None, principal: Principal
+    ) -> None:
+        job = _job(incoming.protocol, request, _deadline(request, due), principal)
+        if incoming.scheduled:
+            job = replace(job, way="schedule")
         if self.is_late(job.deadline):
             self._write_down(incoming, request)
             await self.expired(job)
@@ -195,7 +232,7 @@ class Handlers:
         if refusal is not None:
             await self._refuse(incoming, request, refusal)
             return
-        self._write_down(incoming, request)
+        self._write_down(incoming, request, principal)
         offer = self._turns.offer(job)
         if offer.position < 0:
             reason = f"{len(self._turns.waiting)} requests wait already"
@@ -253,9 +290,14 @@ class Handlers:
             self._ledger.end(request.run, NodeState.REFUSED, str(refusal), refusal.code)
         await self._answer(request.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
 
-    def _write_down(self, incoming: Incoming, request: Request) -> None:
+    def _write_down(self, incoming: Incoming, request: Request, principal: Principal | None = None) -> None:
         self._ledger.take(
-            request.run, protocol=incoming.protocol, subject=incoming.subject, body=incoming.body
+            request.run,
+            protocol=incoming.protocol,
+            subject=incoming.subject,
+            body=incoming.body,
+            principal=principal,
+            scheduled=incoming.scheduled,
         )
 
     async def _answer(
@@ -291,14 +333,34 @@ class Handlers:
             log.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
 
 
-def _job(protocol: str, request: Request, deadline: datetime | None) -> Job:
+def action_of(incoming: Incoming) -> tuple[str, str] | None:
+    """
+    The action of a request for the node's policy, and its mode ("" when it becomes no run).
+
+    It depends on the protocol and on whether it was scheduled; nothing in the body has a say. None for an unknown protocol.
+    """
+    mode = ACTIONS.get(incoming.protocol, "")
+    if mode:
+        return "schedule" if incoming.scheduled else mode, mode
+    question = QUESTIONS.get(incoming.protocol)
+    return (question, "") if question is not None else None
+
+
+def _job(protocol: str, request: Request, deadline: datetime | None, principal: Principal) -> Job:
     if isinstance(request, EnsureRequest):
         name = f"{request.type}#{request.properties.get('name', '')}"
     else:
         name = request.name if isinstance(request, ManifestRequest) else ""
     if not isinstance(request, (ManifestRequest, EnsureRequest)):
         raise ProtocolError(f"{protocol}: no request that becomes a run")
-    return Job(run=request.run, action=ACTIONS[protocol], name=name, request=request, deadline=deadline)
+    return Job(
+        run=request.run,
+        action=ACTIONS[protocol],
+        name=name,
+        request=request,
+        deadline=deadline,
+        principal=principal,
+    )
 
 
 def _deadline(request: Request, due: datetime | None) -> datetime | None:

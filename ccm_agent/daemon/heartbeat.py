@@ -32,7 +32,7 @@ RECORD_AGE_S = 3600.0
 FACTS_AGE_S = 86_400.0
 """What did not change is written again after this time: somebody may have removed a node that lives."""
 
-COMPLAINTS = ("identity", "assignments")
+COMPLAINTS = ("identity", "policy", "assignments")
 """What a record's `conflict` may be about, the worse first."""
 
 FACTS_LIMIT_BYTES = 900_000

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import Incoming
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ class Inbox:
         self._waiting: deque[Incoming] = deque(maxlen=INBOX_LIMIT)
         self._has_mail = asyncio.Event()
         self._is_closed = False
+        self._limited = LimitedLog(log)
 
     @property
     def is_empty(self) -> bool:
@@ -63,6 +65,9 @@ class Inbox:
                 try:
                     await handle(incoming)
                 except ProtocolError as err:
+                    self._limited.warning(
+                        "a request is refused", extra={"subject": incoming.subject, "error": str(err)}
+                    )
                     on_refused(incoming.subject, str(err))
                 except Exception:  # one request must not end the agent
                     log.exception("a request could not be handled", extra={"subject": incoming.subject})

@@ -34,12 +34,14 @@ class Read(Struct, frozen=True, kw_only=True):
         records: Offset and payload of each whole record, in order.
         end: Where the last whole record ends.
         damaged_bytes: Bytes within that belong to no whole record; the torn tail is not among them.
+        damaged_to: Where the last of them ends; -1 when there are none.
         torn_bytes: Bytes after the last whole record.
     """
 
     records: list[tuple[int, bytes]]
     end: int
     damaged_bytes: int = 0
+    damaged_to: int = -1
     torn_bytes: int = 0
 
 
@@ -47,11 +49,13 @@ def read_records(data: bytes) -> Read:
     """Whole records of a file's bytes. Pure, and linear in the size whatever the damage."""
     records: list[tuple[int, bytes]] = []
     at = end = damaged = 0
+    damaged_to = -1
     while at + _HEAD.size <= len(data):
         magic, length, crc = _HEAD.unpack_from(data, at)
         payload = data[at + _HEAD.size : at + _HEAD.size + length] if length <= RECORD_LIMIT_BYTES else b""
         if magic == MAGIC and len(payload) == length and zlib.crc32(payload) == crc:
-            damaged += at - end
+            if at > end:
+                damaged, damaged_to = damaged + at - end, at
             records.append((at, payload))
             at += _HEAD.size + length
             end = at
@@ -59,7 +63,13 @@ def read_records(data: bytes) -> Read:
         at = data.find(MAGIC, at + 1)
         if at < 0:
             break
-    return Read(records=records, end=end, damaged_bytes=damaged, torn_bytes=len(data) - end)
+    return Read(
+        records=records,
+        end=end,
+        damaged_bytes=damaged,
+        damaged_to=damaged_to,
+        torn_bytes=len(data) - end,
+    )
 
 
 def encode_record(payload: bytes) -> bytes:
@@ -152,11 +162,6 @@ class Journal:
         if magic != MAGIC or zlib.crc32(payload) != crc:
             raise FileError(f"{self.path}: the record at {offset} is damaged")
         return payload
-
-    def clear(self) -> None:
-        """Forget all records."""
-        os.ftruncate(self._fd, 0)
-        self.size = 0
 
     def close(self) -> None:
         """Close the file."""

@@ -28,7 +28,7 @@ def read_kept(path: Path, kind: type[T]) -> T | None:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as err:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
         log.warning("a file of state is passed over", extra={"path": str(path), "reason": str(err)})
         return None
 

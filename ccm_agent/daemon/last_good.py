@@ -45,7 +45,7 @@ class LastGood:
         folder: Path,
         on_refused: Callable[[str, str], None],
         *,
-        demand_stamps: bool = False,
+        demand_stamps: bool | None = None,
     ) -> None:
         """
         Nothing is read yet.
@@ -56,7 +56,7 @@ class LastGood:
             stamps: Numbers of documents.
             folder: Where documents are kept.
             on_refused: Told of a document that is refused or gone: which, and why; once until that changes.
-            demand_stamps: A document without a stamp is refused too.
+            demand_stamps: A document without a stamp is refused too; None: where signatures are demanded.
         """
         self._inner = inner
         self._bucket = bucket
@@ -111,11 +111,15 @@ class LastGood:
     def _check(self, entry: Entry) -> None:
         if read_stamp(entry.value) is not None:
             self._stamps.check(self._bucket, entry)
-        elif self._demand_stamps:
+        elif self._refuses_plain:
             raise ProtocolError(
                 f"kv://{self._bucket}/{entry.key} is not stamped, and this node demands it: "
                 "write it with `ccmctl data put`"
             )
+
+    @property
+    def _refuses_plain(self) -> bool:
+        return self._stamps.refuses_plain if self._demand_stamps is None else self._demand_stamps
 
     async def _keep(self, path: Path, entry: Entry) -> None:
         if await _store(path, entry):
@@ -130,6 +134,8 @@ class LastGood:
             return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
         entry = await self._inner.as_of(key, revision)
         if entry is not None:
+            if read_stamp(entry.value) is not None or self._refuses_plain:
+                self._stamps.author(self._bucket, entry)
             await _store(path, entry)
         return entry
 
@@ -150,11 +156,20 @@ class LastGood:
                 used, self._used_pins = self._used_pins, None
                 await asyncio.to_thread(_drop_others, self._pins, used)
 
+    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+        """See `KeyValue.newest`."""
+        return await self._inner.newest(key, at_least)
+
     async def matching(
-        self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0
+        self,
+        patterns: Sequence[str],
+        *,
+        obeyed: bool = False,
+        at_least: int = 0,
+        deletions: bool = False,
     ) -> list[Entry]:
         """See `KeyValue.matching`."""
-        return await self._inner.matching(patterns, obeyed=obeyed, at_least=at_least)
+        return await self._inner.matching(patterns, obeyed=obeyed, at_least=at_least, deletions=deletions)
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
@@ -164,9 +179,9 @@ class LastGood:
         """See `KeyValue.update`."""
         return await self._inner.update(key, value, revision, ttl_s=ttl_s)
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str, *, number: int = 0) -> None:
         """See `KeyValue.delete`."""
-        await self._inner.delete(key)
+        await self._inner.delete(key, number=number)
 
     async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
         """See `KeyValue.pokes`."""

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from ccm_agent.daemon.journal import Journal, encode_record, replace_file
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.texts import tellable
 
@@ -33,6 +34,8 @@ class _Taken(Struct, tag="t", array_like=True):
     protocol: str
     subject: str
     body: bytes
+    principal: Principal | None = None
+    scheduled: bool = False
 
 
 class _Begun(Struct, tag="b", array_like=True):
@@ -60,6 +63,8 @@ class LedgerEntry(Struct, kw_only=True):
         run: Its id.
         at: When it was taken on, and from its end on when it ended, in seconds since 1970.
         protocol, subject, body: The request as it came; empty once the run has ended.
+        principal: Who sent it.
+        scheduled: It was due by a schedule.
         has_begun: It was being carried out.
         outcome: Its end state, a word of `NodeState`; "" while it waits or goes on.
         reason, code: Why it ended so.
@@ -70,6 +75,8 @@ class LedgerEntry(Struct, kw_only=True):
     protocol: str = ""
     subject: str = ""
     body: bytes = b""
+    principal: Principal = Principal()
+    scheduled: bool = False
     has_begun: bool = False
     outcome: str = ""
     reason: str = ""
@@ -110,7 +117,7 @@ class Ledger:
         for _, payload in read.records:
             try:
                 self._take_in(_decoder.decode(payload))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 log.error("a record of the ledger is not understood", extra={"path": str(self._journal.path)})
         self._forget()
         return [entry for entry in self._entries.values() if not entry.outcome]
@@ -119,9 +126,22 @@ class Ledger:
         """What is known of a run; None when it never was here, or more than a day ago."""
         return self._entries.get(run)
 
-    def take(self, run: str, *, protocol: str, subject: str, body: bytes) -> None:
+    def knows(self, run: str) -> bool:
+        """It was here, within the last day."""
+        return run in self._entries
+
+    def take(
+        self,
+        run: str,
+        *,
+        protocol: str,
+        subject: str,
+        body: bytes,
+        principal: Principal | None = None,
+        scheduled: bool = False,
+    ) -> None:
         """A request is taken on; from here on it is not forgotten by a kill."""
-        self._write(_Taken(run, self._now(), protocol, subject, body))
+        self._write(_Taken(run, self._now(), protocol, subject, body, principal, scheduled))
 
     def begin(self, run: str) -> None:
         """A run is being carried out from here on."""
@@ -179,6 +199,8 @@ class Ledger:
                     protocol=record.protocol,
                     subject=record.subject,
                     body=record.body,
+                    principal=record.principal or Principal(),
+                    scheduled=record.scheduled,
                 ),
             )
             return
@@ -210,7 +232,16 @@ class Ledger:
             if entry.outcome:
                 yield _encoder.encode(_Ended(entry.run, entry.at, entry.outcome, entry.reason, entry.code))
                 continue
-            yield _encoder.encode(_Taken(entry.run, entry.at, entry.protocol, entry.subject, entry.body))
+            taken = _Taken(
+                entry.run,
+                entry.at,
+                entry.protocol,
+                entry.subject,
+                entry.body,
+                entry.principal,
+                entry.scheduled,
+            )
+            yield _encoder.encode(taken)
             if entry.has_begun:
                 yield _encoder.encode(_Begun(entry.run))
 

@@ -11,12 +11,17 @@ from typing import Any, TextIO
 
 import msgspec
 
+from ccm_agent.model.secret import Masker
+
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 _WORDS = {logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN", logging.ERROR: "ERROR"}
+_PLAIN = (str, int, float, bool, dict, list, tuple, type(None))
 _OWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 
 
-def set_up_logging(level: str, form: str, stream: TextIO | None = None) -> None:
+def set_up_logging(
+    level: str, form: str, stream: TextIO | None = None, *, secrets: Masker | None = None
+) -> None:
     """
     Send the log to standard error; called again, it replaces what was set up before.
 
@@ -24,27 +29,54 @@ def set_up_logging(level: str, form: str, stream: TextIO | None = None) -> None:
         level: "debug", "info", "warn" or "error".
         form: "text" or "json".
         stream: Where to, if not to standard error.
+        secrets: What is taken out of each line, and of the traceback below it; what is learned later too.
     """
+    masker = secrets if secrets is not None else Masker()
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(masker) if form == "json" else TextFormatter(masker))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("ccm_agent").setLevel(_LEVELS[level])
 
 
-class TextFormatter(logging.Formatter):
+class _MaskingFormatter(logging.Formatter):
+    """Takes secrets out of what a record says, before it is written in any form."""
+
+    def __init__(self, masker: Masker | None = None) -> None:
+        super().__init__()
+        self.masker = masker if masker is not None else Masker()
+
+    def message(self, record: logging.LogRecord) -> str:
+        """What happened."""
+        return self.masker.text(record.getMessage())
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """What else the record says, by name; what is no text or number is a text by now."""
+        return {
+            key: self.masker.value(value if isinstance(value, _PLAIN) else str(value))
+            for key, value in vars(record).items()
+            if key not in _OWN
+        }
+
+    def traceback(self, record: logging.LogRecord) -> str:
+        """Where it happened; "" when the record does not say."""
+        return self.masker.text(self.formatException(record.exc_info)) if record.exc_info else ""
+
+
+class TextFormatter(_MaskingFormatter):
     """`2026-11-21T12:00:00Z WARN  no broker error="…"`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the traceback below it if there is one."""
-        fields = "".join(f" {key}={_shown(value)}" for key, value in _fields(record).items())
+        fields = "".join(f" {key}={_shown(value)}" for key, value in self.fields(record).items())
         word = _WORDS.get(record.levelno, record.levelname)
-        line = f"{_time(record)} {word:<5} {_one_line(record.getMessage())}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{_time(record)} {word:<5} {_one_line(self.message(record))}{fields}"
+        traceback = self.traceback(record)
+        return f"{line}\n{traceback}" if traceback else line
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_MaskingFormatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -52,17 +84,13 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, Any] = {
             "time": _time(record),
             "level": _WORDS.get(record.levelno, record.levelname).lower(),
-            "message": record.getMessage(),
+            "message": self.message(record),
             "logger": record.name,
         }
-        line |= {key: value for key, value in _fields(record).items() if key not in line}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+        line |= {key: value for key, value in self.fields(record).items() if key not in line}
+        if traceback := self.traceback(record):
+            line["traceback"] = traceback
         return msgspec.json.encode(line, enc_hook=str).decode()
-
-
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _OWN}
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -22,6 +22,31 @@ RETRY_S = 30.0
 """A port that is taken is tried again after this time."""
 
 
+CONNECTIONS = 32
+"""Each takes an open file, of which a process has few: who connects without end must not keep the agent from its files."""
+CONNECTION_S = 120.0
+"""A connection is closed after this time, whether anything was asked or not."""
+
+
+class _Few:
+    """Makes a protocol for each connection, and sends away those that are too many."""
+
+    def __init__(self, server: web.Server) -> None:
+        self._server = server
+
+    def __call__(self) -> asyncio.BaseProtocol:
+        if len(self._server.connections) >= CONNECTIONS:
+            return _Refused()
+        made = self._server()
+        asyncio.get_running_loop().call_later(CONNECTION_S, made.force_close)
+        return made
+
+
+class _Refused(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
 class Monitor:
     """
     The web server of one agent.
@@ -46,31 +71,32 @@ class Monitor:
         application.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await runner.setup()
+        assert runner.server is not None
+        listening = None
         try:
-            await self._listen(runner)
-            self.served.set_result(tuple(runner.addresses[0][:2]))
+            listening = await self._listen(_Few(runner.server))
+            self.served.set_result(tuple(listening.sockets[0].getsockname()[:2]))
             await asyncio.Event().wait()
         finally:
+            if listening is not None:
+                listening.close()
             await runner.cleanup()
 
-    async def _listen(self, runner: web.AppRunner) -> None:
-        from aiohttp import web
-
+    async def _listen(self, connections: _Few) -> asyncio.Server:
         where = {"address": self._address, "port": self._port}
+        loop = asyncio.get_running_loop()
         while True:
-            site = web.TCPSite(runner, self._address, self._port)
             try:
-                await site.start()
+                listening = await loop.create_server(connections, self._address, self._port)
             except (OSError, UnicodeError) as err:  # the latter of a name that no host can have
                 log.error(
                     "metrics are not served: is the port taken?",
                     extra={**where, "reason": getattr(err, "strerror", None) or str(err)},
                 )
-                await site.stop()
                 await asyncio.sleep(self._retry_s)
             else:
                 log.info("metrics are served", extra=where)
-                return
+                return listening
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         from aiohttp import web

@@ -17,6 +17,7 @@ from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import ApplyOptions, Engine, ManifestSource
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.wire import Bundle
+from ccm_agent.policy.grant import Grant
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Overlap:
         engine: Engine,
         unpack: Callable[[Bundle], Awaitable[str]],
         external_data: Callable[[], str],
+        grant: Callable[[Known], Grant | None] = lambda _known: None,
     ) -> None:
         """
         Nothing is loaded yet.
@@ -45,11 +47,13 @@ class Overlap:
             engine: Loads manifests.
             unpack: The folder of a bundle, fetched if need be.
             external_data: URL of a hiera document of the configuration as it is now; "" is none.
+            grant: What the node's policy lets an assignment touch, so what its templates may read.
         """
         self._node = node
         self._engine = engine
         self._unpack = unpack
         self._external_data = external_data
+        self._grant = grant
         self._seen: dict[str, _Seen] = {}
 
     async def managed(
@@ -88,6 +92,8 @@ class Overlap:
             pins=known.pins,
             facts=facts,
             node=self._node,
+            grant=self._grant(known),
+            own_hiera=frozenset(urls),
         )
         try:
             async with asyncio.timeout(FETCH_S):

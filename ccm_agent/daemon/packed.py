@@ -32,12 +32,14 @@ class Origin(Struct, kw_only=True):
         url: Where they came from, without what is secret in it.
         digest: SHA-256 (hex) of them.
         etag, last_modified: What the web server said with them.
+        signed: When they were signed, in milliseconds since 1970; 0: they were not.
     """
 
     url: str
     digest: str
     etag: str = ""
     last_modified: str = ""
+    signed: int = 0
 
 
 class Unpacked(Struct, frozen=True, kw_only=True):

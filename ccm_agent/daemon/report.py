@@ -347,7 +347,7 @@ def _sum_up(summary: SessionSummary, spooled: Spooled) -> None:
 
 
 def _is_news(event: TransactionEvent) -> bool:
-    return event.outcome is not Outcome.STABLE or bool(event.noop_message)
+    return event.outcome is not Outcome.STABLE or bool(event.noop_message or event.unknown)
 
 
 def _failed_resource(event: TransactionEvent) -> FailedResource:

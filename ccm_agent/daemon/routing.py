@@ -12,6 +12,7 @@ from typing import Any
 
 from ccm_agent.bus.subjects import scopes_of
 from ccm_agent.daemon.assigned import AssignedFacts
+from ccm_agent.daemon.authentication import SignersReader
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.ports import Incoming, KeyValue, Link, Requests
 
@@ -40,6 +41,7 @@ class Routing:
         on_refused: Callable[[str, str], None],
         on_change: Callable[[dict[str, Any]], None],
         on_read: Callable[[], None] = lambda: None,
+        trust: SignersReader | None = None,
     ) -> None:
         """
         Nothing is subscribed yet.
@@ -55,6 +57,7 @@ class Routing:
             on_refused: Told of a request or document that is refused: what, and why.
             on_change: Told the routed facts when they are others than before.
             on_read: Called whenever the scopes are what the broker says: at each connection, at a poke, and now and then.
+            trust: Reads the signers list, before anything that must be signed.
         """
         self.scopes: list[str] = []
         self.is_right = False
@@ -68,6 +71,7 @@ class Routing:
         self._on_refused = on_refused
         self._on_change = on_change
         self._on_read = on_read
+        self._trust = trust
         self._poked = 0
         self._wake = asyncio.Event()
 
@@ -75,6 +79,8 @@ class Routing:
         """Listen on the scopes that follow from what was known before; more comes with the first reading."""
         await self._subscribe()
         await self._bucket.pokes(self._node, self._on_poke)
+        if self._trust is not None:
+            await self._trust.begin(self.look_again)
         self._link.on_connect(self.look_again)
         self.look_again()
 
@@ -108,6 +114,8 @@ class Routing:
     async def _read(self) -> None:
         if not self._link.connected:
             return
+        if self._trust is not None:
+            await self._trust.read()
         try:
             if await self._assigned.read(self._poked):
                 log.info("assigned facts have changed", extra={"revision": self._assigned.revision})

@@ -175,6 +175,7 @@ async def _signals(path: Path, agent: Agent, stop: asyncio.Event, notifier: Noti
             _reload(path, agent)
         except CcmError as err:
             log.error("the configuration is not taken over", extra={"reason": str(err)})
+            agent.reload_policy()  # a tightened policy must not wait for the configuration to be mended
         notifier.ready(f"node {agent.node}")
 
     handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
@@ -198,6 +199,6 @@ def _reload(path: Path, agent: Agent) -> None:
     settings, keys = taken_over(agent.settings, read_config(path))
     if keys:
         log.warning("a restart is needed for some of the configuration", extra={"keys": ", ".join(keys)})
-    set_up_logging(settings.log_level, settings.log_format)
+    set_up_logging(settings.log_level, settings.log_format, secrets=agent.secrets)
     agent.reload(settings)
     log.info("the configuration was read again")

@@ -27,6 +27,7 @@ from ccm_agent.model.errors import (
     DownloadError,
     ManifestError,
     NotFoundError,
+    ProtocolError,
 )
 from ccm_agent.model.ports import Download, Files, Objects, Transfer
 from ccm_agent.model.secret import mask_url
@@ -46,11 +47,20 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 class SourcePorts(Struct, frozen=True, kw_only=True):
-    """What sources ask of the world: files, the web, and object stores by name."""
+    """
+    What sources ask of the world.
+
+    Attributes:
+        files, download: This host and the web.
+        objects: Object stores by name.
+        check_object: Given an object's subject, digest and signature: when it was signed. SignatureError when they do not prove
+            that a trusted operator stored it. None: objects need not be signed.
+    """
 
     files: Files
     download: Download
     objects: Callable[[str], Objects]
+    check_object: Callable[[str, str, str], int] | None = None
 
 
 class Source(Protocol):
@@ -108,7 +118,7 @@ def make_source(url: str, ports: SourcePorts, cache: Path, place: int = 0) -> So
         return WebSource(url, ports.download, packed)
     bucket, _, key = found[2].partition("/")
     if scheme == "obj" and bucket and key:
-        return ObjectSource(name, ports.objects(bucket), key, packed)
+        return ObjectSource(name, ports.objects(bucket), key, packed, ports.check_object)
     raise ManifestError(
         f"{name} is no manifest: write a path, http://…, https://… or obj://BUCKET/KEY into `manifests`"
     )
@@ -222,12 +232,35 @@ class WebSource(_PackedSource):
 class ObjectSource(_PackedSource):
     """A packed directory in an object store, asked for by digest."""
 
-    def __init__(self, name: str, objects: Objects, key: str, packed: Packed) -> None:
+    def __init__(
+        self,
+        name: str,
+        objects: Objects,
+        key: str,
+        packed: Packed,
+        check: Callable[[str, str, str], int] | None = None,
+    ) -> None:
         super().__init__(name, packed)
         self._objects = objects
+        self._check = check
         self._key = key
         self._refused: tuple[str, CcmError] | None = None
         self._poked = 0
+
+    async def _signed(self, digest: str, newest: int) -> int:
+        """
+        When what came was signed, in milliseconds since 1970; 0 where signatures are not demanded.
+
+        Raises:
+            ProtocolError: It is not signed as this node demands, or it was signed before what this node has.
+        """
+        if self._check is None:
+            return 0
+        subject, signature = await self._objects.signature(self._key)
+        signed = self._check(subject, digest, signature)
+        if signed < newest:
+            raise ProtocolError(f"{self.name}: it was signed before the one that this node has; refused")
+        return signed
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         """See `Source.listen`."""
@@ -263,8 +296,9 @@ class ObjectSource(_PackedSource):
         content = await self._objects.get(self._key, PACKED_LIMIT_BYTES)
         # it may have been replaced since: what came is what counts, and its digest was checked on the way
         came = await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())
+        signed = await self._signed(came, known.signed if known else 0)
         try:
-            await self._packed.take(content, Origin(url=self.name, digest=came))
+            await self._packed.take(content, Origin(url=self.name, digest=came, signed=signed))
         except CcmError as err:
             self._refused = (came, err) if _is_bad(err) else None
             raise

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from ccm_agent.daemon.config import Settings
 from ccm_agent.daemon.drift import Drift, OnDrift
+from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.once import Ended, Orders, ended_of, not_begun
 from ccm_agent.daemon.remediation import HEALTH, Remediation
 from ccm_agent.daemon.source import Source
@@ -26,6 +27,7 @@ from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import BusUnavailableError, CcmError, DownloadError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.policy import LOCAL, LOCAL_FROM_BROKER, Principal
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, ManifestRequest, NodeState
 
@@ -55,6 +57,7 @@ class Bench(Struct, frozen=True, kw_only=True):
         on_refused: Told of a manifest that cannot be used: which, and why.
         on_drift: Told of the corrections of a run.
         metrics: Counts fetches and remediations; None: nobody counts.
+        forbids: Why the node's policy refuses an action to the configuration now; None when it does not.
     """
 
     settings: Callable[[], Settings]
@@ -65,6 +68,7 @@ class Bench(Struct, frozen=True, kw_only=True):
     on_refused: Callable[[str, str], None]
     on_drift: OnDrift
     metrics: AgentMetrics | None = None
+    forbids: Callable[[Principal, str], Refusal | None] = lambda _principal, _action: None
 
 
 class SourceWorker:
@@ -80,6 +84,8 @@ class SourceWorker:
         self._orders = Orders(source.name)
         self._applied: str | None = None
         self._trouble = ""
+        self._refusal: Refusal | None = None
+        self._principal = LOCAL_FROM_BROKER if source.name.lower().startswith("obj://") else LOCAL
         self._remediation = Remediation("source", source.name, bench.clock, bench.is_disabled, bench.metrics)
 
     def trigger(self, why: str) -> None:
@@ -96,7 +102,8 @@ class SourceWorker:
     @property
     def status(self) -> dict[str, str]:
         """What is known of it here and now."""
-        return {"name": self.source.name, "digest": self._applied or "", "trouble": self._trouble}
+        trouble = self._trouble or (str(self._refusal) if self._refusal else "")
+        return {"name": self.source.name, "digest": self._applied or "", "trouble": trouble}
 
     async def run(self) -> None:
         """Do what there is reason to do, for ever."""
@@ -186,6 +193,8 @@ class SourceWorker:
         self._applied = manifest.digest
         run = new_id()
         summary = await self._carried_out(manifest, run, "apply", cause)
+        if summary is None and self._refusal is not None:
+            return not_begun(self.source.name, str(self._refusal), self._refusal.code)
         if summary is None:
             return not_begun(self.source.name)
         await self._drift.conclude(self.source.name, run, self._bench.on_drift)
@@ -201,10 +210,23 @@ class SourceWorker:
         if self._remediation.follows(summary):
             await self._apply(manifest, HEALTH)
 
+    def _is_forbidden(self, action: str) -> bool:
+        """Whether the node's policy refuses the configuration this now; a refusal is told when it is another than before."""
+        before, self._refusal = self._refusal, self._bench.forbids(self._principal, action)
+        if self._refusal is None:
+            return False
+        if before is None or str(before) != str(self._refusal):
+            reason = str(self._refusal)
+            log.warning("a manifest is not applied", extra={"source": self.source.name, "reason": reason})
+            self._bench.on_refused(self.source.name, reason)
+        return True
+
     async def _carried_out(
         self, manifest: ManifestSource, run: str, action: str, cause: str
     ) -> SessionSummary | None:
-        """Wait for a turn and for its end; None when it was left before."""
+        """Wait for a turn and for its end; None when it was left before, or the node's policy refuses it."""
+        if self._is_forbidden(action):
+            return None
         ended: asyncio.Future[SessionSummary | None] = asyncio.get_running_loop().create_future()
 
         def end(summary: SessionSummary | None) -> None:
@@ -228,6 +250,7 @@ class SourceWorker:
                 on_start=self._drift.begin if action == "apply" else None,
                 judge=self._drift.judge if action == "apply" else None,
             ),
+            principal=self._principal,
         )
         while self._bench.turns.offer(job).position < 0:
             await self._bench.clock.sleep(FULL_PAUSE_S)

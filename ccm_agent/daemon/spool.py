@@ -5,6 +5,8 @@ A folder of segments (`journal.py`), written at the end and removed from the fro
 has acknowledged it; it leaves the disk when its run is closed as well, so that a killed agent can still say what an unfinished
 run had done. When the spool is full, stable runs go first, then the oldest events; what went is counted, and the count is an
 event too. When the disk is full, events wait in memory, and go to disk when there is room again.
+
+An event is given its place in the node's chain when it is appended (`chain.py`), and keeps it in every attempt to send it.
 """
 
 from __future__ import annotations
@@ -15,14 +17,19 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+from ccm_agent.daemon.chain import Chain, boot_id
 from ccm_agent.daemon.journal import Journal, sync_folder
+from ccm_agent.daemon.losses import Losses, choose
+from ccm_agent.daemon.resuming import resume
 from ccm_agent.daemon.segment import (
     Acked,
     Dropped,
     Entry,
     Found,
+    Head,
     Kind,
     Lost,
     Record,
@@ -31,7 +38,9 @@ from ccm_agent.daemon.segment import (
     decoder,
     encoder,
     entry_of,
+    new_message_id,
     rewritten,
+    size_of,
 )
 from ccm_agent.model.errors import FileError
 
@@ -44,7 +53,7 @@ BODY_CACHE_BYTES = 256 << 10
 """Bodies kept beside the index, so that an event that is sent at once is not read back from disk."""
 
 CLEAR_BYTES = 64 << 10
-"""An empty spool's file is emptied when it is larger: a truncation costs ten times a record of acknowledgement."""
+"""An empty spool's file gives way to a new one when it is larger, which costs as much as many acknowledgements."""
 
 
 class OpenRun(Struct, frozen=True, kw_only=True):
@@ -55,14 +64,7 @@ class OpenRun(Struct, frozen=True, kw_only=True):
 
 
 class Spool:
-    """
-    The queue of one agent.
-
-    `append` and `acknowledge` are for the event loop and never block for long; `open` is for a thread.
-
-    Attributes:
-        lost: Events given up and not yet told.
-    """
+    """The queue of one agent. `append` and `acknowledge` are for the event loop; they do not block for long. `open` blocks."""
 
     def __init__(self, folder: Path, *, limit_bytes: int, segment_bytes: int) -> None:
         """
@@ -74,7 +76,8 @@ class Spool:
             segment_bytes: Size at which the next file begins; at most an eighth of the limit is used.
         """
         self.folder = folder
-        self.lost = 0
+        self._chain = Chain()
+        self._losses = Losses()
         self._limit_bytes = limit_bytes
         self._segment_bytes = min(segment_bytes, limit_bytes // 8)
         self._segments: list[Segment] = []
@@ -84,6 +87,7 @@ class Spool:
         self._unstored: deque[int] = deque()
         self._cached_bytes = 0
         self._next_seq = 1
+        self._own_from = 1
         self._is_folder_new = True
         self._arrived = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -115,16 +119,17 @@ class Spool:
                     "the spool was damaged",
                     extra={"path": str(segment.journal.path), "bytes": read.damaged_bytes},
                 )
-            found.take(segment, read.records)
+            found.take(segment, read)
             self._segments.append(segment)
         self._adopt(found)
+        self._resume(found, boot_id())
         return [
             OpenRun(run=run, events=[self._load(entry) for entry in entries.values()])
             for run, entries in self._runs.items()
         ]
 
     def _adopt(self, found: Found) -> None:
-        self.lost = found.lost
+        self._losses = Losses(found.lost.count, found.lost.places)
         closed = {entry.run for entry in found.entries.values() if entry.kind is Kind.SUMMARY}
         for seq, entry in found.entries.items():
             self._next_seq = max(self._next_seq, seq + 1)
@@ -136,10 +141,24 @@ class Spool:
                 self._runs.setdefault(entry.run, {})[seq] = entry
             if not entry.is_acked:
                 self._queue.append(seq)
-        self._next_seq = max(self._next_seq, found.acked + 1)
+        newest = max(found.acked, found.head.seq if found.head else 0)
+        self._next_seq = self._own_from = max(self._next_seq, newest + 1)
         if self._queue:
             self._arrived.set()
             self._emptied.clear()
+
+    def _resume(self, found: Found, boot: str) -> None:
+        """Go on with the node's chain, or begin another where the disk may not hold all that was sent."""
+        self._chain.boot = boot
+        resumed = resume(found, set(self._runs), self._load, boot)
+        if resumed.is_safe and resumed.last is not None:
+            self._chain.go_on(resumed.last, resumed.tails)
+        else:
+            self._chain.begin(resumed.last, resumed.tails)
+        is_noted = self._note_head(self._segments[-1])
+        if resumed.is_stopped and not (is_noted and self._is_flushed(self._segments[-1].journal)):
+            self._chain.begin(resumed.last, resumed.tails)
+        self._chain.is_on_disk |= is_noted
 
     # -- writing
 
@@ -168,14 +187,19 @@ class Spool:
             number=number,
             kind=kind,
             is_stable=is_stable,
+            message_id=new_message_id(),
         )
         self._next_seq += 1
-        entry = entry_of(event)
+        entry = entry_of(event, self._chain.take(event))
         entry.event = event
         self._entries[entry.seq] = entry
         self._queue.append(entry.seq)
         self._unstored.append(entry.seq)
-        self._store_waiting()
+        was_on_disk = self._chain.is_on_disk
+        self._chain.is_on_disk = self._store_waiting()
+        if was_on_disk and not self._chain.is_on_disk:
+            place = self._chain.retake(event)
+            entry.chain, entry.place = place.chain, place.number
         self._cached_bytes += entry.size
         if entry.segment is None:
             self._bound_memory()
@@ -194,42 +218,57 @@ class Spool:
         elif entry.seq in self._entries:
             self._runs.setdefault(entry.run, {})[entry.seq] = entry
 
-    def _store_waiting(self) -> None:
-        """Write what is not on disk yet, oldest first; what does not go stays in memory."""
+    def _store_waiting(self) -> bool:
+        """Write what is not on disk yet, oldest first; False: something stays in memory, the newest event at least."""
         while self._unstored:
             entry = self._entries.get(self._unstored[0])
             if entry is not None and entry.event is not None:
-                segment = self._active(entry.size)
+                entry.event.is_followed = len(self._unstored) > 1
                 try:
+                    segment = self._active(entry.event)
                     entry.offset = segment.journal.append(encoder.encode(entry.event))
                 except FileError as err:
                     if len(self._unstored) == 1:
                         log.warning("the spool keeps events in memory", extra={"reason": str(err)})
-                    return
+                    return False
                 entry.segment = segment
                 segment.entries[entry.seq] = entry
             self._unstored.popleft()
+        return True
 
-    def _active(self, size: int) -> Segment:
+    def _active(self, event: Spooled) -> Segment:
+        """The file that an event goes to; it has its head."""
         last = self._segments[-1]
-        if last.journal.size and last.journal.size + size > self._segment_bytes:
-            journal = Journal(self._path(last.number + 1))
-            try:
-                journal.open()
-            except FileError as err:
-                # no room for another file: the last one takes it, or says why not
-                log.warning("the spool cannot begin another file", extra={"reason": str(err)})
-                return last
-            last = Segment(last.number + 1, journal)
-            self._segments.append(last)
-            self._is_folder_new = True
+        if last.journal.size and last.journal.size + size_of(event) > self._segment_bytes:
+            last = self._begin_segment() or last
+        if not last.has_head and not self._note_head(last, self._chain.head_before(event)):
+            raise FileError(f"{last.journal.path}: cannot write; is the disk full?")
         return last
+
+    def _begin_segment(self) -> Segment | None:
+        """Another file; None: there is no room for one, so the last one goes on."""
+        number = self._segments[-1].number + 1
+        journal = Journal(self._path(number))
+        try:
+            journal.open()
+        except FileError as err:
+            log.warning("the spool cannot begin another file", extra={"reason": str(err)})
+            return None
+        self._segments.append(Segment(number, journal))
+        self._is_folder_new = True
+        return self._segments[-1]
+
+    def _note_head(self, segment: Segment, head: Head | None = None) -> bool:
+        """Write how the chain continues, as of now unless said; False: it could not be written."""
+        is_noted = self._note(head or self._chain.head(self._next_seq - 1), segment)
+        segment.has_head |= is_noted
+        return is_noted
 
     def _bound_memory(self) -> None:
         waiting = [self._entries[seq] for seq in self._unstored if seq in self._entries]
         excess = sum(entry.size for entry in waiting) - MEMORY_LIMIT_BYTES
         if excess > 0:
-            self._drop(_choose(waiting, excess))
+            self._drop(choose(waiting, excess))
 
     async def settle(self, *, flush: bool) -> None:
         """
@@ -238,20 +277,23 @@ class Spool:
         A disk that cannot is logged and not waited for: convergence goes on.
         """
         if flush and self._segments:
-            try:
-                await asyncio.to_thread(self._flush, self._segments[-1].journal)
-            except (FileError, OSError) as err:
-                log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
+            await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
         if self.size_bytes > self._limit_bytes:
             async with self._room:
                 await self._make_room()
 
-    def _flush(self, journal: Journal) -> None:
-        if self._is_folder_new:
-            # the name of a file that was begun since the last time
-            self._is_folder_new = False
-            sync_folder(self.folder)
-        journal.flush()
+    def _is_flushed(self, journal: Journal) -> bool:
+        """Make what was appended outlive a power cut; whether it does. Blocking."""
+        try:
+            if self._is_folder_new:
+                # the name of a file that was begun since the last time
+                self._is_folder_new = False
+                sync_folder(self.folder)
+            journal.flush()
+        except (FileError, OSError) as err:
+            log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
+            return False
+        return True
 
     # -- reading
 
@@ -275,6 +317,10 @@ class Spool:
             self._arrived.clear()
             await self._arrived.wait()
 
+    def is_carried_over(self, seq: int) -> bool:
+        """An earlier process put the event here, and may have sent it."""
+        return seq < self._own_from
+
     def acknowledge(self, seq: int) -> None:
         """The stream has the event that `first` gave."""
         if self._queue and self._queue[0] == seq:
@@ -287,12 +333,11 @@ class Spool:
             self._forget_body(entry)
             if not entry.run or entry.run not in self._runs:
                 self._discard(entry)
+        self._note(Acked(seq))
         if not self._entries and len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES:
-            self._segments[0].journal.clear()
-            if self.lost:
-                self._note(Lost(self.lost))
-        else:
-            self._note(Acked(seq))
+            segment = self._begin_segment()
+            if segment is not None:
+                self._chain.is_on_disk |= self._note_head(segment)
 
     def give_up(self, seq: int) -> None:
         """The event that `first` gave can never be sent; it counts as lost."""
@@ -307,9 +352,19 @@ class Spool:
         return self._load(entry) if entry is not None else None
 
     def reported(self, count: int) -> None:
-        """So many lost events are told in an event that stands in the queue."""
-        self.lost -= count
-        self._note(Lost(self.lost))
+        """So many lost events, and all their places, are reported in an event that is appended."""
+        self._losses.reported(count)
+        self._note_lost()
+
+    @property
+    def lost(self) -> int:
+        """Events given up and not yet reported."""
+        return self._losses.count
+
+    @property
+    def lost_places(self) -> dict[str, str]:
+        """The places that they had, by chain: `5-90,101`."""
+        return self._losses.words()
 
     async def emptied(self) -> None:
         """Return when nothing waits any more."""
@@ -326,7 +381,11 @@ class Spool:
         return sum(segment.journal.size for segment in self._segments)
 
     def close(self) -> None:
-        """Close the files; nothing is lost by it."""
+        """Close the files; nothing is lost by it but what the disk did not take."""
+        if self._segments:
+            self._drop([self._entries[seq] for seq in self._unstored if seq in self._entries])
+            head = self._chain.head(self._next_seq - 1)
+            self._note(msgspec.structs.replace(head, is_stopped=True))
         for segment in self._segments:
             segment.journal.close()
 
@@ -347,7 +406,7 @@ class Spool:
         target = self._limit_bytes - self._limit_bytes // 8
         live = sum(entry.size for entry in self._entries.values() if entry.segment is not None)
         if live > target:
-            dropped = _choose(list(self._entries.values()), live - target)
+            dropped = choose(list(self._entries.values()), live - target)
             log.warning("the spool is full: events are given up", extra={"events": len(dropped)})
             self._drop(dropped)
         for segment in self._segments[:-1]:
@@ -358,9 +417,13 @@ class Spool:
         await self._remove_empty()
 
     async def _remove_empty(self) -> None:
-        if self.wants_tidying and self.lost:
-            # the last count may stand in a file that goes
-            self._note(Lost(self.lost))
+        if not self.wants_tidying:
+            return
+        if self.lost:
+            # the last count may be in a file that goes
+            self._note_lost()
+        # with a power cut so would how the chain continues, if the last file did not say it safely
+        await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
         while self.wants_tidying:
             await asyncio.to_thread(self._segments.pop(0).journal.remove)
 
@@ -385,9 +448,11 @@ class Spool:
         self._queue = deque(seq for seq in self._queue if seq in self._entries)
         if not self._queue:
             self._emptied.set()
-        self.lost += sum(not entry.is_acked for entry in given_up)
-        self._note(Dropped([entry.seq for entry in given_up if not entry.is_acked]))
-        self._note(Lost(self.lost))
+        lost = [entry for entry in given_up if not entry.is_acked]
+        if lost:
+            self._losses.add((entry.chain, entry.place) for entry in lost)
+            self._note(Dropped([entry.seq for entry in lost]))
+            self._note_lost()
 
     def _discard(self, entry: Entry) -> None:
         self._forget_body(entry)
@@ -400,12 +465,17 @@ class Spool:
             entry.event = None
             self._cached_bytes -= entry.size
 
-    def _note(self, record: Record) -> None:
+    def _note_lost(self) -> None:
+        self._note(Lost(self._losses.count, self._losses.places))
+
+    def _note(self, record: Record, segment: Segment | None = None) -> bool:
         # lost with a full disk it costs a repeated event after a restart, which readers know by its number
         try:
-            self._segments[-1].journal.append(encoder.encode(record))
+            (segment or self._segments[-1]).journal.append(encoder.encode(record))
         except FileError as err:
             log.debug("a mark is missing from the spool", extra={"reason": str(err)})
+            return False
+        return True
 
     def _index(self, entry: Entry) -> None:
         self._entries[entry.seq] = entry
@@ -424,19 +494,3 @@ class Spool:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}.log"
-
-
-def _choose(entries: list[Entry], excess: int) -> list[Entry]:
-    """What is given up: whole stable runs, oldest first, then the oldest events, until `excess` bytes are covered."""
-    stable: dict[str, list[Entry]] = {entry.run: [] for entry in entries if entry.is_stable}
-    for entry in entries:
-        if entry.run in stable:
-            stable[entry.run].append(entry)
-    others = ([entry] for entry in entries if entry.run not in stable)
-    chosen: list[Entry] = []
-    for group in (*stable.values(), *others):
-        if excess <= 0:
-            break
-        chosen += group
-        excess -= sum(entry.size for entry in group)
-    return chosen

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import msgspec
 
+from ccm_agent.daemon.authentication import Authenticator
 from ccm_agent.daemon.keeping import read_kept, write_kept
 from ccm_agent.model.errors import FileError, ProtocolError
 from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Entry
 from ccm_agent.model.wire import Stamped
 
@@ -30,25 +32,37 @@ class Stamps:
         numbers: By `bucket/key`; hiera's sources change it in place.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Nothing is read yet."""
+    def __init__(self, path: Path, authenticator: Authenticator) -> None:
+        """
+        Nothing is read yet.
+
+        Args:
+            path: Where the numbers are kept; the numbers of deletions are kept beside it.
+            authenticator: Whose documents count.
+        """
         self.numbers: dict[str, int] = {}
+        self._deletions: dict[str, int] = {}
         self._path = path
-        self._kept: dict[str, int] = {}
+        self._deletions_path = path.with_name("deletions.json")
+        self._kept: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._authenticator = authenticator
         self._lock = asyncio.Lock()
 
     def open(self) -> None:
         """Read what an earlier process knew; a file that cannot be read counts as empty, and is said so. Blocking."""
         self.numbers.update(read_kept(self._path, dict[str, int]) or {})
-        self._kept = dict(self.numbers)
+        self._deletions.update(read_kept(self._deletions_path, dict[str, int]) or {})
+        self._kept = (dict(self.numbers), dict(self._deletions))
 
     def check(self, bucket: str, entry: Entry) -> Stamped:
         """
         The document of an entry; its number is remembered once `seen` is called.
 
         Raises:
-            ProtocolError: It is none, belongs elsewhere, or is older than one that was seen.
+            ProtocolError: It is none, belongs elsewhere, or is older than one that was seen. A SignatureError where
+                signatures are demanded and this one does not count.
         """
+        self.author(bucket, entry)
         try:
             document = decode_foreign(entry.value, Stamped)
         except msgspec.DecodeError as err:
@@ -59,12 +73,63 @@ class Stamps:
             raise ProtocolError(
                 f"{bucket}/{entry.key}: the document belongs to {document.bucket}/{document.key} and was copied here"
             )
-        newest = self.numbers.get(f"{bucket}/{entry.key}", 0)
+        newest = self._newest(f"{bucket}/{entry.key}")
         if document.number < newest:
             raise ProtocolError(
                 f"{bucket}/{entry.key}: number {document.number} is older than {newest}, which was seen before"
             )
         return document
+
+    def author(self, bucket: str, entry: Entry) -> Principal:
+        """
+        Who signed a document; an unverified principal in unsigned operation.
+
+        Raises:
+            SignatureError: Signatures are demanded, and this one does not count.
+        """
+        return self._authenticator.document(bucket, entry)
+
+    @property
+    def refuses_plain(self) -> bool:
+        """A document that is not signed is refused now, so a plain one is, too."""
+        return not self._authenticator.takes_unsigned
+
+    def check_absence(self, bucket: str, key: str, newest: Entry | None) -> None:
+        """
+        See that a document which is not there was deleted.
+
+        Args:
+            bucket: Its bucket.
+            key: Its key.
+            newest: What is stored under the key, an entry with an empty value; None: nothing at all.
+
+        Raises:
+            ProtocolError: A document was obeyed before, and nothing proves that an operator deleted it: the bucket may have been
+                purged or made again. What was obeyed last stands.
+        """
+        name = f"{bucket}/{key}"
+        seen = self.numbers.get(name, 0)
+        if not seen or self._deletions.get(name, 0) >= seen:
+            return
+        if newest is None or newest.value:
+            raise ProtocolError(
+                f"{name}: it was there, and it is gone without having been deleted; the last known one stands until "
+                "`ccmctl` writes or deletes it"
+            )
+        number = self._authenticator.deletion(bucket, newest)
+        if number and number < seen:
+            raise ProtocolError(
+                f"{name}: the deletion {number} is older than the document {seen}, which was seen before"
+            )
+        self._deletions[name] = max(number, seen)
+
+    def _newest(self, name: str) -> int:
+        """The lowest number that a document may have now."""
+        return max(
+            self.numbers.get(name, 0),
+            self._deletions.get(name, 0),
+            self._authenticator.floors.get(name, 0),
+        )
 
     async def seen(self, document: Stamped) -> None:
         """Remember a document's number; from now on an older one is refused."""
@@ -75,11 +140,13 @@ class Stamps:
         """Write the numbers to disk, if any has changed."""
         # one after the other: two that write at once would leave neither's file
         async with self._lock:
-            if self.numbers == self._kept:
+            now = (dict(self.numbers), dict(self._deletions))
+            if now == self._kept:
                 return
-            now = dict(self.numbers)
             try:
-                await write_kept(self._path, now)
+                if now[1] != self._kept[1]:
+                    await write_kept(self._deletions_path, now[1])
+                await write_kept(self._path, now[0])
                 self._kept = now
             except FileError as err:
                 log.warning("the numbers of documents are not kept on disk", extra={"reason": str(err)})

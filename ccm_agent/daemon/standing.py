@@ -36,6 +36,7 @@ class Standing(Struct, frozen=True, kw_only=True):
         manifests: What is known of each manifest of its own, and when it is applied next.
         progress: Where the run in hand is; None when there is none.
         waits_for: Locks of the host that it waits for, each with who has it.
+        policy: What is known of the node's policy; None when it has none.
     """
 
     version: str
@@ -51,6 +52,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     manifests: Callable[[], list[dict[str, Any]]]
     progress: Callable[[], Progress | None]
     waits_for: Callable[[], Mapping[str, str]]
+    policy: Callable[[], dict[str, Any] | None] = lambda: None
 
     def bodies(self) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
         """What is answered to a question, by protocol id."""
@@ -95,4 +97,5 @@ class Standing(Struct, frozen=True, kw_only=True):
             "manifests": self.manifests(),
             "assignments": dict(self.assignments()),
             "disabled": self.disabling.current,
+            "policy": self.policy(),
         }

@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.policy import LOCAL, Principal
 from ccm_agent.model.wire import EnsureRequest, ManifestRequest
+from ccm_agent.policy.grant import Grant
 
 
 class Own(Struct, frozen=True, kw_only=True):
@@ -45,6 +47,9 @@ class Job(Struct, frozen=True, kw_only=True):
         request: What was asked.
         deadline: It does not begin after this; None: no limit.
         own: Set when the node itself is who asks: neither does such a job supersede, nor is it superseded.
+        principal: For whom it is: who sent the request, who signed the assignment, or the node's own configuration.
+        way: How it came about, where that is an action of the node's policy: "schedule" or "assignment"; "" for a request.
+        grant: What the policy lets it touch; None: nothing binds it, or it has not begun.
     """
 
     run: str
@@ -53,6 +58,9 @@ class Job(Struct, frozen=True, kw_only=True):
     request: ManifestRequest | EnsureRequest
     deadline: datetime | None = None
     own: Own | None = None
+    principal: Principal = LOCAL
+    way: str = ""
+    grant: Grant | None = None
 
 
 class Offer(Struct, frozen=True, kw_only=True):

@@ -230,6 +230,8 @@ class Worker:
             stop=self._stop,
             done=done,
             metrics=self._shop.metrics,
+            grant=job.grant,
+            own_hiera=frozenset({external_data} if external_data else ()),
         )
 
     def _told(self, report: Report) -> OnEvent:

@@ -4,16 +4,20 @@ What an agent asks of the world, in one place: `app_agent.py` makes the real one
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from ccm_agent.bus.node_key import NodeKey
+from ccm_agent.bus.trust import Trust
 from ccm_agent.daemon.report import Shorten
+from ccm_agent.daemon.selecting import Matches
 from ccm_agent.daemon.source import SourcePorts
 from ccm_agent.engine.request import Engine
 from ccm_agent.metrics.registry import Reading
 from ccm_agent.model.ports import Clock, Events, KeyValue, Link, Objects, Requests
+from ccm_agent.model.secret import Masker
 
 
 class Ports(Struct, frozen=True, kw_only=True):
@@ -30,7 +34,12 @@ class Ports(Struct, frozen=True, kw_only=True):
         clock: Time.
         sources: Where manifests of the configuration come from; None: there are none.
         readings: Numbers of the process and its connection, for the metrics.
+        trust: The trust block of this node's credentials; None: it has none.
+        node_key: What events are signed with.
+        close: Ends what the engine has left running.
         waits_for: Locks of this host that a resource in hand waits for, each with who has it.
+        resource_types: Names of the resource types there are, for the node's policy.
+        secrets: What runs learn to be secret, for the log.
     """
 
     link: Link
@@ -40,9 +49,14 @@ class Ports(Struct, frozen=True, kw_only=True):
     bucket: Callable[[str], KeyValue]
     make_engine: Callable[[Callable[[str], Awaitable[KeyValue]], dict[str, int]], Engine]
     gather_facts: Callable[[], Mapping[str, Any]]
-    matches: Callable[[Sequence[str], str, str, Mapping[str, Any]], bool]
+    matches: Matches
     shorten: Shorten
     clock: Clock
     sources: SourcePorts | None = None
+    trust: Trust | None = None
     readings: Sequence[Reading] = ()
+    node_key: NodeKey = field(default_factory=NodeKey)
     waits_for: Callable[[], Mapping[str, str]] = dict
+    resource_types: Callable[[], Collection[str]] = tuple
+    close: Callable[[], None] = lambda: None
+    secrets: Masker | None = None

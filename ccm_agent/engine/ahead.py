@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from ccm_agent.resources.contract import LookAhead
@@ -31,8 +32,22 @@ class Ahead:
     looked at once more and no oftener.
     """
 
-    def __init__(self, resources: list[Declared], changes: HostChanges) -> None:
+    def __init__(
+        self,
+        resources: list[Declared],
+        changes: HostChanges,
+        may_look: Callable[[Declared], bool] | None = None,
+    ) -> None:
+        """
+        Nothing is looked at yet.
+
+        Args:
+            resources: The resources of one manifest.
+            changes: Changes of the whole run.
+            may_look: Whether the node's policy lets a resource be looked at; None: nothing binds the run.
+        """
         self._changes = changes
+        self._may_look = may_look
         self._seen = changes.count
         self._window = EVERYTHING
         self._states: dict[int, Any] = {}
@@ -63,7 +78,7 @@ class Ahead:
 
     def _batch(self, declared: Declared) -> list[Declared]:
         """The resource and those after it that can be asked about with it; none when it cannot be asked about ahead."""
-        if not _is_ready(declared):
+        if not self._is_ready(declared):
             return []
         group = self._groups[_group(declared)]
         position = self._positions[_group(declared)]
@@ -71,12 +86,12 @@ class Ahead:
             position += 1
         self._positions[_group(declared)] = position
         window, self._window = self._window, min(EVERYTHING, 2 * self._window)
-        return [one for one in group[position : position + window] if _is_ready(one)]
+        return [one for one in group[position : position + window] if self._is_ready(one)]
+
+    def _is_ready(self, declared: Declared) -> bool:
+        is_rendered = declared.kind.look_ahead_needs.isdisjoint(declared.pending)
+        return is_rendered and (self._may_look is None or self._may_look(declared))
 
 
 def _group(declared: Declared) -> tuple[str, str]:
     return declared.kind.name, declared.wanted.provider
-
-
-def _is_ready(declared: Declared) -> bool:
-    return declared.kind.look_ahead_needs.isdisjoint(declared.pending)

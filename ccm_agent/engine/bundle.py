@@ -19,7 +19,10 @@ from typing import IO
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError, ProtocolError
-from ccm_agent.model.tars import TAR_ERRORS, Header, members
+from ccm_agent.model.tars import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
+
+LEVELS_MAX = 100
+"""Nobody lays out manifests and templates deeper, and what removes a folder again goes down into each."""
 
 
 class BundleLimits(Struct, frozen=True, kw_only=True):
@@ -45,7 +48,7 @@ def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) 
     """
     try:
         plain = _inflated(packed, limits, name)
-        with tarfile.open(fileobj=plain, mode="r:", tarinfo=Header) as archive:
+        with Tar(plain, HEADERS_OF_ENTRY * limits.entries) as archive:
             members = _checked(archive, limits, name)
             folder.mkdir(mode=0o700)
             for member, path in members:
@@ -69,7 +72,7 @@ def _inflated(packed: bytes, limits: BundleLimits, name: str) -> IO[bytes]:
     return io.BytesIO(plain)
 
 
-def _checked(archive: tarfile.TarFile, limits: BundleLimits, name: str) -> list[tuple[tarfile.TarInfo, str]]:
+def _checked(archive: Tar, limits: BundleLimits, name: str) -> list[tuple[tarfile.TarInfo, str]]:
     """All entries with their paths, or an error before anything was written."""
     found: dict[str, tarfile.TarInfo] = {}
     links: dict[str, str] = {}
@@ -105,6 +108,8 @@ def inner_path(written: str, name: str) -> str:
         ProtocolError: It leads out of it.
     """
     path = posixpath.normpath(written)
+    if written.count("/") > LEVELS_MAX:
+        raise ProtocolError(f"{name}: an entry stands more than {LEVELS_MAX} folders deep")
     if written.startswith("/") or "\0" in written or ".." in written.split("/"):
         raise ProtocolError(f"{name}: {written!r} leads out of the bundle")
     return path

@@ -11,7 +11,8 @@ import posixpath
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,21 +21,31 @@ from ccm_agent.engine.expressions import (
     bus_error_behind,
     holds_markers,
     holds_templates,
+    raise_refusal_behind,
     reads_host,
     render,
     render_rules,
 )
 from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manifest, make_document, place_error
-from ccm_agent.engine.mask import learn_rules
+from ccm_agent.engine.mask import learn, learn_rules
+from ccm_agent.engine.permission import ConfinedContext, Permission
+from ccm_agent.engine.properties import Path
 from ccm_agent.engine.request import ApplyOptions
+from ccm_agent.engine.secrets import Secrets
 from ccm_agent.engine.world import World
 from ccm_agent.model import merge
-from ccm_agent.model.errors import FileError, InputError, ManifestError, NoProviderError
+from ccm_agent.model.errors import (
+    ExpressionLimitError,
+    FileError,
+    InputError,
+    ManifestError,
+    NoProviderError,
+    PolicyError,
+)
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.resource import parse_reference
-from ccm_agent.model.secret import Masker
 from ccm_agent.resources.contract import Child, ChildOutcome, ProviderSpec
 from ccm_agent.resources.converge import Declared, is_announced
 from ccm_agent.resources.registry import Registry
@@ -46,9 +57,14 @@ if TYPE_CHECKING:
 MANIFEST_LIMIT_BYTES = 64 << 20
 """A larger file is no manifest."""
 
+BRIEF_LENGTH = 4096
+"""A longer text is not rendered on the event loop."""
+
 MAX_DEPTH = 10
 """Levels of manifests within each other, the outermost one counted."""
 
+
+Value = TypeVar("Value")
 
 ApplyResources = Callable[["ManifestContext"], Awaitable[Mapping[tuple[str, str], TransactionEvent]]]
 """Applies the resources of a manifest in order, and gives the last event of each by type and name."""
@@ -66,7 +82,8 @@ class RunState:
         self.facts = facts
         self.registry = Registry(world.catalog, world.probe)
         self.changes = HostChanges()
-        self.masker = Masker()
+        self.secrets = Secrets(world.secrets)
+        self.masker = self.secrets.masker
         self.outer_data: Mapping[str, Any] = {}
         self.is_cut = False
         """Paused, and something was left for another process."""
@@ -74,12 +91,15 @@ class RunState:
         for event in options.done:
             self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)
         self._warm: set[int] = set()
-        self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {})
+        self.permission = Permission(options.grant, world.resolve_path) if options.grant else None
+        """What the node's policy lets the run touch; None: nothing binds it."""
+        confine = self.permission.confine if self.permission else None
+        self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {}, confine)
 
     def note(self, level: str, message: str, **fields: object) -> None:
         """Tell whoever watches something that is not the outcome of a resource."""
         if self.options.on_note is not None:
-            self.options.on_note(level, message, fields)
+            self.options.on_note(level, self.masker.text(message), self.masker.value(fields))
 
     def takes_time(self, text: str) -> bool:
         """
@@ -96,7 +116,11 @@ class RunState:
 
     def done_before(self, parent: str, declared: Declared) -> TransactionEvent | None:
         """What an earlier process of this run made of a resource; None when its turn had not come."""
-        waiting = self._done.get((parent, declared.kind.name, declared.wanted.name))
+        if not self._done:
+            return None
+        # what is kept on disk is masked
+        name = self.masker.name
+        waiting = self._done.get((name(parent), declared.kind.name, name(declared.wanted.name)))
         return waiting.popleft() if waiting else None
 
     @property
@@ -142,7 +166,9 @@ class ManifestContext:
         self.parents = parents
         self.asked_by = asked_by
         self._apply_resources = apply_resources
-        self._ahead = Ahead(loaded.resources, state.changes)
+        permission = state.permission
+        may_look = (lambda one: permission.may_look_ahead(one, self.directory)) if permission else None
+        self._ahead = Ahead(loaded.resources, state.changes, may_look)
         self._providers: dict[tuple[str, str], tuple[ProviderSpec, Any]] = {}
 
     # ---- for providers: ResourceContext ----
@@ -181,6 +207,10 @@ class ManifestContext:
     def environ(self) -> Mapping[str, str]:
         return self.state.expressions.environ
 
+    @property
+    def may_run_commands(self) -> bool:
+        return not self.is_restricted
+
     def port(self, name: str) -> Any:
         return self.state.world.port(name)
 
@@ -191,7 +221,7 @@ class ManifestContext:
         return expressions.environment
 
     def say(self, message: str, **fields: object) -> None:
-        self.state.note("info", self.state.masker.text(message), **fields)
+        self.state.note("info", message, **fields)
 
     async def apply_child(self, child: Child) -> ChildOutcome:
         noop, checks_only = self.noop or child.noop, self.health_check_only or child.health_check_only
@@ -220,6 +250,18 @@ class ManifestContext:
 
     # ---- for the flow: Surroundings ----
 
+    @property
+    def is_restricted(self) -> bool:
+        return self.state.permission is not None and self.state.permission.is_restricted
+
+    async def refusal(self, declared: Declared) -> PolicyError | None:
+        permission = self.state.permission
+        return await permission.refusal(declared, self.directory) if permission is not None else None
+
+    def unknown(self, why: str) -> PolicyError:
+        permission = self.state.permission
+        return permission.unknown(why) if permission is not None else PolicyError(why)
+
     def now(self) -> datetime:
         return self.state.world.clock.now()
 
@@ -230,7 +272,7 @@ class ManifestContext:
                 spec = await self.state.registry.pick(
                     declared.kind, declared.wanted.provider, self.state.facts
                 )
-                self._providers[key] = spec, spec.make(self)
+                self._providers[key] = spec, spec.make(self._context_for(declared))
             spec, provider = self._providers[key]
             if spec.takes is not None and not spec.takes(declared.wanted):
                 raise NoProviderError(f"the provider {spec.name} cannot manage this resource")
@@ -240,26 +282,21 @@ class ManifestContext:
         return spec.name, provider
 
     async def holds(self, expression: str, declared: Declared) -> bool:
-        expressions = self.loaded.expressions
         try:
-            if self.state.takes_time(expression):
-                return await asyncio.to_thread(expressions.holds, expression)
-            return expressions.holds(expression)
+            return await self._evaluated(expression, partial(self.loaded.expressions.holds, expression))
         except InputError as err:
-            place_error(err, self._document, (*declared.path, "control"))
+            raise_refusal_behind(err)
+            return await asyncio.to_thread(place_error, err, self._document, (*declared.path, "control"))
 
     async def settle(self, declared: Declared) -> None:
-        texts = str([getattr(declared.wanted, field) for field in declared.pending])
-        try:
-            if self.state.takes_time(texts):
-                await asyncio.to_thread(self._render, declared)
-            else:
-                self._render(declared)
-        except InputError as err:
-            cause = bus_error_behind(err)
-            if cause is None:
-                raise
-            raise type(cause)(str(err)) from err
+        for field in declared.pending:
+            value = getattr(declared.wanted, field)
+            if holds_markers(value):
+                setattr(declared.wanted, field, await self._rendered(value, (*declared.path, field)))
+        declared.pending = ()
+        learn(self.state.masker, declared.kind, declared.wanted)
+        if declared.kind.settle is not None:
+            declared.kind.settle(declared.wanted)
 
     def is_unmet(self, reference: str, declared: Declared) -> bool:
         event = self._last(reference, declared, "requires")
@@ -283,8 +320,12 @@ class ManifestContext:
         from ccm_agent.health.run import run_check
 
         try:
-            result = await run_check(await self._settled(check), self)
+            settled = await self._settled(check)
+            if self.state.permission is not None:
+                await self.state.permission.check_health(settled)
+            result = await run_check(settled, self)
         except InputError as err:
+            raise_refusal_behind(err)
             # the resource itself is as it is; what cannot be told is whether it is well
             result = HealthResult(status=HealthStatus.UNKNOWN, output=err.message, name=check.name)
         if result.status != HealthStatus.OK:
@@ -296,7 +337,9 @@ class ManifestContext:
 
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
         if self.state.options.metrics is not None:
-            self.state.options.metrics.checked(event, check, seconds)
+            name = self.state.masker.name
+            shown = replace(event, name=name(event.name), alias=name(event.alias))
+            self.state.options.metrics.checked(shown, name(check), seconds)
 
     def release(self) -> None:
         """
@@ -309,6 +352,14 @@ class ManifestContext:
 
     # ---- inside ----
 
+    def _context_for(self, declared: Declared) -> Any:
+        """What a provider may use of the world: all that this context gives, unless the node's policy takes some of it away."""
+        permission = self.state.permission
+        if permission is None:
+            return self
+        commands = not declared.kind.commands or permission.may_run_commands(declared.kind)
+        return ConfinedContext(self, permission, commands=commands)
+
     @property
     def _document(self) -> Document:
         return self.loaded.listed or self.loaded.document
@@ -317,30 +368,49 @@ class ManifestContext:
         """A check with the templates in its rules rendered, which may be about what the resource has just made."""
         if not check.goss_rules or not holds_templates(check.goss_rules):
             return check
-        if self.state.takes_time(str(check.goss_rules)):
-            rules = await asyncio.to_thread(render_rules, check.goss_rules, self.loaded.expressions)
-        else:
-            rules = render_rules(check.goss_rules, self.loaded.expressions)
+        rules = await self._evaluated(
+            str(check.goss_rules), partial(render_rules, check.goss_rules, self.loaded.expressions)
+        )
         settled = replace(check, goss_rules=rules)
         learn_rules(self.state.masker, settled)
         return settled
 
-    def _render(self, declared: Declared) -> None:
-        for field in declared.pending:
-            value = getattr(declared.wanted, field)
-            if not holds_markers(value):
-                continue
+    async def _rendered(self, value: Any, path: Path) -> Any:
+        """A property with its expressions rendered; its place is in the error."""
+        try:
             try:
-                setattr(declared.wanted, field, render(value, self.loaded.expressions))
+                return await self._evaluated(str(value), partial(render, value, self.loaded.expressions))
             except InputError as err:
-                place_error(err, self._document, (*declared.path, field))
-        declared.pending = ()
-        if declared.kind.settle is not None:
-            declared.kind.settle(declared.wanted)
+                raise_refusal_behind(err)
+                return await asyncio.to_thread(place_error, err, self._document, path)
+        except InputError as err:
+            cause = bus_error_behind(err)
+            if cause is None:
+                raise
+            raise type(cause)(str(err)) from err
+
+    async def _evaluated(self, text: str, evaluate: Callable[[], Value]) -> Value:
+        """
+        What evaluating a text gives.
+
+        Most texts are cheap, and a hop to a thread would cost more. What is not cheap ends early, and is done again in a thread:
+        evaluating changes nothing.
+        """
+        if len(text) <= BRIEF_LENGTH and not self.state.takes_time(text):
+            try:
+                with self.loaded.expressions.environment.brief():
+                    return evaluate()
+            except ExpressionLimitError:
+                pass
+        return await asyncio.to_thread(evaluate)
 
     def _last(self, reference: str, declared: Declared, verb: str) -> TransactionEvent:
         parsed = parse_reference(reference)
-        event = self.state.session.last(parsed.type, parsed.name) if parsed is not None else None
+        event = None
+        if parsed is not None:
+            last, shown = self.state.session.last, self.state.masker.name(parsed.name)
+            # an event that another process left holds a masked name
+            event = last(parsed.type, parsed.name) or last(parsed.type, shown)
         if event is None:
             message = (
                 f"{declared.reference} {verb} `{reference}`, which has no outcome yet: declare it further up"
@@ -350,6 +420,8 @@ class ManifestContext:
 
     async def _load_child(self, child: Child) -> Loaded:
         path = posixpath.normpath(posixpath.join(self.directory, child.path))
+        if self.state.permission is not None:
+            await self.state.permission.check_source(path, self.directory)
         try:
             data = await self.files.read(path, MANIFEST_LIMIT_BYTES)
         except FileError as err:
@@ -358,15 +430,20 @@ class ManifestContext:
         # the data of the manifest around it has what lies over all of them already
         override = self.data if child.data is None else merge.deep(child.data, self.state.outer_data)
         world = self.state.world
-        loaded = await asyncio.to_thread(
-            load_manifest,
-            document,
-            world.catalog,
-            self.state.expressions,
-            (),
-            override,
-            world.read_document,
-        )
+        try:
+            loaded = await asyncio.to_thread(
+                load_manifest,
+                document,
+                world.catalog,
+                self.state.expressions,
+                (),
+                override,
+                world.read_document,
+                self.state.secrets,
+            )
+        except InputError as err:
+            raise_refusal_behind(err)
+            raise
         for around in (*self.parents, self):
             same = around.loaded.document.name == path or around.loaded.document.digest == document.digest
             if same and around.loaded.data == loaded.data:

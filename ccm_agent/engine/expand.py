@@ -191,7 +191,7 @@ class Expander:
             place = self._place((*path, *inner))
         message = f"{resource}: {err.message}"
         if isinstance(err, ExpressionError):
-            raise ExpressionError(message, expression=err.expression, offset=err.offset, place=place) from err
+            raise type(err)(message, expression=err.expression, offset=err.offset, place=place) from err
         raise type(err)(message, place=place) from err
 
 

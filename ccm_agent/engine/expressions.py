@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ccm_agent.model.errors import BusError
+from ccm_agent.model.errors import BusError, CcmError, PolicyError
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
@@ -54,6 +54,20 @@ def bus_error_behind(err: BaseException) -> BusError | None:
     while behind is not None and not isinstance(behind, BusError):
         behind = behind.__cause__
     return behind
+
+
+def raise_refusal_behind(err: CcmError) -> None:
+    """
+    Do nothing about a template that failed by itself.
+
+    Raises:
+        PolicyError: What it asked for the node's policy does not let it read; the sentence is the template's.
+    """
+    behind: BaseException | None = err
+    while behind is not None and not isinstance(behind, PolicyError):
+        behind = behind.__cause__
+    if behind is not None:
+        raise PolicyError(str(err), code=behind.code) from err
 
 
 def holds_markers(value: Any) -> bool:

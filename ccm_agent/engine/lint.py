@@ -125,6 +125,9 @@ class _Linter:
             _, warnings = read_rules(self._document.text, self._document.name)
             for sentence in warnings:
                 self.add(WARNING, "annotation", sentence, Place())
+        hierarchy = root.get("hierarchy")
+        if self._strict and isinstance(hierarchy, dict) and "secret" in hierarchy:
+            self._ours("`hierarchy` of Choria CCM has no `secret`", ("hierarchy", "secret"))
         for key in ("data", "hierarchy", "overrides"):
             self.template(root.get(key), (key,), names=("Facts",), functions=frozenset({"lookup"}))
 

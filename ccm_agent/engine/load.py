@@ -10,13 +10,14 @@ import gc
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
 from ccm_agent.engine.expand import Expander
 from ccm_agent.engine.expressions import Expressions, has_markers
 from ccm_agent.engine.properties import Path
+from ccm_agent.engine.secrets import Secrets
 from ccm_agent.hiera import rules as hiera_rules
 from ccm_agent.hiera.resolve import resolve_values
 from ccm_agent.model import codec, merge
@@ -26,6 +27,9 @@ from ccm_agent.model.manifest import CcmSection, Manifest
 from ccm_agent.model.scalars import key_text
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.converge import Declared
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.env import Environment
 
 EMPTY = "the manifest is empty: it needs a `ccm` section with `resources`"
 
@@ -78,14 +82,21 @@ class Loaded(Struct, kw_only=True):
 
 
 class MakeExpressions(Struct, frozen=True):
-    """How expressions about data come about, for one run: facts, environment and directory are known."""
+    """
+    How expressions about data come about, for one run: facts, environment and directory are known.
+
+    `confine` lets the node's policy judge what they read; None: nothing binds them.
+    """
 
     make: Any
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
+    confine: Callable[[Environment], None] | None = None
 
     def __call__(self, data: Mapping[str, Any], directory: str) -> Expressions:
         made: Expressions = self.make(self.facts, data, self.environ, directory)
+        if self.confine is not None:
+            self.confine(made.environment)
         return made
 
 
@@ -115,6 +126,7 @@ def load_manifest(
     overlays: tuple[Resolved, ...] = (),
     override: Mapping[str, Any] | None = None,
     read: ReadDocument = codec.decode_manifest,
+    secrets: Secrets | None = None,
 ) -> Loaded:
     """
     Resolve and check a manifest. Blocking: belongs into a thread.
@@ -126,13 +138,14 @@ def load_manifest(
         overlays: Hiera documents over the manifest's own data, later ones win.
         override: Data over all of those.
         read: Parses the document.
+        secrets: Learns what the data declares secret, before anything is made of it.
 
     Raises:
         InputError: Something in it, or in the data, cannot be right.
     """
     with _garbage_rests():
         manifest, root = manifest_of(document, read)
-        data = _data(root, document, make_expressions.facts, overlays, override)
+        data = _data(root, document, make_expressions.facts, overlays, override, secrets or Secrets())
         expressions = make_expressions(data, document.directory)
         loaded = Loaded(
             document=document,
@@ -233,6 +246,7 @@ def _data(
     facts: Mapping[str, Any],
     overlays: tuple[Resolved, ...],
     override: Mapping[str, Any] | None,
+    secrets: Secrets,
 ) -> dict[str, Any]:
     """The manifest's own data, what lies over it, and the rules of both."""
     needs_rules = "#" in document.text
@@ -243,6 +257,8 @@ def _data(
         rules += overlay.rules
     if override is not None:
         data = merge.deep(data, override)
+    secrets.declare(own.secret)
+    secrets.learn_data(data)
     hiera_rules.check(data, rules)
     return data
 
@@ -263,7 +279,7 @@ def place_error(err: InputError, document: Document, path: Path) -> NoReturn:
         raise err
     place = codec.locate(document.text, path, document.name)
     if isinstance(err, ExpressionError):
-        raise ExpressionError(err.message, expression=err.expression, offset=err.offset, place=place) from err
+        raise type(err)(err.message, expression=err.expression, offset=err.offset, place=place) from err
     raise type(err)(err.message, place=place) from err
 
 

@@ -4,24 +4,34 @@ What a manifest would manage on this node: the names of its resources and of tho
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import posixpath
 from collections.abc import Mapping
 
 from ccm_agent.engine.context import ManifestContext, RunState
 from ccm_agent.engine.load import Loaded
+from ccm_agent.engine.mask import learn
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.converge import Declared
 
 
-async def managed(loaded: Loaded, state: RunState) -> set[str]:
+async def managed(loaded: Loaded, state: RunState, salt: bytes) -> set[str]:
     """
     `type#name` of each resource that would be managed; a child itself is none, it stands for what is in it.
+
+    A name that holds a secret is masked. What follows it tells two of them apart, and says nothing without the salt.
+
+    Args:
+        loaded: The manifest.
+        state: Its run.
+        salt: Random, the same for all manifests whose resources are compared.
 
     Raises:
         CcmError: A control cannot be evaluated.
     """
-    collector = _Collector()
+    collector = _Collector(salt)
     context = ManifestContext(
         state, loaded, noop=True, health_check_only=False, apply_resources=collector.collect
     )
@@ -32,8 +42,9 @@ async def managed(loaded: Loaded, state: RunState) -> set[str]:
 class _Collector:
     """Takes the place of the engine's loop: it notes names where that one applies."""
 
-    def __init__(self) -> None:
+    def __init__(self, salt: bytes) -> None:
         self.found: set[str] = set()
+        self._salt = salt
 
     async def collect(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
         for declared in context.loaded.resources:
@@ -42,8 +53,16 @@ class _Collector:
             if declared.kind.nests:
                 await self._child(declared, context)
             else:
-                self.found.add(_reference(declared))
+                self.found.add(self._shown(_reference(declared), declared, context))
         return {}
+
+    def _shown(self, reference: str, declared: Declared, context: ManifestContext) -> str:
+        masker = context.state.masker
+        learn(masker, declared.kind, declared.wanted, declared.pending)
+        shown = masker.name(reference)
+        if shown == reference:
+            return reference
+        return f"{shown} ({hmac.new(self._salt, reference.encode(errors='replace'), hashlib.sha256).hexdigest()[:8]})"
 
     async def _child(self, declared: Declared, context: ManifestContext) -> None:
         try:

@@ -8,6 +8,7 @@ fields become what identifies them: `content` its digest and size, `environment`
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -15,23 +16,53 @@ import msgspec
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonProperties
-from ccm_agent.model.secret import MASK, Masker, Secret, mask_url
+from ccm_agent.model.secret import (
+    MASK,
+    Masker,
+    Secret,
+    looks_secret,
+    mask_url,
+    secrets_of_url,
+)
 from ccm_agent.resources.contract import AnyType
+from ccm_agent.resources.converge import OUTPUT_TAIL
 
 PLAIN_HEADERS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "user-agent"}
 )
-"""Request headers whose values are no secrets."""
+"""Request headers whose values are not secret."""
+
+PLAIN_VARIABLES = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "LANG", "LANGUAGE", "TZ", "TERM"),
+        *("TMPDIR", "TEMP", "TMP", "EDITOR", "PAGER", "HOSTNAME", "DISPLAY", "XDG_RUNTIME_DIR", "NO_COLOR"),
+        *("DEBIAN_FRONTEND", "DEBIAN_PRIORITY", "NEEDRESTART_MODE", "NEEDRESTART_SUSPEND", "SYSTEMD_PAGER"),
+    }
+)
+"""Environment variables whose values are not secret; `LC_…` neither. Masked, they would make outputs unreadable."""
+
+_IDENTITY = frozenset({"name", "alias", "ensure", "provider", "require", "subscribe", "type", "protocol"})
+"""Fields that say which resource it is and what it refers to."""
 
 
-def learn(masker: Masker, kind: AnyType, wanted: CommonProperties) -> None:
-    """Let a masker know the secrets among a resource's properties."""
+def learn(masker: Masker, kind: AnyType, wanted: CommonProperties, pending: Collection[str] = ()) -> None:
+    """
+    Let a masker know the secrets among a resource's properties.
+
+    Args:
+        masker: Learns them.
+        kind, wanted: The resource.
+        pending: Fields that still hold templates, and so no secrets.
+    """
     for field in kind.secret:
-        for text in _texts(getattr(wanted, field, None)):
+        for text in _texts(getattr(wanted, field, None)) if field not in pending else ():
             masker.learn(text)
-    for field in kind.urls:
-        for text in _texts(getattr(wanted, field, None)):
-            _learn_url(masker, text)
+    for field in kind.names_only:
+        for text in _texts(getattr(wanted, field, None)) if field not in pending else ():
+            _learn_variable(masker, text)
+    for field, value in _fields_with_urls(kind, wanted):
+        for text in _texts(value) if field not in pending else ():
+            _learn_urls(masker, text)
 
 
 def learn_checks(masker: Masker, wanted: CommonProperties) -> None:
@@ -44,12 +75,12 @@ def learn_rules(masker: Masker, check: HealthCheck) -> None:
     """Passwords, URL credentials and header values of a health check's `http` rules."""
     rules = check.goss_rules.get("http") if isinstance(check.goss_rules, dict) else None
     for url, body in rules.items() if isinstance(rules, dict) else ():
-        _learn_url(masker, str(url))
+        _learn_urls(masker, str(url))
         if not isinstance(body, dict):
             continue
         for key in ("url", "proxy"):
             for text in _texts(body.get(key)):
-                _learn_url(masker, text)
+                _learn_urls(masker, text)
         for text in _texts(body.get("password")):
             masker.learn(text)
         for text in _texts(body.get("request-headers")):
@@ -59,19 +90,49 @@ def learn_rules(masker: Masker, check: HealthCheck) -> None:
 
 
 def masked(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:
-    """The event without secrets: in its properties, its state, its errors and the output that it quotes."""
+    """
+    The event without secrets, in its properties, its state, its errors and the output that it quotes, and in its names.
+
+    `content` and `environment` stay as written but for what is certainly secret: they do not go over the bus.
+    """
     event.properties = masked_properties(kind, event.properties)
-    if masker.is_idle:
+    if masker.is_idle and not _may_quote_url(_told(event)):
         return event
     event.error = [masker.text(text) for text in event.error]
-    event.output = masker.text(event.output)
-    event.properties = masker.value(msgspec.to_builtins(event.properties))
-    event.status = masker.value(msgspec.to_builtins(event.status))
-    event.health_check = [
-        msgspec.structs.replace(one, output=masker.text(one.output)) for one in event.health_check
-    ]
+    event.output = masker.text(event.output, is_cut=len(event.output) >= OUTPUT_TAIL)
     event.noop_message = masker.text(event.noop_message)
+    event.unknown = masker.text(event.unknown)
+    event.health_check = [
+        msgspec.structs.replace(one, name=masker.name(one.name), output=masker.text(one.output))
+        for one in event.health_check
+    ]
+    for field in ("name", "alias", "requested_ensure", "final_ensure", "triggered_by", "parent"):
+        setattr(event, field, masker.name(getattr(event, field)))
+    event.unmet_requirements = [masker.name(one) for one in event.unmet_requirements]
+    if masker.is_idle:
+        return event
+    plain = _IDENTITY | kind.digested | kind.names_only
+    event.properties = _masked_fields(event.properties, plain, masker)
+    event.status = _masked_fields(event.status, _IDENTITY, masker)
     return event
+
+
+def _told(event: TransactionEvent) -> str:
+    """The texts of an event, but for its properties and its state, as one."""
+    checks = [text for one in event.health_check for text in (one.name, one.output)]
+    names = (event.name, event.alias, event.parent, event.triggered_by, *event.unmet_requirements)
+    return "\n".join((*names, event.output, event.noop_message, event.unknown, *event.error, *checks))
+
+
+def _masked_fields(found: Any, plain: frozenset[str], masker: Masker) -> Any:
+    """Properties or a state; in some fields only what is certainly secret is masked."""
+    values = msgspec.to_builtins(found)
+    if not isinstance(values, dict):
+        return masker.value(values)
+    return {
+        key: masker.value(value, is_name=True) if key in plain else masker.value(value)
+        for key, value in values.items()
+    }
 
 
 def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
@@ -96,15 +157,14 @@ def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
 
 def masked_properties(kind: AnyType, wanted: Any) -> Any:
     """A type's properties with its secret fields masked, and credentials out of its URLs."""
-    if not kind.secret and not kind.urls:
-        return wanted
     changes: dict[str, Any] = {}
     for field in kind.secret:
         if value := getattr(wanted, field):
             changes[field] = _masked_value(value)
-    for field in kind.urls:
-        value = getattr(wanted, field)
-        if isinstance(value, str) and (shown := mask_url(value)) != value:
+    for field, value in _fields_with_urls(kind, wanted):
+        is_url = field in kind.urls and isinstance(value, str)
+        shown = mask_url(value) if is_url else Masker().value(msgspec.to_builtins(value))
+        if shown != value:
             changes[field] = shown
     return msgspec.structs.replace(wanted, **changes) if changes else wanted
 
@@ -130,15 +190,37 @@ def _texts(value: Any) -> list[str]:
     return []
 
 
-def _learn_url(masker: Masker, url: str) -> None:
-    if "@" not in url:
+def _learn_variable(masker: Masker, text: str) -> None:
+    """The value of a `NAME=value`. Whether it is a secret or a word of everybody's its name can tell, and else nothing."""
+    name, _, value = text.partition("=")
+    if name in PLAIN_VARIABLES or name.startswith("LC_"):
         return
-    from urllib.parse import unquote, urlsplit
+    masker.learn(value, is_certain=looks_secret(name))
+    _learn_urls(masker, value)
 
-    try:
-        password = urlsplit(url).password
-    except ValueError:
-        return
-    if password:
-        masker.learn(password)
-        masker.learn(unquote(password))
+
+def _learn_urls(masker: Masker, text: str) -> None:
+    for secret in secrets_of_url(text):
+        masker.learn(secret)
+
+
+def _fields_with_urls(kind: AnyType, wanted: Any) -> Iterator[tuple[str, Any]]:
+    """
+    Fields that may quote a URL, and what they say: not those that hold whole documents, nor those that are masked anyway.
+
+    Most resources have none: this is asked of each, and twice.
+    """
+    for field in wanted.__struct_fields__:
+        value = getattr(wanted, field)
+        if not value or (value.__class__ is str and "=" not in value and "://" not in value):
+            continue
+        if _may_quote_url(value) and field not in kind.digested and field not in kind.secret:
+            yield field, value
+
+
+def _may_quote_url(value: Any) -> bool:
+    if isinstance(value, str):
+        return "=" in value or "://" in value
+    if isinstance(value, dict):
+        return any(map(_may_quote_url, value.values()))
+    return isinstance(value, list) and any(map(_may_quote_url, value))

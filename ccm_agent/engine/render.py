@@ -14,17 +14,22 @@ from ccm_agent.model.secret import Masker
 from ccm_agent.resources.converge import Declared
 
 
-def render_plan(loaded: Loaded) -> str:
+def render_plan(loaded: Loaded, masker: Masker | None = None) -> str:
     """
     The manifest as one document, hierarchy and messages left out, without a final newline.
 
     Fields whose templates wait for their resource's turn stand as written, secrets are masked. What is text by now and looks like
     a template is written as a template of this text: applied, the document means the same.
+
+    Args:
+        loaded: The manifest.
+        masker: Knows what its data declares secret; None knows nothing of data.
     """
-    masker = Masker()
+    masker = masker if masker is not None else Masker()
     shown: list[tuple[Declared, dict[str, Any]]] = []
     for declared in loaded.resources:
-        mask.learn(masker, declared.kind, declared.wanted)
+        mask.learn(masker, declared.kind, declared.wanted, declared.pending)
+        mask.learn_checks(masker, declared.wanted)
         shown.append((declared, msgspec.to_builtins(mask.masked_properties(declared.kind, declared.wanted))))
     section = {
         "fail_on_error": loaded.fail_on_error,

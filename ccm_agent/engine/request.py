@@ -11,6 +11,7 @@ from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEve
 
 if TYPE_CHECKING:
     from ccm_agent.metrics.outcomes import OutcomeMetrics
+    from ccm_agent.policy.grant import Grant
 
 OnEvent = Callable[[TransactionEvent], Awaitable[None] | None]
 """
@@ -103,6 +104,8 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         stop: Set by others to stop the run.
         done: What an earlier process did of this run, in its order: those resources are not touched or told again, but count.
         metrics: Counts what takes time beside the resources: checks and data. None: nobody counts.
+        grant: What the node's policy lets this run touch; None: nothing binds it.
+        own_hiera: Those of `hiera` that the node's own configuration names, which the grant says nothing about.
     """
 
     noop: bool = False
@@ -126,6 +129,8 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     stop: StopFlag | None = None
     done: Sequence[TransactionEvent] = ()
     metrics: OutcomeMetrics | None = None
+    grant: Grant | None = None
+    own_hiera: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,14 +19,14 @@ from msgspec import Struct
 from ccm_agent.engine import mask
 from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunState
 from ccm_agent.engine.expand import Expander
-from ccm_agent.engine.expressions import has_markers
+from ccm_agent.engine.expressions import has_markers, raise_refusal_behind
 from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.engine.tinycm.recognise import is_tinycm
 from ccm_agent.engine.world import World
 from ccm_agent.model import merge
 from ccm_agent.model.data import Resolved
-from ccm_agent.model.errors import BusError, CcmError, FileError, ManifestError
+from ccm_agent.model.errors import BusError, CcmError, FileError, InputError, ManifestError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
     SESSION_START,
@@ -34,6 +35,7 @@ from ccm_agent.model.outcome import (
     SessionSummary,
     TransactionEvent,
 )
+from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import Declared, converge, skip
 from ccm_agent.sessions.memory import MemorySession
 
@@ -66,6 +68,7 @@ class LocalEngine:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._salt = secrets.token_bytes(16)
 
     async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
         """Load a manifest and execute it; see `engine.request.Engine.apply`."""
@@ -79,14 +82,29 @@ class LocalEngine:
             InputError: Something in it, or in its data, cannot be right.
         """
         state = await self._begin(options)
+        with state.secrets.kept_out_of_errors():
+            return await self._load(source, state)
+
+    async def _load(self, source: ManifestSource, state: RunState) -> Plan:
         document = await self._document(source)
-        overlays, revisions = await self._overlays(options, state.facts)
+        if state.permission is not None and (source.path or source.directory):
+            # of a manifest in the root directory every file would be its own
+            state.permission.root = document.directory.rstrip("/")
+        try:
+            return await self._resolve(source, state, document)
+        except InputError as err:
+            raise_refusal_behind(err)
+            raise
+
+    async def _resolve(self, source: ManifestSource, state: RunState, document: Document) -> Plan:
+        options = state.options
+        overlays, revisions = await self._overlays(state)
         state.outer_data = _outer_data(options, overlays)
         if is_tinycm(document.name, document.text):
             from ccm_agent.engine.tinycm.load import Host, load_tinycm
 
             host = Host(facts=state.facts, name=options.node, overlays=overlays, override=options.data)
-            loaded = await load_tinycm(document, self.world, state.expressions, host)
+            loaded = await load_tinycm(document, self.world, state.expressions, host, state.permission)
         else:
             loaded = await asyncio.to_thread(
                 load_manifest,
@@ -96,7 +114,12 @@ class LocalEngine:
                 overlays,
                 options.data,
                 self.world.read_document,
+                state.secrets,
             )
+        # data that one document declares another may hold
+        state.secrets.learn_data(loaded.data)
+        loaded.pre_message = state.masker.text(loaded.pre_message)
+        loaded.post_message = state.masker.text(loaded.post_message)
         return Plan(loaded=loaded, state=state, data_revisions={**source.data_revisions, **revisions})
 
     async def execute(self, plan: Plan) -> SessionSummary:
@@ -121,10 +144,11 @@ class LocalEngine:
             apply_resources=tally.run,
         )
         broken: CcmError | None = None
-        try:
-            await tally.run(context)
-        except CcmError as err:
-            broken = err
+        with state.secrets.kept_out_of_errors():
+            try:
+                await tally.run(context)
+            except CcmError as err:
+                broken = err
         return self._summary(plan, tally, broken)
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
@@ -132,7 +156,8 @@ class LocalEngine:
         from ccm_agent.engine.managed import managed
 
         plan = await self.load(source, options)
-        return await managed(plan.loaded, plan.state)
+        with plan.state.secrets.kept_out_of_errors():
+            return await managed(plan.loaded, plan.state, self._salt)
 
     async def ensure(
         self, type_name: str, properties: Mapping[str, Any], options: ApplyOptions
@@ -140,7 +165,14 @@ class LocalEngine:
         """Apply one resource; see `engine.request.Engine.ensure`."""
         kind = self.world.catalog.find(type_name)
         state = await self._begin(options)
-        loaded = await self._empty(state, options)
+        with state.secrets.kept_out_of_errors():
+            return await self._ensure(kind, properties, state)
+
+    async def _ensure(
+        self, kind: AnyType, properties: Mapping[str, Any], state: RunState
+    ) -> TransactionEvent:
+        options = state.options
+        loaded = await self._empty(state)
         expander = Expander(self.world.catalog, loaded.expressions, None, "")
         declared = await asyncio.to_thread(expander.declare, kind, dict(properties), ())
         loaded.resources = [declared]
@@ -169,7 +201,11 @@ class LocalEngine:
         if not kind.can_status:
             raise ManifestError(f"the status of `{type_name}` cannot be asked for: {kind.why_no_status}")
         state = await self._begin(options)
-        loaded = await self._empty(state, options)
+        with state.secrets.kept_out_of_errors():
+            return await self._status(kind, name, state)
+
+    async def _status(self, kind: AnyType, name: str, state: RunState) -> Any:
+        loaded = await self._empty(state)
         if has_markers(name):
             name = await asyncio.to_thread(loaded.expressions.text, name)
         wanted = kind.properties(name=name, ensure=kind.default_ensure)
@@ -211,12 +247,14 @@ class LocalEngine:
             raise ManifestError(f"the manifest {source.path} cannot be read: {err.message}") from err
         return make_document(data, name, directory, source.digest)
 
-    async def _overlays(
-        self, options: ApplyOptions, facts: Mapping[str, Any]
-    ) -> tuple[tuple[Resolved, ...], dict[str, int]]:
+    async def _overlays(self, state: RunState) -> tuple[tuple[Resolved, ...], dict[str, int]]:
         """The hiera documents over a manifest's data; relative paths begin where the process stands."""
+        options, facts, permission = state.options, state.facts, state.permission
         if not options.hiera:
             return (), {}
+        for url in options.hiera:
+            if permission is not None and url not in options.own_hiera:
+                await permission.check_document(url, self.world.directory)
         sources = self.world.sources(self.world.directory)
         if options.pins:
             sources = sources.pinned(options.pins)
@@ -234,20 +272,25 @@ class LocalEngine:
         revisions = {
             url: one.revision for url, (_, one) in zip(options.hiera, found, strict=True) if one.revision
         }
+        for resolved, _ in found:
+            state.secrets.declare(resolved.secret)
+        for data in (*(resolved.data for resolved, _ in found), options.data or {}):
+            state.secrets.learn_data(data)
         return tuple(resolved for resolved, _ in found), revisions
 
-    async def _empty(self, state: RunState, options: ApplyOptions) -> Loaded:
+    async def _empty(self, state: RunState) -> Loaded:
         """A manifest without resources, in the working directory: what a single resource lives in."""
         from ccm_agent.hiera import rules
 
         directory = self.world.directory
         data: dict[str, Any] = {}
         checks: list[Any] = []
-        for overlay in (await self._overlays(options, state.facts))[0]:
+        for overlay in (await self._overlays(state))[0]:
             data = merge.deep(data, overlay.data)
             checks += overlay.rules
-        data = merge.deep(data, options.data or {})
-        rules.check(data, checks)
+        data = merge.deep(data, state.options.data or {})
+        if checks:
+            await asyncio.to_thread(rules.check, data, checks)
         document = Document(text="", name="", directory=directory, digest="")
         return Loaded(
             document=document, resources=[], data=data, expressions=state.expressions(data, directory)
@@ -330,12 +373,12 @@ class _Tally:
                 state.is_cut = True
                 break
             if on_resource is not None:
-                on_resource(declared.reference, number, len(resources))
+                on_resource(state.masker.name(declared.reference), number, len(resources))
             event = await self.apply_one(context, declared)
             if state.is_cut:
                 # the manifest in it is not at its end, so it has no outcome yet
                 break
-            last[event.type, event.name] = event
+            last[declared.kind.name, declared.wanted.name] = event
             if event.failed and context.loaded.fail_on_error and not context.health_check_only:
                 state.note("warning", "Terminating manifest execution due to failed resource")
                 break
@@ -347,6 +390,8 @@ class _Tally:
         parent = (
             " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
         )
+        mask.learn(state.masker, declared.kind, declared.wanted, declared.pending)
+        mask.learn_checks(state.masker, declared.wanted)
         earlier = state.done_before(parent, declared)
         if earlier is not None:
             event = earlier
@@ -354,15 +399,11 @@ class _Tally:
             event = skip(declared, context, state.stop_reason)
         else:
             event = await converge(declared, context)
-        if declared.kind.secret or declared.kind.urls:
-            mask.learn(state.masker, declared.kind, declared.wanted)
-        if declared.wanted.health_checks:
-            mask.learn_checks(state.masker, declared.wanted)
         if earlier is not None or state.is_cut:
             return event
         event.parent = parent
         event = mask.masked(event, declared.kind, state.masker)
-        await self.record(event, state.session)
+        await self.record(event, state.session, declared)
         if state.options.on_event is not None:
             waiting = state.options.on_event(event)
             if waiting is not None:
@@ -371,9 +412,12 @@ class _Tally:
             await _register(context, declared, event)
         return event
 
-    async def record(self, event: TransactionEvent, session: MemorySession) -> None:
-        """Count an outcome."""
-        await session.record(event)
+    async def record(
+        self, event: TransactionEvent, session: MemorySession, declared: Declared | None = None
+    ) -> None:
+        """Count an outcome, found again by the names of the resource, which the event may hold masked."""
+        names = (declared.wanted.name, declared.wanted.alias) if declared is not None else ()
+        await session.record(event, names)
         if event.failed and len(self.failed) < FAILED_IN_SUMMARY:
             resource = f"{event.type}#{event.name}"
             self.failed.append(
@@ -384,7 +428,7 @@ class _Tally:
 async def _register(context: ManifestContext, declared: Declared, event: TransactionEvent) -> None:
     """Publish the entries of a resource that is as wanted, with all its checks passed."""
     publish = context.state.world.register
-    if publish is None or context.noop or event.failed or event.skipped:
+    if publish is None or context.noop or context.is_restricted or event.failed or event.skipped:
         return
     for entry in declared.wanted.register_when_stable:
         try:

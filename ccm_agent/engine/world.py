@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ccm_agent.engine.expressions import Expressions
 from ccm_agent.model.codec import decode_manifest
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.secret import Masker
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import Probe
 
@@ -37,6 +39,8 @@ class World(Struct, frozen=True, kw_only=True):
         register: Publishes a service entry; None where there is no broker.
         probe: What providers ask about the host; None asks the host itself.
         version: Of this program, for events.
+        resolve_path: An absolute path with all its symlinks resolved, for the node's policy; blocking.
+        secrets: Learns what runs know to be secret, for the log of the process; None where there is no log.
     """
 
     runner: Runner
@@ -52,3 +56,5 @@ class World(Struct, frozen=True, kw_only=True):
     register: Callable[[RegistrationEntry], Awaitable[None]] | None = None
     probe: Probe | None = None
     version: str = ""
+    resolve_path: Callable[[str], str] = os.path.realpath
+    secrets: Masker | None = None

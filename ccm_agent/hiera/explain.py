@@ -86,6 +86,7 @@ class Explained(Struct, frozen=True, kw_only=True):
         rules: What comments demand of it.
         broken: Which of them it breaks, as sentences without the value.
         warnings: What was probably meant otherwise in the documents.
+        secret: Keys that the documents declare secret.
     """
 
     key: tuple[str, ...]
@@ -95,6 +96,7 @@ class Explained(Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...] = ()
     broken: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    secret: tuple[str, ...] = ()
 
 
 def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Explained:
@@ -130,6 +132,7 @@ def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Ex
         rules=mine,
         broken=tuple(_broken(tale.data, mine)),
         warnings=tuple(warnings),
+        secret=tuple(tale.secret),
     )
 
 
@@ -150,6 +153,7 @@ class _Tale:
         self.key = key
         self.data: dict[str, Any] = {}
         self.candidates: list[Candidate] = []
+        self.secret: dict[str, None] = {}
         self._givers: list[int] = []
         self._has_order = False
 
@@ -166,6 +170,7 @@ class _Tale:
         root = codec.decode_document(source.text, source.name)
         hierarchy, layers = read_layers(root, facts, source.name, source.text)
         self._has_order = isinstance(root, Mapping) and "hierarchy" in root
+        self.secret |= dict.fromkeys(hierarchy.secret)
         own: dict[str, Any] = {}
         outer, self._givers = self._givers, []
         begin, seen = len(self.candidates), 0

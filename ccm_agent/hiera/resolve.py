@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ccm_agent.hiera.rules import read_rules
 from ccm_agent.model import codec, merge
-from ccm_agent.model.data import Hierarchy, Merge, Resolved
+from ccm_agent.model.data import DEFAULT_ORDER, Hierarchy, Merge, Resolved
 from ccm_agent.model.errors import DataError, ExpressionError, Place
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def resolve_values(
     resolver = _Resolver(root, source, text, expressions or expressions_on(facts))
     data = resolver.resolve(data_key)
     rules, warnings = read_rules(text, source, data_key) if text is not None else ((), ())
-    return Resolved(data=data, rules=rules, warnings=warnings)
+    return Resolved(data=data, rules=rules, warnings=warnings, secret=resolver.hierarchy().secret)
 
 
 def read_layers(
@@ -216,7 +216,8 @@ class _Resolver:
         written = self.root["hierarchy"]
         if not isinstance(written, Mapping):
             self.fail(f"`hierarchy` must be a mapping with `order`, not {_kind(written)}", "hierarchy")
-        order = written.get("order")
+        secret = self.secret_keys(written)
+        order = written.get("order", list(DEFAULT_ORDER) if secret else None)
         if not isinstance(order, list):
             what = "is missing" if "order" not in written else f"must be a list, not {_kind(order)}"
             self.fail(
@@ -230,8 +231,22 @@ class _Resolver:
                 self.fail(message, "hierarchy", "order", number)
         word = written.get("merge")
         return Hierarchy(
-            order=tuple(order), merge=(word.lower() if isinstance(word, str) else "") or Merge.FIRST
+            order=tuple(order),
+            merge=(word.lower() if isinstance(word, str) else "") or Merge.FIRST,
+            secret=secret,
         )
+
+    def secret_keys(self, written: Mapping[str, Any]) -> tuple[str, ...]:
+        keys = written.get("secret")
+        if keys is None:
+            return ()
+        if not isinstance(keys, list) or not all(isinstance(key, str) and key.strip(".") for key in keys):
+            self.fail(
+                "`hierarchy.secret` must be a list of keys such as `db.password` or `tls.*`, each in quotes",
+                "hierarchy",
+                "secret",
+            )
+        return tuple(keys)
 
     def overrides(self) -> Mapping[str, Any]:
         written = self.root.get("overrides", {})
@@ -295,7 +310,7 @@ class _Resolver:
     def fail_expression(self, err: ExpressionError, *path: str | int) -> NoReturn:
         if err.place is not None:
             raise err
-        raise ExpressionError(
+        raise type(err)(
             err.message, expression=err.expression, offset=err.offset, place=self.place(path)
         ) from err
 

@@ -13,6 +13,7 @@ from typing import Any
 from ccm_agent.model import codec
 from ccm_agent.model.data import Rule
 from ccm_agent.model.errors import DataError, ExpressionError, Place
+from ccm_agent.templates.allowance import Allowance
 
 _ANNOTATION = re.compile(r"#[ \t]*@")
 _MISSING = object()
@@ -57,7 +58,8 @@ def check(data: Mapping[str, Any], rules: Sequence[Rule]) -> None:
     Raises:
         DataError: With every rule that is broken, one a line.
     """
-    broken = [(rule, sentence) for rule in rules for sentence in _broken(data, rule)]
+    allowance = Allowance()
+    broken = [(rule, sentence) for rule in rules for sentence in _broken(data, rule, allowance)]
     if len(broken) == 1:
         rule, sentence = broken[0]
         raise DataError(sentence, place=Place(rule.source, rule.line))
@@ -66,7 +68,7 @@ def check(data: Mapping[str, Any], rules: Sequence[Rule]) -> None:
         raise DataError(f"the data breaks {len(broken)} of its rules:{lines}")
 
 
-def _broken(data: Mapping[str, Any], rule: Rule) -> list[str]:
+def _broken(data: Mapping[str, Any], rule: Rule, allowance: Allowance) -> list[str]:
     name = codec.path_text(rule.path).removeprefix("$").removeprefix(".")
     value = _find(data, rule.path)
     sentences = []
@@ -75,7 +77,7 @@ def _broken(data: Mapping[str, Any], rule: Rule) -> list[str]:
     if not rule.expression or value is _MISSING or value is None or isinstance(value, (Mapping, list)):
         return sentences
     try:
-        if not _holds(rule.expression, value):
+        if not _holds(rule.expression, value, allowance):
             sentences.append(f"the value of `{name}` does not satisfy `{rule.expression}`")
     except ExpressionError as err:
         sentences.append(f"the rule `{rule.expression}` of `{name}` cannot be checked: {err}")
@@ -90,7 +92,7 @@ def _find(data: Any, path: tuple[str, ...]) -> Any:
     return data
 
 
-def _holds(expression: str, value: object) -> bool:
+def _holds(expression: str, value: object, allowance: Allowance) -> bool:
     """Whether an expression is true of a value; all it may name are the value, as text, and the claims."""
     from ccm_agent.hiera.validators import claims
     from ccm_agent.templates.expr.program import Names, compile_expression
@@ -99,11 +101,8 @@ def _holds(expression: str, value: object) -> bool:
     functions = claims()
     names = Names({"value": "text", "Value": "text"}, frozenset(functions))
     text = value if isinstance(value, str) else go_print(value)
-    return bool(
-        compile_expression(expression, names, is_condition=True).run(
-            {"value": text, "Value": text}, functions
-        )
-    )
+    program = compile_expression(expression, names, is_condition=True, allowance=allowance)
+    return bool(program.run({"value": text, "Value": text}, functions, allowance))
 
 
 def _advice(text: str) -> str:

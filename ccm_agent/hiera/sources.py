@@ -30,6 +30,9 @@ DOCUMENT_LIMIT_BYTES = 16 << 20
 THREAD_FROM_BYTES = 64 << 10
 """A smaller document is read on the loop: that takes less than a hop to a thread and back."""
 
+MARKERS = (b"{{", b"${")
+"""Before an expression, which may take its time: a document with one is not resolved on the loop."""
+
 OpenBucket = Callable[[str], Awaitable[KeyValue]]
 
 
@@ -131,7 +134,7 @@ class Sources:
             CcmError: As `fetch`, and as `resolve_document`.
         """
         fetched = await self.fetch(url)
-        if len(fetched.content) < THREAD_FROM_BYTES:
+        if len(fetched.content) < THREAD_FROM_BYTES and not any(mark in fetched.content for mark in MARKERS):
             return resolve_document(fetched.content, facts, fetched.name, expressions=expressions), fetched
         resolved = await asyncio.to_thread(
             resolve_document, fetched.content, facts, fetched.name, expressions=expressions

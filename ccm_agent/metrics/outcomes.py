@@ -68,7 +68,8 @@ class OutcomeMetrics:
             self._errors.add(*key)
         if event.failed:
             self._failed.add(*key)
-        outcome = Outcome.SKIPPED if event.outcome is Outcome.UNMET else event.outcome
+        is_skipped = event.outcome in (Outcome.UNMET, Outcome.UNKNOWN)
+        outcome = Outcome.SKIPPED if is_skipped else event.outcome
         if event.noop and not event.failed:
             self._noop.add(*key)
         elif outcome in self._outcomes:

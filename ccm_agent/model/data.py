@@ -32,6 +32,12 @@ class Hierarchy(Struct, frozen=True, kw_only=True):
         str,
         Meta(description="`first` (the default): one override counts; `deep`: all that match are merged."),
     ] = Merge.FIRST
+    secret: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Keys whose values are masked wherever they appear, as dotted paths with `*` and `**`; not in Choria CCM."
+        ),
+    ] = ()
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -61,8 +67,10 @@ class Resolved(Struct, frozen=True, kw_only=True):
         data: The resolved values.
         rules: What the document's comments demand; they hold for the data after every merge.
         warnings: What was probably meant otherwise, as sentences.
+        secret: Keys that the document declares secret; they hold for the data after every merge.
     """
 
     data: dict[str, Any]
     rules: tuple[Rule, ...] = ()
     warnings: tuple[str, ...] = ()
+    secret: tuple[str, ...] = ()

@@ -6,10 +6,13 @@ Every error that this project raises on purpose, in one tree.
     │   ├── DocumentError         a document does not parse or does not fit its schema (file, line, `$.path`)
     │   ├── ManifestError         a manifest is understood but cannot be right
     │   ├── ExpressionError       an expression does not parse, does not type-check or fails (place in its text)
+    │   │   └── ExpressionLimitError  it takes more steps, time or memory than it may
     │   ├── TemplateError         a whole-file template does not parse or fails (file, line)
+    │   │   └── TemplateLimitError    it takes more time or memory than it may
     │   ├── DataError             hiera data cannot be resolved or is refused by its own rules
     │   ├── PropertyError         a property of a resource has a value that its type refuses
     │   ├── SelectorError         a target selector does not parse
+    │   │   └── SelectorLimitError    it takes more steps or time than it may
     │   └── UsageError            a command line is wrong
     ├── HostError                 this machine did not do what was asked
     │   ├── FileError             a file operation failed
@@ -28,6 +31,7 @@ Every error that this project raises on purpose, in one tree.
     │   ├── NotFoundError         a key, object or message is not there
     │   ├── RevisionGoneError     an old revision is asked for that is no longer kept
     │   └── ProtocolError         a message breaks the rules of the protocol and is refused
+    ├── PolicyError               the node's policy forbids it
     └── FleetError                the controller cannot do what was asked of the fleet
         ├── NoTargetError         a target matches no node
         ├── NoReplyError          a node was asked and did not answer in time
@@ -117,10 +121,22 @@ class ExpressionError(InputError):
         super().__init__(message, place=place)
 
 
+class ExpressionLimitError(ExpressionError):
+    """An expression takes more steps, time or memory than it may."""
+
+    code = "expression.too_costly"
+
+
 class TemplateError(InputError):
     """A whole-file template does not parse or fails while it runs."""
 
     code = "input.template"
+
+
+class TemplateLimitError(TemplateError):
+    """A whole-file template takes more time or memory than it may, or prints too much."""
+
+    code = "template.too_costly"
 
 
 class DataError(InputError):
@@ -139,6 +155,12 @@ class SelectorError(InputError):
     """A target selector does not parse."""
 
     code = "input.selector"
+
+
+class SelectorLimitError(SelectorError):
+    """A target selector takes more steps or time than it may."""
+
+    code = "selector.too_costly"
 
 
 class UsageError(InputError):
@@ -265,6 +287,27 @@ class ProtocolError(BusError):
     """A message breaks the rules of the protocol and is refused."""
 
     code = "bus.protocol"
+
+
+class PolicyError(CcmError):
+    """
+    The node's policy forbids it.
+
+    Attributes:
+        code: `policy.` and what was refused: `policy.type`, `policy.path`; UNKNOWN for what a restricted plan leaves open.
+    """
+
+    code = "policy.denied"
+    UNKNOWN = "policy.unknown"
+
+    def __init__(self, message: str, *, code: str = "policy.denied", place: Place | None = None) -> None:
+        self.code = code
+        super().__init__(message, place=place)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Nothing is forbidden: a restricted plan cannot say what an apply would do."""
+        return self.code == self.UNKNOWN
 
 
 class FleetError(CcmError):

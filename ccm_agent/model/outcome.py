@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.model.foreign import Moment
+from ccm_agent.model.foreign import Count, EventNumber, Moment, Nanoseconds
 from ccm_agent.model.health import HealthResult
 
 TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
@@ -29,6 +29,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     UNMET = "skipped due to unmet requirement"
+    UNKNOWN = "unknown until applied"
+    """Of a plan whose author may not apply: only a command that was not run could say. Ours."""
 
 
 class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
@@ -52,6 +54,8 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
         parent: `apply#…` of the child manifest that the resource stands in, outermost first, joined by " > ".
         code: The stable code of the first error.
         cut: Names of fields that were shortened to keep the event within 64 KiB.
+        unknown: What a restricted plan or check leaves open, as a sentence: "unknown until applied: the guards are not run in …".
+            With `skipped` nothing is known of the resource; without it a health check was not run.
     """
 
     protocol: str
@@ -62,7 +66,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
     name: str
     requested_ensure: str
     final_ensure: str
-    duration: int
+    duration: Nanoseconds
     properties: Any
     status: Any
     error: list[str]
@@ -80,13 +84,14 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
     # ours
     node: str = ""
     run: str = ""
-    number: int = 0
+    number: EventNumber = 0
     corrective: bool | None = None
     output: str = ""
     triggered_by: str = ""
     parent: str = ""
     code: str = ""
     cut: list[str] = []
+    unknown: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -96,7 +101,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
         if self.unmet_requirements:
             return Outcome.UNMET
         if self.skipped:
-            return Outcome.SKIPPED
+            return Outcome.UNKNOWN if self.unknown else Outcome.SKIPPED
         if self.refreshed:
             return Outcome.REFRESHED
         if self.changed:
@@ -125,11 +130,11 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timestamp: Moment
     node: str = ""
     run: str = ""
-    number: int = 0
+    number: EventNumber = 0
     manifest: str = ""
     digest: str = ""
     data_revisions: dict[str, int] = {}
-    resources: int = 0
+    resources: Count = 0
     noop: bool = False
     health_check_only: bool = False
     requester: str = ""
@@ -153,20 +158,24 @@ class Counts(Struct, kw_only=True):
     Every resource is one of failed, skipped, changed or stable; refreshed resources count as changed too.
     """
 
-    total_resources: int = 0
-    unique_resources: int = 0
-    changed_resources: int = 0
-    failed_resources: int = 0
-    skipped_resources: int = 0
-    stable_resources: int = 0
-    refreshed_count: int = 0
-    requirements_unmet_count: int = 0
-    health_checked_count: int = 0
-    health_check_ok_count: int = 0
-    health_check_warning_count: int = 0
-    health_check_critical_count: int = 0
-    health_check_unknown_count: int = 0
-    total_errors: int = 0
+    total_resources: Count = 0
+    unique_resources: Count = 0
+    changed_resources: Count = 0
+    failed_resources: Count = 0
+    skipped_resources: Count = 0
+    stable_resources: Count = 0
+    refreshed_count: Count = 0
+    requirements_unmet_count: Count = 0
+    health_checked_count: Count = 0
+    health_check_ok_count: Count = 0
+    health_check_warning_count: Count = 0
+    health_check_critical_count: Count = 0
+    health_check_unknown_count: Count = 0
+    total_errors: Count = 0
+
+    # ours
+    unknown_count: int = 0
+    """Of those, resources about which a restricted plan leaves something open."""
 
 
 class SessionSummary(Counts, kw_only=True, omit_defaults=True):
@@ -185,13 +194,13 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
     timestamp: Moment
     start_time: Moment | None = None
     end_time: Moment | None = None
-    total_duration: int = 0
+    total_duration: Nanoseconds = 0
 
     # ours
     node: str = ""
     run: str = ""
-    number: int = 0
-    events_sent: int = 0
+    number: EventNumber = 0
+    events_sent: EventNumber = 0
     state: str = ""
     reason: str = ""
     code: str = ""
@@ -218,6 +227,7 @@ def count(counts: Counts, event: TransactionEvent) -> None:
         counts.stable_resources += 1
     counts.requirements_unmet_count += len(event.unmet_requirements)
     counts.refreshed_count += event.refreshed
+    counts.unknown_count += bool(event.unknown)
     for check in event.health_check:
         counts.health_checked_count += 1
         if check.status == 0:

@@ -7,7 +7,7 @@ errors of `model/errors.py`, and never keeps a lock or a handle open between two
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -83,6 +83,16 @@ class Runner(Protocol):
         ...
 
 
+SMALL_BYTES = 1 << 20
+"""A file of so many bytes is read for its digest whatever its size should be. Files in /proc and /sys do not say their size."""
+DIGEST_BYTES = 64 << 20
+"""A larger file is read for its digest only where the caller says how large it may be."""
+
+
+DigestLimits = Mapping[str, Sequence[int | str]]
+"""By path how large a file may be to be read: as many bytes as a number says, or as the file at another path has."""
+
+
 class FileLook(Struct, frozen=True, kw_only=True):
     """
     What stands at a path.
@@ -97,6 +107,7 @@ class FileLook(Struct, frozen=True, kw_only=True):
         size_bytes: Size of the content.
         mtime_ns: Modification time.
         sha256: Hex digest of a regular file's content when it was asked for, else "".
+        undigested: Why there is no digest of a regular file although it was asked for: it is too large, or mostly a hole.
         link: Where a symlink at the end of the path points; "" when there is none. The rest of a look that followed it is
             about what it points to, so `kind` is "absent" when that is missing.
         is_empty: Of a directory: there is nothing in it.
@@ -113,6 +124,7 @@ class FileLook(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     mtime_ns: int = 0
     sha256: str = ""
+    undigested: str = ""
     link: str = ""
     is_empty: bool = False
 
@@ -132,8 +144,19 @@ class Files(Protocol):
     finished before a cancellation goes on.
     """
 
-    async def look(self, paths: Sequence[str], *, digest: bool = True, follow: bool = True) -> list[FileLook]:
-        """What stands at each path, in order; `follow` looks through a symlink at the end. Never raises for one path."""
+    async def look(
+        self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
+    ) -> list[FileLook]:
+        """
+        What stands at each path, in order. Never raises for one path.
+
+        Args:
+            paths: The paths.
+            digest: Whether to tell digests of files of at most DIGEST_BYTES; or, by path, how large the file may be. A file that
+                is larger than what is wanted in its place differs from it and need not be read, and any user can make one of
+                terabytes. A file of SMALL_BYTES is read in any case; one whose path is not in the mapping is not.
+            follow: Look through a symlink at the end.
+        """
         ...
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
@@ -272,13 +295,17 @@ class Packed(Struct, frozen=True, kw_only=True):
             last, and not at all when unpacking fails.
         sha256: Of the archive's content, in hex; "" when nobody said. Compared with what is then unpacked, whoever may write to
             the file or to its directory meanwhile.
+        size_bytes: Of the archive, where it is known; -1 otherwise. One of another size is not read.
+        drop_special_bits: Whether setuid, setgid and sticky bits are left out.
     """
 
     path: str
     kind: str
     proof: str = ""
     sha256: str = ""
-    limit_entries: int = 1_000_000
+    size_bytes: int = -1
+    drop_special_bits: bool = False
+    limit_entries: int = 500_000
     limit_bytes: int = 0
 
 
@@ -333,6 +360,19 @@ class Tree(Struct, frozen=True, kw_only=True):
     entries: tuple[TreeEntry, ...] = ()
 
 
+class Digest(Struct, frozen=True):
+    """
+    What is known of a content that is not kept.
+
+    Attributes:
+        sha256: In hex; "" when nothing is known, so that whatever is there differs.
+        size_bytes: Its size; -1 when that was not written down. A file of another size is not read.
+    """
+
+    sha256: str = ""
+    size_bytes: int = -1
+
+
 class TreeLook(Struct, frozen=True, kw_only=True):
     """
     How a directory compares with the files that are wanted in it.
@@ -370,14 +410,14 @@ class Trees(Protocol):
         ...
 
     async def compare(
-        self, path: str, wanted: Mapping[str, bytes | str], *, is_whole: bool = False
+        self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
     ) -> TreeLook:
         """
         Which of the wanted files are there, symlinks to files followed.
 
         Args:
             path: The directory; it need not be there.
-            wanted: Content by path, or its SHA-256 (hex) as text.
+            wanted: Content by path, or what is known of it.
             is_whole: See above.
 
         Raises:
@@ -481,12 +521,14 @@ class Entry(Struct, frozen=True, kw_only=True):
         value: Its bytes; an empty value is an absent key and never stands here.
         revision: The stream sequence of this write.
         created: When it was written, by the broker's clock.
+        signature: The `Ccm-Signature` header that it was written with; "" without one.
     """
 
     key: str
     value: bytes
     revision: int
     created: datetime
+    signature: str = ""
 
 
 class KeyValue(Protocol):
@@ -507,6 +549,10 @@ class KeyValue(Protocol):
         """
         ...
 
+    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+        """The newest revision of a key as `get`, a deletion too (its value is empty); None when nothing is stored."""
+        ...
+
     async def as_of(self, key: str, revision: int) -> Entry | None:
         """
         A key as it was when the bucket stood at a revision; None when it was absent then.
@@ -524,7 +570,12 @@ class KeyValue(Protocol):
         ...
 
     async def matching(
-        self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0
+        self,
+        patterns: Sequence[str],
+        *,
+        obeyed: bool = False,
+        at_least: int = 0,
+        deletions: bool = False,
     ) -> list[Entry]:
         """
         The newest revisions of all keys that match one of the patterns, sorted by key.
@@ -534,6 +585,7 @@ class KeyValue(Protocol):
             obeyed: The reader does what the entries say, so one that was copied there by somebody's read is an error and
                 not just left out: whoever copied it could otherwise make the true one vanish.
             at_least: A revision of one of those keys, or of a deletion, that is known to be stored; as in `get`.
+            deletions: Keys that were deleted are among them, each with an empty value.
 
         Raises:
             BusUnavailableError: The broker is away, or nobody there shows that revision.
@@ -549,15 +601,22 @@ class KeyValue(Protocol):
         """Write a key, as `put`, only if its newest revision is `revision` (0: it must be absent), else RevisionError."""
         ...
 
-    async def delete(self, key: str) -> None:
-        """Make a key absent; older revisions stay in its history."""
+    async def delete(self, key: str, *, number: int = 0) -> None:
+        """
+        Make a key absent; older revisions stay in its history.
+
+        Args:
+            key: The key.
+            number: The number of the deletion, of a document that agents obey: higher than the document's.
+        """
         ...
 
     async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
         """
         Call back with key and revision after each write to a key that matches, until the returned function is called.
 
-        A poke is a hint: some may be missed while the broker is away, so a reader also asks on each reconnect and interval.
+        A poke is a hint: some may be missed while the broker is away, so a reader also asks on each reconnect and interval. There
+        are none of what nodes write (CCM_NODES), and none of the records of runs.
         """
         ...
 
@@ -585,15 +644,6 @@ class KeyHistory(Protocol):
         """What time it is by the broker's clock."""
         ...
 
-    def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
-        """
-        Current entries, then each change as it comes; a deletion is an entry with an empty value.
-
-        It goes on through outages, of which it shows the result only. A key that expires by itself is not shown: who
-        watches presence compares times. Close it (`contextlib.aclosing`) to end it.
-        """
-        ...
-
 
 class Objects(Protocol):
     """Bundles by digest. Getting one costs the broker no consumer."""
@@ -608,6 +658,14 @@ class Objects(Protocol):
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
         """SHA-256 (hex) of what is stored under a name, as of this revision or later; None when nothing is. Cheap to ask."""
+        ...
+
+    async def signature(self, name: str) -> tuple[str, str]:
+        """
+        The subject that an object is described on, and the signature that it was stored with; "" when it was not signed.
+
+        What is signed is the object's digest (SHA-256, hex), at that subject.
+        """
         ...
 
     async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Callable[[], Awaitable[None]]:
@@ -673,6 +731,19 @@ class Requests(Protocol):
         ...
 
 
+class Published(Struct, frozen=True, kw_only=True):
+    """
+    The stream has an event.
+
+    Attributes:
+        sequence: Where.
+        is_duplicate: The stream had a message under this message id before, and did not store this one.
+    """
+
+    sequence: int
+    is_duplicate: bool = False
+
+
 class StoredEvent(Struct, frozen=True, kw_only=True):
     """
     An event as read.
@@ -681,11 +752,15 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
         subject: Its subject; protocol, run and node come from it, never from the body.
         body: Its bytes.
         sequence: Its place in the stream; 0 when it came by core delivery only.
+        chain: The `Ccm-Chain` header: its place in its node's chain, as its sender says it; "" without one.
+        signature: The `Ccm-Signature` header, not verified; "" without one.
     """
 
     subject: str
     body: bytes
     sequence: int = 0
+    chain: str = ""
+    signature: str = ""
 
 
 class Link(Protocol):
@@ -717,8 +792,15 @@ class Link(Protocol):
 class Events(Protocol):
     """State events: agents publish, everybody reads."""
 
-    async def publish(self, subject: str, event_id: str, body: bytes) -> int:
-        """Publish and wait until the stream has it; its sequence. Any BusError may be tried again with the same id."""
+    async def publish(
+        self, subject: str, message_id: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> Published:
+        """
+        Publish and wait until the stream has it. Any BusError may be tried again with the same message id.
+
+        The stream stores one message for each id, whoever sends it on whichever subject. So an id must be one that no other
+        sender can guess: 128 random bits.
+        """
         ...
 
     async def announce(self, subject: str, body: bytes) -> None:
@@ -737,4 +819,26 @@ class Events(Protocol):
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
         """The newest event on each subject that fits a pattern, in the order in which they were stored, by direct get."""
+        ...
+
+
+class RenderWorker(Protocol):
+    """A process that renders templates, within limits of CPU time and memory that the kernel keeps. Blocking; for any thread."""
+
+    def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
+        """
+        Give the process something to do, and hear what it says about it.
+
+        Args:
+            request: What to do.
+            hear: Given each message. It returns an answer to send, None to hear on, and b"" when that was the last message.
+
+        Raises:
+            TemplateLimitError: It took more time or memory than it may, and was ended.
+            TemplateError: It could not be started, or ended otherwise.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the process. A later call starts another one."""
         ...

@@ -8,12 +8,29 @@ anything that is about to leave: events, spool, session directory, logs.
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
 from typing import Any
 
-MASK = "***"
+from ccm_agent.model.escapes import views
+from ccm_agent.model.urls import MASK as MASK
+from ccm_agent.model.urls import looks_secret as looks_secret
+from ccm_agent.model.urls import mask_url as mask_url
+from ccm_agent.model.urls import mask_urls as mask_urls
+from ccm_agent.model.urls import secrets_of_url as secrets_of_url
+
 MINIMUM_LENGTH = 4
-"""Shorter secrets are masked where they stand as a whole value only: taking every `a` out of a text would hide all of it."""
+"""Shorter secrets are masked where they are a whole value or line: taking every `a` out of a text would hide all of it."""
+
+_QUOTING = re.compile(r"\\(.)|['\"]", re.DOTALL)
+
+_CUT_LIMIT = 4096
+"""How much of a secret that was cut in two is looked for."""
+
+_EVERYBODYS = frozenset({"true", "false", "null", "none", "yes", "no", "on", "off"})
+"""What many texts hold and no secret is."""
 
 
 class Secret:
@@ -50,61 +67,180 @@ class Secret:
 
 
 class Masker:
-    """Takes known secrets out of texts and values."""
+    """
+    Takes known secrets out of texts and values, in whatever way programs write them: see `escapes`.
 
-    def __init__(self, secrets: Iterable[str | Secret] = ()) -> None:
-        self._plain: set[str] = set()
+    What one thread learns another may mask by, so what there is to look for is replaced and never changed.
+
+    Args:
+        secrets: What it knows from the beginning.
+        teaches: Another one, which learns whatever this one does: that of the process, for its log.
+        limit: How many texts it keeps, the newest ones; 0 keeps all.
+    """
+
+    def __init__(
+        self, secrets: Iterable[str | Secret] = (), *, teaches: Masker | None = None, limit: int = 0
+    ) -> None:
+        self._plain: dict[str, bool] = {}
+        self._numbers: frozenset[float] = frozenset()
+        self._sought: tuple[_Sought, _Sought] | None = None
+        self._teaches = teaches
+        self._limit = limit
+        self._lock = Lock()
         for secret in secrets:
             self.learn(secret)
 
-    def learn(self, secret: str | Secret) -> None:
-        """From now on this text is masked, in every line of it as well as whole."""
+    def learn(self, secret: str | Secret | float, *, is_certain: bool = True) -> None:
+        """
+        From now on this is masked, in every line of it as well as whole.
+
+        Args:
+            secret: A text; of a number its digits.
+            is_certain: It was declared secret. What may be an ordinary word leaves the names of resources as they are.
+        """
         plain = secret.reveal() if isinstance(secret, Secret) else secret
-        for part in (plain, *plain.splitlines()):
-            if part.strip():
-                self._plain.add(part)
+        if not isinstance(plain, str) and (isinstance(plain, bool) or len(str(plain)) < MINIMUM_LENGTH):
+            return  # a word of everybody's, like `true`
+        if self._teaches is not None:
+            self._teaches.learn(secret, is_certain=is_certain)
+        with self._lock:
+            if not isinstance(plain, str):
+                self._numbers |= {plain}
+                plain = str(plain)
+            for part in _parts(plain):
+                was = self._plain.pop(part, None)
+                self._plain[part] = bool(was) or is_certain
+                if was is None or (is_certain and not was):
+                    self._sought = None
+            while self._limit and len(self._plain) > self._limit:
+                del self._plain[next(iter(self._plain))]
 
-    def text(self, text: str) -> str:
-        """A text without the secrets; longer ones first, so that one inside another leaves nothing behind."""
-        if not self._plain:
-            return text
-        if text in self._plain:
-            return MASK
-        for plain in sorted(self._plain, key=len, reverse=True):
-            if len(plain) >= MINIMUM_LENGTH and plain in text:
-                text = text.replace(plain, MASK)
-        return text
+    def text(self, text: str, *, is_cut: bool = False) -> str:
+        """
+        A text without the secrets, and without what is secret in URLs.
 
-    def value(self, value: Any) -> Any:
-        """A JSON-like value without the secrets, in keys too; the value itself is left as it is."""
+        Args:
+            text: The text.
+            is_cut: Something went before it, so it may begin with the end of a secret.
+        """
+        return self._masked(text, 0, is_cut=is_cut)
+
+    def name(self, text: str) -> str:
+        """The name of something, or a reference to it: only what is certainly secret is masked, so that names stay names."""
+        return self._masked(text, 1)
+
+    def value(self, value: Any, *, is_name: bool = False) -> Any:
+        """
+        A JSON-like value without the secrets, in keys too; the value itself is left as it is.
+
+        Args:
+            value: The value.
+            is_name: Its texts are masked as `name` masks them.
+        """
         if isinstance(value, str):
-            return self.text(value)
+            return self.name(value) if is_name else self.text(value)
         if isinstance(value, Secret):
             return MASK
         if isinstance(value, Mapping):
-            return {self.value(k): self.value(v) for k, v in value.items()}
+            return {self.value(k, is_name=is_name): self.value(v, is_name=is_name) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.value(v) for v in value]
+            return [self.value(v, is_name=is_name) for v in value]
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value in self._numbers:
+            return MASK
         return value
 
     @property
     def is_idle(self) -> bool:
-        """It knows no secret, so there is nothing to take out."""
+        """It knows no secret, so there is nothing to take out but what URLs show."""
         return not self._plain
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._plain)
+    def _masked(self, text: str, which: int, *, is_cut: bool = False) -> str:
+        if self._plain and text:
+            sought = self._look_for()[which]
+            if text in sought.whole:
+                return MASK
+            spans = sought.cut_off(text) if is_cut else []
+            for view in views(text) if sought.forms else ():
+                spans += [view.span(*found) for found in sought.find(view.text)]
+            text = _without(text, spans)
+            if sought.short:
+                text = sought.short.sub(MASK, text)
+        return mask_urls(text)
+
+    def _look_for(self) -> tuple[_Sought, _Sought]:
+        """What is looked for in texts, and in names."""
+        with self._lock:
+            if self._sought is None:
+                certain = [plain for plain, is_certain in self._plain.items() if is_certain]
+                self._sought = _Sought(list(self._plain)), _Sought(certain)
+            return self._sought
 
 
-def mask_url(url: str) -> str:
-    """A URL without the password in it; of a user name alone too, for tokens stand there."""
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return url
-    host, slash, path = rest.partition("/")
-    _, colon, port = host.rpartition("]")[2].partition(":")
-    if "@" not in host and colon and not port.isdecimal():
-        # no port: a password with a slash in it, and its end comes later
-        host, slash, path = rest, "", ""
-    _, at, host_only = host.rpartition("@")
-    return f"{scheme}://{MASK}@{host_only}{slash}{path}" if at else url
+class _Sought:
+    """What a masker looks for: texts, and the forms of them that are no escapes."""
+
+    def __init__(self, plain: list[str]) -> None:
+        self.whole = frozenset(plain)
+        self.long = [one for one in plain if len(one) >= MINIMUM_LENGTH]
+        self.forms = list(dict.fromkeys(form for one in self.long for form in (one, *_encoded(one))))
+        short = [re.escape(one) for one in plain if len(one) < MINIMUM_LENGTH]
+        self.short = re.compile(rf"(?m)^({'|'.join(short)})[ \t]*$") if short else None
+
+    def find(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where something that is looked for begins and ends; parts may overlap."""
+        for form in [one for one in self.forms if one in text]:
+            at = text.find(form)
+            while at >= 0:
+                yield at, at + len(form)
+                at = text.find(form, at + 1)
+
+    def cut_off(self, text: str) -> list[tuple[int, int]]:
+        """The end of a secret that a text begins with, the longest."""
+        longest = min(max(map(len, self.long), default=0) - 1, len(text), _CUT_LIMIT)
+        for size in range(longest, MINIMUM_LENGTH - 1, -1):
+            if any(len(one) > size and one.endswith(text[:size]) for one in self.long):
+                return [(0, size)]
+        return []
+
+
+def _parts(plain: str) -> Iterator[str]:
+    """A secret, and the lines that it is made of; nothing that is a word of everybody's."""
+    if plain.strip() and plain.strip().lower() not in _EVERYBODYS:
+        yield plain
+    lines = plain.splitlines()
+    for line in lines if len(lines) > 1 or plain.strip() != plain else ():
+        bare = line.strip()
+        if len(bare) >= MINIMUM_LENGTH and bare.lower() not in _EVERYBODYS:
+            yield from dict.fromkeys((line, bare))
+
+
+def _encoded(plain: str) -> Iterator[str]:
+    """A text in base64, wherever in the encoded bytes it begins, in hexadecimal digits, and as a shell reads it unquoted."""
+    read = _QUOTING.sub(lambda found: found[1] or "", plain)
+    if read != plain and len(read) >= MINIMUM_LENGTH:
+        yield read
+    raw = plain.encode(errors="surrogateescape")
+    yield raw.hex()
+    yield raw.hex().upper()
+    for before in range(3):
+        coded = base64.b64encode(b"\0" * before + raw)
+        # characters that hold bits of what goes before or after are not known
+        form = coded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6].decode()
+        if len(form) >= MINIMUM_LENGTH:
+            yield form
+            if "+" in form or "/" in form:
+                yield form.replace("+", "-").replace("/", "_")
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    """A text with masks in the place of some parts; of parts that overlap nothing is left over."""
+    if not spans:
+        return text
+    parts: list[str] = []
+    at = 0
+    covered = 0
+    for begin, end in sorted(spans):
+        if begin > covered or not parts:
+            parts += (text[at:begin], MASK)
+        covered = at = max(covered, end)
+    return "".join([*parts, text[at:]])

@@ -1,21 +1,36 @@
 """
-Headers of a tar that nobody vouches for, read so that they cannot hold up whoever reads them.
+Tars that nobody vouches for, read so that their headers cannot hold up the reader, nor fill its memory.
 
 Python's `tarfile` trusts headers: some of its versions search those of pax with patterns that take the square of a number's
 length (CVE-2024-6232: a megabyte of digits holds the process for an hour, with every other thread in it), and follow one whose
-size is below zero back to where they were (CVE-2025-8194). Hosts keep the Python that they have, so it is refused here.
+size is below zero back to where they were (CVE-2025-8194). Hosts keep the Python that they have, so it is refused here. `tarfile`
+also keeps every entry with all its attributes, and has no bound for what stands in front of one: names, attributes, holes.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 import tarfile
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 PAX_BYTES = 1 << 20
 """Of one header's attributes; what honest ones hold is paths and extended attributes."""
+GLOBAL_BYTES = 64 << 10
+"""Of attributes for all entries after them, which `tarfile` copies for each. Honest ones hold the name of a commit."""
+NAME_BYTES = 4096
+"""No path on Linux is longer, PATH_MAX."""
+HEADERS_OF_ENTRY = 3
+"""A long name, a long target, and its own."""
+NESTED = 8
+"""Headers in front of one entry's own; honest writers need three at most."""
+HOLES = 100_000
+"""Of all files in an archive together."""
+HOLES_IN_BLOCK = 21
+OWNER_CHARACTERS = 256
+"""No user or group has a longer name; the number counts then."""
 
 DIGITS = 256
 """No honest number is longer."""
@@ -35,32 +50,151 @@ TAR_ERRORS = (
 _TO_DIGITS = bytes(0x31 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 
 
+class Plain(Protocol):
+    """The plain bytes of a tar, such as an open file; seeking back may be slow."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+    def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int: ...
+    def tell(self) -> int: ...
+
+
+class _Stream:
+    """
+    A stream of which a piece can be read again.
+
+    Seeking back does that too, but a compressed stream is then read from its beginning: a header that is looked at before
+    `tarfile` reads it would cost all that comes before it, once for each header.
+    """
+
+    name = ""
+
+    def __init__(self, plain: Plain) -> None:
+        self._plain = plain
+        self._again = b""
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._again:
+            return self._plain.read(size)
+        if size < 0:
+            size = len(self._again)
+        data, self._again = self._again[:size], self._again[size:]
+        return data + (self._plain.read(size - len(data)) if len(data) < size else b"")
+
+    def put_back(self, data: bytes) -> None:
+        """Let this be read again, before what follows it."""
+        self._again = data + self._again
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        self._again = b""
+        return self._plain.seek(position, whence)
+
+    def tell(self) -> int:
+        return self._plain.tell() - len(self._again)
+
+
 class Header(tarfile.TarInfo):
-    """A header; give it to `tarfile.open` as `tarinfo`."""
+    """One header."""
 
     def _proc_member(self, archive: Any) -> Any:
+        archive.count_header()
         if self.size < 0:
             raise tarfile.ReadError("a header claims a size below zero")
         return super()._proc_member(archive)  # type: ignore[misc]
 
     def _proc_pax(self, archive: Any) -> Any:
-        if self.size > PAX_BYTES:
+        limit_bytes = GLOBAL_BYTES if self.type == tarfile.XGLTYPE else PAX_BYTES
+        if self.size > limit_bytes:
             raise tarfile.ReadError(f"a header claims {self.size} bytes")
-        place = archive.fileobj.tell()
-        if b"1" * (DIGITS + 1) in archive.fileobj.read(self.size).translate(_TO_DIGITS):
+        data = archive.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
+        if b"1" * (DIGITS + 1) in data[: self.size].translate(_TO_DIGITS):
             raise tarfile.ReadError(f"a header holds a number of more than {DIGITS} digits")
-        archive.fileobj.seek(place)
-        return super()._proc_pax(archive)  # type: ignore[misc]
+        archive.fileobj.put_back(data)
+        return archive.nested(super()._proc_pax)  # type: ignore[misc]
+
+    def _proc_gnulong(self, archive: Any) -> Any:
+        if self.size > NAME_BYTES + 1:
+            raise tarfile.ReadError(f"a header claims {self.size} bytes for a name")
+        return archive.nested(super()._proc_gnulong)  # type: ignore[misc]
+
+    def _proc_sparse(self, archive: Any) -> Any:
+        blocks = []
+        _, goes_on, _ = self._sparse_structs  # type: ignore[attr-defined]
+        while goes_on:
+            block = archive.fileobj.read(tarfile.BLOCKSIZE)
+            if len(block) < tarfile.BLOCKSIZE:
+                raise tarfile.ReadError("a map of holes is cut off")
+            archive.count_holes(HOLES_IN_BLOCK)
+            blocks.append(block)
+            goes_on = bool(block[504])
+        archive.fileobj.put_back(b"".join(blocks))
+        return super()._proc_sparse(archive)  # type: ignore[misc]
+
+    def _proc_gnusparse_10(self, next: Any, pax_headers: Any, archive: Any) -> Any:
+        data = archive.fileobj.read(tarfile.BLOCKSIZE)
+        archive.count_holes(int(data.partition(b"\n")[0]))
+        archive.fileobj.put_back(data)
+        return super()._proc_gnusparse_10(next, pax_headers, archive)  # type: ignore[misc]
 
 
-def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+class Tar(tarfile.TarFile):
     """
-    The entries of an archive that was opened with `Header`, each further on in it than the one before.
+    A tar to read.
+
+    Args:
+        plain: Its plain bytes.
+        limit_headers: More of them are an error.
+
+    Raises:
+        OSError: It cannot be read.
+        TAR_ERRORS: It is none, or damaged, or made to do harm.
+    """
+
+    tarinfo = Header
+
+    def __init__(self, plain: Plain, limit_headers: int) -> None:
+        self._limit_headers = limit_headers
+        self._headers = 0
+        self._nested = 0
+        self._holes = 0
+        super().__init__(fileobj=_Stream(plain), mode="r", errorlevel=1)  # type: ignore[arg-type]
+
+    def count_header(self) -> None:
+        """One more header."""
+        self._headers += 1
+        if self._headers > self._limit_headers:
+            raise tarfile.ReadError(f"it holds more than {self._limit_headers} headers")
+
+    def count_holes(self, holes: int) -> None:
+        """So many more holes."""
+        self._holes += holes
+        if self._holes > HOLES:
+            raise tarfile.ReadError(f"its files have more than {HOLES} holes")
+
+    def nested(self, process: Any) -> Any:
+        """Go on with the header behind one that stands in front of it."""
+        self._nested += 1
+        if self._nested > NESTED:
+            raise tarfile.ReadError(f"more than {NESTED} headers stand in front of one entry")
+        try:
+            return process(self)
+        finally:
+            self._nested -= 1
+
+
+def members(archive: Tar) -> Iterator[tarfile.TarInfo]:
+    """
+    The entries of an archive, each further on in it than the one before. The archive itself forgets them.
 
     Raises:
         tarfile.ReadError: One leads back; or any of TAR_ERRORS, for what is damaged.
     """
-    for member in archive:
+    while (member := archive.next()) is not None:
         if member.size < 0 or archive.offset <= member.offset:
             raise tarfile.ReadError("a header claims a size below zero")
+        archive.members.clear()  # type: ignore[attr-defined]
+        member.pax_headers = {}
+        archive.count_holes(len(getattr(member, "sparse", None) or ()))
+        for owner in ("uname", "gname"):
+            if len(getattr(member, owner)) > OWNER_CHARACTERS:
+                setattr(member, owner, "")
         yield member

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.model.foreign import Moment
+from ccm_agent.model.foreign import Count, Moment, Seconds
 
 PROTOCOL = "io.choria.ccm.v1"
 
@@ -37,6 +37,7 @@ AGENT_LOST_EVENTS = f"{PROTOCOL}.agent.lost_events"
 AGENT_DUPLICATE = f"{PROTOCOL}.agent.duplicate"
 AGENT_DISABLED = f"{PROTOCOL}.agent.disabled"
 AGENT_ENABLED = f"{PROTOCOL}.agent.enabled"
+AGENT_KEY = f"{PROTOCOL}.agent.key"
 
 DUPLICATE_IDENTITY = "another agent uses this identity"
 """What `NodeRecord.conflict` says of a node whose name two agents use."""
@@ -176,7 +177,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
     state: str = AnswerState.ACCEPTED
     reason: str = ""
     code: str = ""
-    position: int = 0
+    position: Count = 0
     outcome: str = ""
     machine: str = ""
     started: Moment | None = None
@@ -201,12 +202,12 @@ class Progress(Struct, kw_only=True, omit_defaults=True):
     node: str = ""
     state: str = "running"
     resource: str = ""
-    position: int = 0
-    total: int = 0
-    resource_s: float = 0
-    run_s: float = 0
-    changed: int = 0
-    failed: int = 0
+    position: Count = 0
+    total: Count = 0
+    resource_s: Seconds = 0
+    run_s: Seconds = 0
+    changed: Count = 0
+    failed: Count = 0
 
 
 class AgentEvent(Struct, kw_only=True, omit_defaults=True):
@@ -230,8 +231,7 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     What nodes should be, for as long as it stands: the body of a stamped document in CCM_ASSIGNMENTS.
 
-    Its stamp's number says which is newer; its stamp's count is the assignment's revision for people. Of one name the node's
-    own wins over a fact's over everybody's, then the newest.
+    Its stamp's number orders revisions; its count is for people. Of one name the node's own wins, then a fact's, then the newest.
 
     Attributes:
         name: What it is called; one token of its key stands for it.
@@ -245,8 +245,8 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         mode: "apply" or "plan".
         interval_s: Time between convergences; 0: the node's own interval.
         deadline: A node that has not begun with this revision by then does not begin. None: no limit.
-        requester, time: Who assigned it, and when.
-        rolled_back_from: The revision, as people know it, that this one takes the place of by a rollback; 0: it is none.
+        requester, time: By whom it was assigned, and when.
+        rolled_back_from: The revision (count) that this one replaced by a rollback; 0: it is not a rollback.
     """
 
     name: str
@@ -280,8 +280,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         count: The revision as people know it; 0, as older agents and documents have it: it is the number.
         digest: SHA-256 (hex) of the bundle that was applied last; "" when none was yet.
         data_revision: The revision of CCM_DATA that was applied with it.
-        state: "waiting" (it is known and its turn comes), a final word of NodeState for how its last run ended, or
-            "disabled".
+        state: "waiting" for its turn, a final word of NodeState for how its last run ended, or "disabled".
         reason, code: Why it is not as it should be; "" when it is.
         since: When it first came to this state with this revision.
         run: The run that it came to this state with: a later one that found the same is no news.
@@ -289,10 +288,10 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     key: str
-    revision: int
-    count: int = 0
+    revision: Count
+    count: Count = 0
     digest: str = ""
-    data_revision: int = 0
+    data_revision: Count = 0
     state: str = WAITING
     reason: str = ""
     code: str = ""
@@ -337,6 +336,8 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         disabled: Why and until when the agent does not converge; None when it does.
         assignments: How it stands to each assignment that means it, by name.
         conflict: What is wrong with its assignments or identity; "" when nothing is.
+        signatures: It obeys signed requests and documents only.
+        key, certificate: The nkey that it signs events with, and the root's word that the key is its own (`bus.trust`).
     """
 
     node: str
@@ -350,6 +351,9 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     disabled: Disabled | None = None
     assignments: dict[str, AssignmentState] = {}
     conflict: str = ""
+    signatures: bool = False
+    key: str = ""
+    certificate: str = ""
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):
@@ -362,14 +366,13 @@ class FactsRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class Presence(Struct, kw_only=True, omit_defaults=True):
-    """`presence.<n>` in CCM_NODES; it expires by itself, and is kept fresh every heartbeat."""
+    """`presence.<n>` in CCM_NODES; it expires by itself, and is kept fresh every heartbeat. `run` is the current run."""
 
     node: str
     machine: str = ""
     started: Moment | None = None
     time: Moment | None = None
     run: str = ""
-    """The run in hand, if any."""
 
 
 class Stamped(Struct, kw_only=True, omit_defaults=True):
@@ -380,8 +383,7 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         bucket, key: Where it belongs.
-        number: Grows with each write, and no slower than the milliseconds since 1970: a broker that is made anew, or is put
-            back to a backup, goes on above what agents remember of the old one.
+        number: Grows with each write, and is at least the milliseconds since 1970, so that a restored broker is obeyed.
         count: Which version of the document it is, from 1 on, for people; 0, as in documents of before: the number says it.
         written_by, time: Who and when, for people.
         body: The document: assigned facts as a mapping, a hiera document as text.
@@ -425,20 +427,19 @@ class NodeState(StrEnum):
 
 
 RIGHT = (NodeState.STABLE, NodeState.CHANGED)
-"""Ends of a run of which nothing is left to do; of an assignment nobody wants to know when they are looked at again."""
+"""Ends of a run after which nothing is left to do."""
 
 
 class RunRecord(Struct, kw_only=True, omit_defaults=True):
     """
-    `<run>.request` in CCM_RUNS: what was asked, of whom.
+    `<operator>.<run>.request` in CCM_RUNS: what was asked, of whom. Older records have no operator in their key.
 
     Attributes:
         action: "apply", "plan", "check" or "ensure".
-        subjects: The subjects the request was sent on.
-        request: The request as sent.
+        request: Names, digests and options of the request, without the manifest's text and the properties' values.
         name: The manifest's or resource's name.
-        nodes: How many nodes are expected; their list stands in `<run>.targets.<i>`.
-        offline: How many of them were offline at the start.
+        requester: Who asked; of a key with an operator it is that operator, whatever stands here.
+        nodes, offline: How many nodes are expected (`….targets.<i>` names them), and of those offline at the start.
     """
 
     run: str
@@ -450,12 +451,12 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     where: str = ""
     subjects: list[str] = []
     request: dict[str, Any] = {}
-    nodes: int = 0
-    offline: int = 0
+    nodes: Count = 0
+    offline: Count = 0
 
 
 class RunTargets(Struct, kw_only=True, omit_defaults=True):
-    """`<run>.targets.<i>` in CCM_RUNS: up to 2,000 expected nodes, and of those the ones that were not present."""
+    """`<operator>.<run>.targets.<i>` in CCM_RUNS: up to 2,000 expected nodes, and of those the ones that were not present."""
 
     run: str
     nodes: list[str] = []
@@ -472,7 +473,7 @@ class NodeEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RunEnds(Struct, kw_only=True, omit_defaults=True):
     """
-    `<run>.ends.<i>` in CCM_RUNS: nodes of which no stream tells the end, for answers stand in none.
+    `<operator>.<run>.ends.<i>` in CCM_RUNS: nodes of which no stream tells the end, for answers stand in none.
 
     What the stream says of such a node later (it was lost, and came back) counts more.
     """
@@ -483,7 +484,7 @@ class RunEnds(Struct, kw_only=True, omit_defaults=True):
 
 class RunState(Struct, kw_only=True, omit_defaults=True):
     """
-    `<run>.state` in CCM_RUNS.
+    `<operator>.<run>.state` in CCM_RUNS; another operator who stops or watches the run writes one, too.
 
     Attributes:
         state: "running", "stopping" or "done".
@@ -494,6 +495,6 @@ class RunState(Struct, kw_only=True, omit_defaults=True):
     run: str
     state: str = "running"
     time: Moment | None = None
-    counts: dict[str, int] = {}
+    counts: dict[str, Count] = {}
     joined: list[str] = []
     stopped_by: str = ""

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccm_agent.model.scalars import written_key
-from ccm_agent.model.yaml_mender import Mender
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,14 +65,14 @@ def key_comments(text: str, source: str) -> list[KeyComment]:
     Raises:
         DocumentError: The text is not YAML.
     """
-    mender = Mender(text, source)
-    found = mender.read(lambda mended: _Reader(mended).read())
-    if mender.text == text:
-        return found
-    return [
-        KeyComment(tuple(mender.restored(part) for part in one.path), mender.restored(one.text), one.line)
-        for one in found
-    ]
+    import yaml
+
+    try:
+        return _Reader(text).read()
+    except yaml.YAMLError as err:
+        from ccm_agent.model.yaml_errors import syntax_error
+
+        raise syntax_error(text, source, err) from err
 
 
 class _Reader:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.scalars import written_key
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
 
     JSON is found as well: but for a few escapes it is YAML.
     """
-    from ccm_agent.model.yaml_mender import Mender
+    import yaml
 
     try:
-        first, node = Mender(text, "").read(_first_node)
-    except (DocumentError, RecursionError, ValueError, AttributeError):
+        first, node = _first_node(text)
+    except (yaml.YAMLError, RecursionError, ValueError, AttributeError):
         return 0, 0
     mark = first.start_mark
     for part in path:

@@ -7,7 +7,6 @@ takes the parser's events and gives what `scalars` says. It aims at speed: a man
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,6 +29,9 @@ VALUE_CHARACTERS = 64
 
 _CLOSE_PAIR = re.compile(r"((?:[^:]|:/)+?):(?!/)(?:([\"'])([^\"'\\]+)\2|(.*))", re.DOTALL)
 
+_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
+"""Line breaks in YAML 1.1 and so in libyaml, ordinary characters in YAML 1.2: the same text would mean something else."""
+
 _OPEN = object()  # the value of an anchor whose own text is not over yet
 
 
@@ -47,13 +49,15 @@ def read_yaml(text: str, source: str) -> object:
     resting = gc.isenabled()
     gc.disable()  # it would walk a growing heap of values again and again, and find nothing
     try:
-        if not ("\x85" in text or "\u2028" in text or "\u2029" in text):
-            with contextlib.suppress(yaml.YAMLError):
-                return _Reader(text, source).read()
-        from ccm_agent.model.yaml_mender import Mender
+        if (found := _LINE_BREAK.search(text)) is not None:
+            from ccm_agent.model.yaml_errors import character_error
 
-        mender = Mender(text, source)
-        return mender.restore(mender.read(lambda mended: _Reader(mended, source).read()))
+            raise character_error(text, source, found.start())
+        return _Reader(text, source).read()
+    except yaml.YAMLError as err:
+        from ccm_agent.model.yaml_errors import syntax_error
+
+        raise syntax_error(text, source, err) from err
     finally:
         if resting:
             gc.enable()
@@ -148,6 +152,8 @@ class _Reader:
 
     def _close_pair(self, key: Any, value: Any) -> re.Match[str] | None:
         """What a plain key in `{ }` without a value parts into: `{x:y}` means `{x: y}`, an address stays whole."""
+        if self.alias == key.__class__:
+            return None
         if not key.implicit[0] or self.text[key.end_mark.index : value.start_mark.index].strip():
             return None
         return _CLOSE_PAIR.fullmatch(key.value)

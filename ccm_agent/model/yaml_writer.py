@@ -31,6 +31,7 @@ def write_yaml(value: object) -> str:
 
 _QUOTED_FIRST = frozenset("{[&*!|>%@`#,}]'\" ")
 _QUOTED_WITHIN = re.compile(r"[#\\]|[:-] ")
+_LINE_BREAK = re.compile("[\x85\u2028\u2029]")  # libyaml escapes them in double quotes only
 _OLD_BOOLEANS = frozenset(
     form for word in ("y", "yes", "n", "no", "on", "off") for form in (word, word.title(), word.upper())
 )
@@ -72,6 +73,8 @@ def _dumper() -> Any:
         style = '"' if _is_quoted(text) else None
         if "\n" in text and not any(line != line.rstrip() for line in text.split("\n")):
             style = "|"
+        if _LINE_BREAK.search(text):
+            style = '"'
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
     def represent_float(dumper: Any, number: float) -> Any:

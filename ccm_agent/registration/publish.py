@@ -112,8 +112,8 @@ async def make_stream(
         answer = await call(connection, f"STREAM.CREATE.{stream}", wanted)
         created: dict[str, Any] = answer["config"]
         return created
-    for limit in ("max_bytes", "max_msg_size"):
-        wanted.pop(limit)  # it stays what an operator made it
+    for field in ("max_bytes", "max_msg_size", "discard"):
+        wanted.pop(field)  # it stays what an operator made it
     if not found.get("allow_rollup_hdrs"):
         wanted |= {"allow_rollup_hdrs": False, "subject_delete_marker_ttl": 0}
     # a window that is longer than messages live is refused (10052), also when nobody asked for it

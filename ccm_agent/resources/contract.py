@@ -51,11 +51,13 @@ class Situation(Struct, frozen=True, kw_only=True):
         triggered_by: The subscribed resource (`type#name`) that changed before; "" when none did.
         verifying: The steps have run and this is the second look: say what is left to do, but not what is done each time
             anyway (such as asking for the latest version).
+        is_restricted: It is a plan that runs no command of the manifest: what the look could not run is unknown.
     """
 
     noop: bool = False
     triggered_by: str = ""
     verifying: bool = False
+    is_restricted: bool = False
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -83,6 +85,7 @@ class Decision(Struct, frozen=True, kw_only=True):
         reason: What differs, for the error when it still does after the steps: "mode mismatch: found 0600, wanted 0644".
         refreshed: The steps run because of a subscription.
         stable: Whether the state is to report `stable`; None: it is when there are no steps.
+        unknown: Under `is_restricted`: what was not run and would decide; then nothing else of the decision counts.
     """
 
     steps: tuple[Step, ...] = ()
@@ -90,6 +93,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     reason: str = ""
     refreshed: bool = False
     stable: bool | None = None
+    unknown: str = ""
 
     @property
     def is_stable(self) -> bool:
@@ -166,6 +170,8 @@ class ResourceContext(Protocol):
         directory: Absolute directory of the manifest; relative sources are looked up there.
         shown_directory: The same as whoever named the manifest wrote it, for what is shown; "" for the working directory.
         facts, data, environ: As expressions see them; `facts` are gathered when first asked for.
+        may_run_commands: Whether the node's policy lets commands of the manifest run. Where it does not, the runner of a type
+            with `commands` refuses to start anything.
     """
 
     @property
@@ -184,6 +190,8 @@ class ResourceContext(Protocol):
     def data(self) -> Mapping[str, Any]: ...
     @property
     def environ(self) -> Mapping[str, str]: ...
+    @property
+    def may_run_commands(self) -> bool: ...
 
     def port(self, name: str) -> Any:
         """A port that not every type needs, by name: "download", "locks". KeyError when this program has none."""
@@ -222,6 +230,26 @@ class Probe(Protocol):
     def exists(self, path: str) -> bool:
         """Whether something stands at an absolute path."""
         ...
+
+
+class Reach(Struct, frozen=True, kw_only=True):
+    """
+    What a resource touches on the host, for the node's policy to judge.
+
+    Attributes:
+        paths: Absolute paths that it manages.
+        trees: Absolute paths of directories that it manages with all that is in them.
+        reads: Files and URLs that it takes content from; a relative path begins in the manifest's directory.
+        reads_trees: Likewise directories.
+        packages, services: Names of those that it manages.
+    """
+
+    paths: tuple[str, ...] = ()
+    trees: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    reads_trees: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
 
 
 def _always(facts: Mapping[str, Any], probe: Probe) -> bool:
@@ -338,6 +366,9 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         nests: Its step is a run of its own, so it runs under noop and for health checks too, and takes those modes along.
         noop_joint: What joins the noop texts of several steps; after a comma they go on with a small letter.
         can_status: `ccm status TYPE NAME` makes sense with a name alone; `why_no_status` says why when it does not.
+        reach: What a resource touches, for the node's policy. None: that is not known, so a policy that limits what may be
+            touched allows the type only where it names it, and a restricted plan does not look at it.
+        commands: Fields that hold commands which the manifest chose.
         command: What `ccm ensure TYPE` looks like.
     """
 
@@ -373,6 +404,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     noop_joint: str = ", "
     can_status: bool = True
     why_no_status: str = ""
+    reach: Callable[[P], Reach] | None = None
+    commands: frozenset[str] = frozenset()
     command: CommandLine = CommandLine()
 
     @property

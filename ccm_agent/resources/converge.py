@@ -1,7 +1,10 @@
 """
 The one flow that every resource goes through.
 
-    provider → control → deferred templates → require → look, decide, act, verify → health checks
+    policy → provider → control → deferred templates → require → look, decide, act, verify → health checks
+
+What the node's policy forbids fails before anything of it is looked at or run; only its control is evaluated, for a resource that
+is not meant for this node is skipped here as everywhere.
 
 What makes no sense at all (no such provider, a control that is not boolean, a template that fails, a requirement that nobody
 knows) is raised and breaks the run off. Everything else becomes a failed outcome, and the run goes on: a template, too, that asks
@@ -17,7 +20,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError
+from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError, PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
@@ -28,6 +31,10 @@ log = logging.getLogger(__name__)
 
 OUTPUT_TAIL = 8 * 1024
 """How much of a failed command's output an event keeps, in characters."""
+
+
+UNKNOWN_LIMIT = 1000
+"""Characters of the sentence about what is unknown; it may quote a path of the manifest."""
 
 
 class Declared(Struct, kw_only=True):
@@ -61,6 +68,18 @@ class Surroundings(Protocol):
     def noop(self) -> bool: ...
     @property
     def health_check_only(self) -> bool: ...
+    @property
+    def is_restricted(self) -> bool:
+        """It is a plan or check that runs no command of the manifest."""
+        ...
+
+    async def refusal(self, declared: Declared) -> PolicyError | None:
+        """Why the node's policy does not let the resource be managed, as far as its properties are known by now."""
+        ...
+
+    def unknown(self, why: str) -> PolicyError:
+        """What a restricted run leaves open, as an error."""
+        ...
 
     def now(self) -> datetime:
         """Wall-clock time, UTC."""
@@ -75,7 +94,14 @@ class Surroundings(Protocol):
         ...
 
     async def settle(self, declared: Declared) -> None:
-        """Render the pending fields; InputError when that fails, BusError when the broker could not be asked."""
+        """
+        Render the pending fields.
+
+        Raises:
+            InputError: That fails.
+            BusError: The broker could not be asked.
+            PolicyError: A template asks for what the node's policy does not let it read.
+        """
         ...
 
     def is_unmet(self, reference: str, declared: Declared) -> bool:
@@ -95,7 +121,7 @@ class Surroundings(Protocol):
         ...
 
     async def check(self, check: HealthCheck) -> HealthResult:
-        """Run a health check."""
+        """Run a health check; PolicyError when the node's policy does not let it run."""
         ...
 
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
@@ -111,10 +137,22 @@ async def converge(declared: Declared, run: Surroundings) -> TransactionEvent:
         CcmError: The run cannot go on; see the top of this file.
     """
     begun = time.monotonic_ns()
+    refused = await run.refusal(declared)
+    event = await (_managed(declared, run) if refused is None else _refused(declared, run, refused))
+    event.duration = time.monotonic_ns() - begun
+    return event
+
+
+async def _managed(declared: Declared, run: Surroundings) -> TransactionEvent:
     wanted = declared.wanted
     name, provider = await run.provider(declared)
     event = _new_event(declared, name, run)
-    if wanted.control is not None and not await _is_managed(declared, run):
+    try:
+        is_managed = await _is_managed(declared, run)
+    except PolicyError as err:
+        _deny(event, err)
+        return event
+    if not is_managed:
         event.skipped = True
     elif await _settle(declared, run, event):
         event.unmet_requirements = [one for one in wanted.require if run.is_unmet(one, declared)]
@@ -125,7 +163,18 @@ async def converge(declared: Declared, run: Surroundings) -> TransactionEvent:
                 await _apply(declared, provider, run, event)
             if wanted.health_checks:
                 await _check(wanted.health_checks, run, event)
-    event.duration = time.monotonic_ns() - begun
+    return event
+
+
+async def _refused(declared: Declared, run: Surroundings, refused: PolicyError) -> TransactionEvent:
+    """A resource that the node's policy forbids; one that its control keeps from this node is skipped all the same."""
+    event = _new_event(declared, declared.wanted.provider, run)
+    try:
+        event.skipped = not await _is_managed(declared, run)
+    except PolicyError:
+        pass  # its control may not be evaluated either
+    if not event.skipped:
+        _deny(event, refused)
     return event
 
 
@@ -164,13 +213,24 @@ def _new_event(declared: Declared, provider: str, run: Surroundings) -> Transact
 
 
 async def _settle(declared: Declared, run: Surroundings, event: TransactionEvent) -> bool:
-    """Render what waited for the resource's turn; False, and a failed outcome, where the broker could not be asked for it."""
+    """
+    Render what waited for the resource's turn.
+
+    False, and an outcome, where the broker could not be asked for it, or where the node's policy forbids what came of it.
+    """
+    if not declared.pending:
+        return True
     try:
-        if declared.pending:
-            await run.settle(declared)
+        await run.settle(declared)
+        refused = await run.refusal(declared)
     except BusError as err:
         _fail(event, str(err), err.code)
-    return not event.failed
+        return False
+    except PolicyError as err:
+        refused = err
+    if refused is not None:
+        _deny(event, refused)
+    return refused is None
 
 
 async def _is_managed(declared: Declared, run: Surroundings) -> bool:
@@ -189,6 +249,8 @@ async def _apply(declared: Declared, provider: Any, run: Surroundings, event: Tr
     """Look, decide, act, verify; what goes wrong stands in the event."""
     try:
         await _reach(declared, provider, run, event)
+    except PolicyError as err:
+        _deny(event, err)
     except CcmError as err:
         _fail(event, str(err), err.code, err.output if isinstance(err, HostError) else "")
     except Exception as err:  # one resource's bug must not take the others along
@@ -205,11 +267,22 @@ def _fail(event: TransactionEvent, message: str, code: str, output: str = "") ->
     event.output = event.output or output[-OUTPUT_TAIL:]
 
 
+def _deny(event: TransactionEvent, refused: PolicyError) -> None:
+    """Failed, unless the policy forbids nothing and a restricted run cannot say."""
+    if refused.is_unknown:
+        event.skipped, event.unknown = True, str(refused)[:UNKNOWN_LIMIT]
+    else:
+        _fail(event, str(refused), refused.code)
+
+
 async def _reach(declared: Declared, provider: Any, run: Surroundings, event: TransactionEvent) -> None:
     kind, wanted = declared.kind, declared.wanted
     found = await run.look(declared, provider)
     triggered_by = _trigger(declared, run)
-    decision = kind.decide(wanted, found, Situation(noop=run.noop, triggered_by=triggered_by))
+    situation = Situation(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
+    decision = kind.decide(wanted, found, situation)
+    if decision.unknown:
+        raise run.unknown(decision.unknown)
     if decision.error is not None:
         raise decision.error
     state, changed, message = found, False, ""
@@ -274,7 +347,11 @@ async def _check(checks: list[HealthCheck], run: Surroundings, event: Transactio
     results = []
     for check in checks:
         begun = time.monotonic()
-        result = await run.check(check)
+        try:
+            result = await run.check(check)
+        except PolicyError as err:
+            results.append(_not_run(check, run, event, err))
+            continue
         run.checked(event, result.name, time.monotonic() - begun)
         results.append(result)
         if result.status != HealthStatus.OK:
@@ -284,6 +361,18 @@ async def _check(checks: list[HealthCheck], run: Surroundings, event: Transactio
             why = f": {result.output.splitlines()[0]}" if result.output else ""
             _fail(event, f"health check {check.name or check.format} is {status}{why}", "host.health")
     event.health_check = results
+
+
+def _not_run(
+    check: HealthCheck, run: Surroundings, event: TransactionEvent, refused: PolicyError
+) -> HealthResult:
+    """A check that the node's policy kept from running; what is known of the resource itself stands."""
+    if not refused.is_unknown:
+        _fail(event, str(refused), refused.code)
+    else:
+        event.unknown = event.unknown or str(refused)[:UNKNOWN_LIMIT]
+        event.skipped = event.skipped or run.health_check_only
+    return HealthResult(status=HealthStatus.UNKNOWN, tries=0, output=str(refused), name=check.name)
 
 
 def is_announced(event: TransactionEvent) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class DirectorySession(MemorySession):
         """Nothing is written: a session begins where its directory was made."""
         self.started = self.started or event.timestamp
 
-    async def record(self, event: TransactionEvent) -> None:
+    async def record(self, event: TransactionEvent, names: Sequence[str] = ()) -> None:
         """
         Write an event, whole or not at all, for its owner's eyes.
 
@@ -50,7 +50,7 @@ class DirectorySession(MemorySession):
         """
         data = msgspec.json.format(msgspec.json.encode(event), indent=2)
         await asyncio.to_thread(_write, self.directory / f"{event.event_id}{SUFFIX}", data)
-        self.remember(event)
+        self.remember(event, names=names)
 
 
 async def open_session(directory: str) -> DirectorySession:

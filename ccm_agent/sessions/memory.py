@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from ccm_agent.model.outcome import (
@@ -34,24 +35,26 @@ class MemorySession:
         """A session begins."""
         self.started = event.timestamp
 
-    async def record(self, event: TransactionEvent) -> None:
-        """Keep an event."""
-        self.remember(event)
+    async def record(self, event: TransactionEvent, names: Sequence[str] = ()) -> None:
+        """Keep an event; `names` as in `remember`."""
+        self.remember(event, names=names)
 
-    def remember(self, event: TransactionEvent, *, foreign: bool = False) -> None:
+    def remember(self, event: TransactionEvent, *, foreign: bool = False, names: Sequence[str] = ()) -> None:
         """
         Count an event, and find it from now on.
 
         Args:
             event: The event.
             foreign: Another process made it, in the same session.
+            names: Name and alias of the resource, where those in the event may be masked.
         """
         count(self.counts, event)
-        key = (event.type, event.name)
+        name, alias = names or (event.name, event.alias)
+        key = (event.type, name)
         self._unique.add(key)
         self._last[key] = event
-        if event.alias:
-            self._last[event.type, event.alias] = event
+        if alias:
+            self._last[event.type, alias] = event
         if foreign:
             self._foreign.add(event.event_id)
         self._duration_ns += event.duration

@@ -10,8 +10,8 @@ from ccm_agent.system.directory import Directory
 
 NOT_CARRIED_OVER = frozenset({"security.capability", "security.ima", "security.evm"})
 """They vouch for content; on other content they would be wrong, or dangerous."""
-_ACL = "system.posix_acl_access"
-RELIED_ON = ("security.selinux", _ACL, "user.")
+ACL = "system.posix_acl_access"
+RELIED_ON = ("security.selinux", ACL, "user.")
 """What somebody relies on is carried over or the change fails; the rest only where the file system lets us."""
 
 
@@ -58,7 +58,7 @@ def _carry_all(place: Directory, old: int, fd: int, *, is_trusted: bool) -> None
     except OSError:  # a file system without any
         return
     for name in names:
-        if name not in NOT_CARRIED_OVER and (is_trusted or name != _ACL):
+        if name not in NOT_CARRIED_OVER and (is_trusted or name != ACL):
             _carry(place, path, fd, name)
 
 

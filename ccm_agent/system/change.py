@@ -8,9 +8,11 @@ import stat
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.system.accounts import group_id, user_id
-from ccm_agent.system.attributes import set_owner_and_mode
+from ccm_agent.system.attributes import ACL, set_owner_and_mode
 from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.hop import Stop
 from ccm_agent.system.look import refuse_other
+from ccm_agent.system.removal import remove_tree
 from ccm_agent.system.store import reported
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -93,40 +95,49 @@ def _refuse_swapped(place: Directory, fd: int, seen: os.stat_result) -> None:
 
 def _refuse_planted(place: Directory, seen: os.stat_result) -> None:
     """
-    A file with several names, one of them in a directory where somebody else makes names, may be anybody's file.
+    A file with several names, one of them in a directory where others make names, may be anybody's file.
 
     (fs.protected_hardlinks keeps users from making such names, where it is switched on.)
     """
-    here = os.fstat(place.fd)
-    is_theirs = here.st_uid not in (0, os.geteuid())
-    if seen.st_nlink > 1 and (here.st_mode & stat.S_IWOTH or (is_theirs and here.st_uid != seen.st_uid)):
+    if seen.st_nlink > 1 and _others_make_names(place, seen):
         raise FileError(
             f"{place.path}: has another name elsewhere, and others make names in its directory; its owner and mode are not "
             "touched"
         )
 
 
-def remove(path: str, recursive: bool) -> None:
+def _others_make_names(place: Directory, seen: os.stat_result) -> bool:
+    """Whether a user who does not own the file, and is neither root nor we, may have made its name in this directory."""
+    here = os.fstat(place.fd)
+    if here.st_mode & stat.S_IWOTH or here.st_uid not in (0, os.geteuid(), seen.st_uid):
+        return True
+    if not here.st_mode & stat.S_IWGRP:
+        return False
+    # with an ACL these bits tell what any user or group in it may do at most
+    return here.st_gid not in (0, os.getegid()) or _has_acl(place)
+
+
+def _has_acl(place: Directory) -> bool:
+    try:
+        return ACL in os.listxattr(f"/proc/self/fd/{place.fd}")
+    except OSError:  # a file system without any
+        return False
+
+
+def remove(path: str, recursive: bool, stop: Stop) -> None:
     """Remove what is there; see `Files.remove`."""
     try:
         with parent_of(path) as place, reported(path, "cannot be removed"):
             seen = place.look()
             if seen is None:
                 return
-            _remove(place, is_directory=stat.S_ISDIR(seen.st_mode), recursive=recursive)
+            if not stat.S_ISDIR(seen.st_mode):
+                os.unlink(place.name, dir_fd=place.fd)
+            elif recursive:
+                remove_tree(place.fd, place.name, path, stop)
+            else:
+                os.rmdir(place.name, dir_fd=place.fd)
             place.sync()
     except FileError as err:
         if err.errno != errno.ENOENT:
             raise
-
-
-def _remove(place: Directory, *, is_directory: bool, recursive: bool) -> None:
-    if not is_directory:
-        os.unlink(place.name, dir_fd=place.fd)
-    elif recursive:
-        import shutil
-
-        # by descriptors, so that a symlink which takes the place of a directory meanwhile is not followed
-        shutil.rmtree(place.name, dir_fd=place.fd)
-    else:
-        os.rmdir(place.name, dir_fd=place.fd)

@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.links import SYMLINKS_ON_THE_WAY
 from ccm_agent.system.accounts import Names
 
-SYMLINKS_ON_THE_WAY = 40
-"""As the kernel has it, path_resolution(7)."""
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ccm_agent.model.ports import CopyOf, FileLook
+from ccm_agent.model.ports import CopyOf, DigestLimits, FileLook
 from ccm_agent.system import change, store
 from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.hop import Stop, Threads
@@ -26,7 +26,9 @@ class SystemFiles:
     def __init__(self) -> None:
         self._threads = Threads("ccm-file", OPERATIONS_AT_ONCE)
 
-    async def look(self, paths: Sequence[str], *, digest: bool = True, follow: bool = True) -> list[FileLook]:
+    async def look(
+        self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
+    ) -> list[FileLook]:
         """See `Files.look`."""
         return await self._stoppable(look_at, paths, digest, follow)
 
@@ -53,7 +55,7 @@ class SystemFiles:
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """See `Files.remove`."""
-        await self._threads.call(change.remove, path, recursive)
+        await self._stoppable(change.remove, path, recursive)
 
     async def ids(self, owner: str, group: str) -> tuple[int, int]:
         """See `Files.ids`."""

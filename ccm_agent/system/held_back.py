@@ -8,9 +8,9 @@ that nobody ends in good order, then leaves nothing by which the next run would 
 from __future__ import annotations
 
 import posixpath
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 
 import msgspec
 
@@ -33,7 +33,11 @@ def held_back(tree: Tree, entries: Sequence[Entry], path: str) -> Iterator[list[
     if not path or tree.has(path):
         yield list(entries)
         return
-    hidden = posixpath.join(posixpath.dirname(path), f".ccm-{secrets.token_hex(8)}")
+    # always the same name, so that what a killed unpacking left is found
+    digest = sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
+    hidden = posixpath.join(posixpath.dirname(path), f".ccm-{digest}")
+    if tree.has(hidden):
+        tree.remove(hidden)
     try:
         yield [_moved(entry, path, hidden) for entry in entries]
         if tree.has(hidden):

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from ccm_agent.model.errors import LockError
 from ccm_agent.system.hop import Threads
@@ -121,14 +121,16 @@ class _LockFile:
             return False
         self._fd = fd
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{self._text} since {since}".encode(), 0)
+        with suppress(OSError):  # a full disk keeps nobody from working, only from being named
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{self._text} since {since}".encode(), 0)
         return True
 
     def release(self) -> None:
         """Let it go, if it is ours."""
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+            with suppress(OSError):
+                os.ftruncate(self._fd, 0)
             os.close(self._fd)  # which unlocks it; the file stays, for somebody may have it open to wait for
             self._fd = -1
 

@@ -7,14 +7,15 @@ import os
 from hashlib import sha256
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.system.directory import parent_of
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.store import make_sure_of_room, new_file, write_all
 
 
 class Received:
     """
     A new file, readable by its owner alone, with the digest of what is in it. Its methods block, so they belong into a thread.
+
+    It gets its name at the end, where the file system can do that: a process that is killed leaves no half of a download behind.
 
     Raises:
         FileError: It cannot be made, or something is there.
@@ -26,9 +27,18 @@ class Received:
         self.size_bytes = 0
         try:
             with parent_of(path) as place:
-                self._fd = os.open(place.name, _NEW, 0o600, dir_fd=place.fd)
+                # a descriptor of our own: that of the walk is closed when it ends
+                self._place = Directory(os.dup(place.fd), place.name, path)
         except OSError as err:
             raise self._error(err) from err
+        try:
+            if self._place.look() is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            self._file = new_file(self._place)
+        except OSError as err:
+            os.close(self._place.fd)
+            raise self._error(err) from err
+        self._is_open = True
 
     @property
     def sha256(self) -> str:
@@ -37,20 +47,15 @@ class Received:
 
     def make_sure_of_room(self, more_bytes: int) -> None:
         """FileError where so much more cannot be written here; a disk is not filled up to find that out."""
-        space = os.fstatvfs(self._fd)
-        free = space.f_bavail * space.f_frsize
-        if more_bytes > free:
-            raise FileError(
-                f"{self._path}: {more_bytes} bytes are to come, and {free} are free here; make room",
-                errno=errno.ENOSPC,
-            )
+        try:
+            make_sure_of_room(self._file.fd, more_bytes)
+        except OSError as err:
+            raise self._error(err) from err
 
     def add(self, data: bytes) -> None:
         """Write more."""
-        rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            write_all(self._file.fd, data)
         except OSError as err:
             raise self._error(err) from err
         self._digest.update(data)
@@ -58,29 +63,31 @@ class Received:
 
     def restart(self) -> None:
         """Begin again with nothing."""
-        os.ftruncate(self._fd, 0)
-        os.lseek(self._fd, 0, os.SEEK_SET)
+        os.ftruncate(self._file.fd, 0)
+        os.lseek(self._file.fd, 0, os.SEEK_SET)
         self._digest = sha256()
         self.size_bytes = 0
 
     def finish(self) -> None:
-        """Close it."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            try:
-                os.close(fd)
-            except OSError as err:
-                raise self._error(err) from err
+        """Give it its name, and close it."""
+        self._close(is_wanted=True)
 
     def discard(self) -> None:
-        """Close it and remove it."""
+        """Close it; nothing is left of it."""
+        self._close(is_wanted=False)
+
+    def _close(self, *, is_wanted: bool) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
         try:
-            self.finish()
+            with self._file as file:
+                if is_wanted:
+                    file.take()
+        except OSError as err:
+            raise self._error(err) from err
         finally:
-            try:
-                os.unlink(self._path)  # noqa: PTH108 - pathlib is slow to import
-            except FileNotFoundError:
-                pass
+            os.close(self._place.fd)
 
     def _error(self, err: OSError) -> FileError:
-        return FileError(f"{self._path}: cannot be written: {err.strerror}", errno=err.errno or 0)
+        return FileError(f"{self._path}: cannot be written: {err.strerror or err}", errno=err.errno or 0)

@@ -63,6 +63,7 @@ class SystemRecords:
 
 
 def _recall(path: str) -> bytes | None:
+    _refuse_shared(path.rpartition("/")[0])
     try:
         return read_regular(path, DOCUMENT_BYTES, Stop())
     except FileError as err:
@@ -71,9 +72,21 @@ def _recall(path: str) -> bytes | None:
         raise
 
 
+def _refuse_shared(folder: str) -> None:
+    """What is remembered says what is removed, so it is only taken from a folder where nobody else writes."""
+    try:
+        seen = os.stat(folder)  # noqa: PTH116 - a Path costs more than the call
+    except OSError:
+        return
+    if seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:
+        raise FileError(
+            f"{folder}: others may write there, and would say what is removed: chmod go-w, or chown it"
+        )
+
+
 def _keep(path: str, document: bytes | None) -> None:
     if document is None:
-        change.remove(path, False)
+        change.remove(path, False, Stop())
         return
     folder = path.rpartition("/")[0]
     if not os.path.isdir(folder):  # noqa: PTH112 - a Path costs more than the call

@@ -11,16 +11,19 @@ import errno
 import os
 import posixpath
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.links import SYMLINKS_ON_THE_WAY
 from ccm_agent.system.accounts import group_id, user_id
-from ccm_agent.system.directory import SYMLINKS_ON_THE_WAY, parent_of
+from ccm_agent.system.directory import parent_of
 from ccm_agent.system.entries import Entry
+from ccm_agent.system.hop import Stop
+from ccm_agent.system.removal import remove_tree
+from ccm_agent.system.store import temporary_name
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -70,7 +73,7 @@ class Tree:
         with self.parent(path) as (parent, name):
             found = _look(parent, name)
             if found and stat.S_ISDIR(found.st_mode):
-                shutil.rmtree(name, dir_fd=parent)
+                remove_tree(parent, name, f"{self.path}/{path}", Stop())
             elif found:
                 os.unlink(name, dir_fd=parent)
 
@@ -96,22 +99,31 @@ class Tree:
                 raise FileError(
                     f"entry {path!r} is a hardlink to {target!r}, which is no file that was unpacked"
                 )
-            temporary = f".ccm-link-{os.getpid()}-{id(path):x}"
+            temporary = temporary_name()
             os.link(name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
             _replace(parent, temporary, own, path)
 
-    def put_in_place(self, parent: int, temporary: str, name: str, entry: Entry) -> None:
-        """Give a new file, which has its attributes, or a symlink its name, in the place of what had it."""
-        if entry.kind == "symlink":
-            fd = os.open(temporary, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-            try:
-                found = os.fstat(fd)
-                if not stat.S_ISLNK(found.st_mode) or found.st_nlink > 1:
-                    raise FileError(f"entry {entry.name!r}: somebody replaced it just now")
-                self._own(f"/proc/self/fd/{fd}", entry)
-            finally:
-                os.close(fd)
+    def symlink(self, parent: int, name: str, entry: Entry) -> None:
+        """A symlink, in the place of what has its name."""
+        temporary = temporary_name()
+        os.symlink(entry.link, temporary, dir_fd=parent)
+        try:
+            self.own_symlink(parent, temporary, entry)
+        except BaseException:
+            os.unlink(temporary, dir_fd=parent)
+            raise
         _replace(parent, temporary, name, entry.name)
+
+    def own_symlink(self, parent: int, name: str, entry: Entry) -> None:
+        """Owner and time of a symlink that was just made."""
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISLNK(found.st_mode) or found.st_nlink > 1:
+                raise FileError(f"entry {entry.name!r}: somebody replaced it just now")
+            self._own(f"/proc/self/fd/{fd}", entry)
+        finally:
+            os.close(fd)
 
     def set_directory(self, path: str, entry: Entry) -> None:
         """Owner, mode and time of a directory that is there."""
@@ -193,17 +205,25 @@ def _look(parent: int, name: str) -> os.stat_result | None:
 
 def _replace(parent: int, temporary: str, name: str, path: str) -> None:
     try:
-        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except IsADirectoryError as err:
-        raise FileError(
-            f"entry {path!r} is no directory, and a directory stands there", errno=errno.EISDIR
-        ) from err
+        with replacing(path):
+            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     finally:
         # rename leaves both names when they are hardlinks of one file
         try:
             os.unlink(temporary, dir_fd=parent)
         except FileNotFoundError:
             pass
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[None]:
+    """Say it in our words when what an entry is to replace is a directory."""
+    try:
+        yield
+    except IsADirectoryError as err:
+        raise FileError(
+            f"entry {path!r} is no directory, and a directory stands there", errno=errno.EISDIR
+        ) from err
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def _purge(top: str, keep: Collection[str], stop: Stop) -> list[str]:
     removed = []
     for found in list(walk(top, stop, must_enter=True)):
         if found.kind != "directory" and found.path not in keep:
-            change.remove(found.full, False)
+            change.remove(found.full, False, stop)
             removed.append(found.path)
     return removed
 
@@ -91,7 +91,7 @@ def remove(top: str, files: Sequence[str], stop: Stop) -> None:
     for path in files:
         stop.check()
         try:
-            change.remove(f"{top}/{path}", False)
+            change.remove(f"{top}/{path}", False, stop)
         except FileError as err:
             if err.errno != errno.ENOTDIR:
                 failures.append(err)

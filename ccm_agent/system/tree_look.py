@@ -6,9 +6,10 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import Tree, TreeEntry, TreeLook
+from ccm_agent.model.ports import DIGEST_BYTES, Digest, Tree, TreeEntry, TreeLook
 from ccm_agent.system.hop import Stop
 from ccm_agent.system.look import digest_of, open_regular, read_regular, refuse_other
 from ccm_agent.system.store import reported
@@ -75,7 +76,7 @@ def walk(top: str, stop: Stop, *, must_enter: bool) -> Iterator[Found]:
 def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[Found]:
     try:
         with os.scandir(path) as entries:
-            names = sorted((entry.name for entry in entries), key=os.fsencode)
+            names = sorted((entry.name for entry in islice(entries, ENTRIES_MAX + 1)), key=os.fsencode)
     except OSError as err:
         if must_enter and err.errno != errno.ENOENT:
             raise FileError(f"{path}: cannot be read: {err.strerror}", errno=err.errno or 0) from err
@@ -122,7 +123,7 @@ def _content(found: Found, limit_bytes: int, stop: Stop) -> bytes:
     return read_regular(found.full, limit_bytes, stop)
 
 
-def compare(top: str, wanted: Mapping[str, bytes | str], is_whole: bool, stop: Stop) -> TreeLook:
+def compare(top: str, wanted: Mapping[str, bytes | Digest], is_whole: bool, stop: Stop) -> TreeLook:
     """Which of the wanted files are there; see `Trees.compare`."""
     nothing = dict.fromkeys(wanted, "absent")
     try:
@@ -177,7 +178,7 @@ class _Inside:
 
 
 def _states(
-    top: str, wanted: Mapping[str, bytes | str], inside: _Inside | None, is_whole: bool, stop: Stop
+    top: str, wanted: Mapping[str, bytes | Digest], inside: _Inside | None, is_whole: bool, stop: Stop
 ) -> dict[str, str]:
     states = {}
     for path, content in wanted.items():
@@ -189,11 +190,10 @@ def _states(
     return states
 
 
-def _state(full: str, content: bytes | str, stop: Stop) -> str:
+def _state(full: str, content: bytes | Digest, stop: Stop) -> str:
     try:
-        if isinstance(content, str):
-            refuse_other(full, os.stat(full).st_mode)  # noqa: PTH116 - a Path costs more than the call
-            return "same" if digest_of(full, stop)[1] == content else "differs"
+        if isinstance(content, Digest):
+            return "same" if _is_known(full, content, stop) else "differs"
         fd, seen = open_regular(full)
         try:
             return "same" if seen.st_size == len(content) and _reads_as(fd, content) else "differs"
@@ -203,6 +203,15 @@ def _state(full: str, content: bytes | str, stop: Stop) -> str:
         return "differs" if os.path.lexists(full) else "absent"  # a symlink to nothing gives way
     except OSError as err:
         raise FileError(f"{full}: cannot be read: {err.strerror}", errno=err.errno or 0) from err
+
+
+def _is_known(full: str, wanted: Digest, stop: Stop) -> bool:
+    seen = os.stat(full)  # noqa: PTH116 - a Path costs more than the call
+    refuse_other(full, seen.st_mode)
+    if not wanted.sha256 or wanted.size_bytes not in (-1, seen.st_size):
+        return False
+    limit_bytes = DIGEST_BYTES if wanted.size_bytes < 0 else wanted.size_bytes
+    return digest_of(full, limit_bytes, stop)[1] == wanted.sha256
 
 
 def _reads_as(fd: int, content: bytes) -> bool:

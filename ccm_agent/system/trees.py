@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from ccm_agent.model.ports import Tree, TreeEntry, TreeLook
+from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook
 from ccm_agent.system import tree_change, tree_look
 from ccm_agent.system.hop import Stop, Threads
 
@@ -23,7 +23,7 @@ class SystemTrees:
         return await self._stoppable(tree_look.read, path, limit_bytes)
 
     async def compare(
-        self, path: str, wanted: Mapping[str, bytes | str], *, is_whole: bool = False
+        self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
     ) -> TreeLook:
         """See `Trees.compare`."""
         return await self._stoppable(tree_look.compare, path, wanted, is_whole)

@@ -12,7 +12,6 @@ import errno
 import lzma
 import os
 import posixpath
-import secrets
 import stat
 import struct
 import tarfile
@@ -22,13 +21,19 @@ from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from typing import IO, TYPE_CHECKING, cast
 
+from msgspec.structs import replace
+
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
-from ccm_agent.model.tars import TAR_ERRORS, Header, members
+from ccm_agent.model.tars import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
+from ccm_agent.system.accounts import LARGEST_ID
+from ccm_agent.system.directory import Directory
 from ccm_agent.system.entries import Entry, tar_entry, zip_entry
 from ccm_agent.system.held_back import held_back
 from ccm_agent.system.hop import Stop, Threads
-from ccm_agent.system.tree import Tree, open_tree
+from ccm_agent.system.look import why_unread
+from ccm_agent.system.store import make_sure_of_room, new_file, write_all
+from ccm_agent.system.tree import Tree, open_tree, replacing
 
 if TYPE_CHECKING:
     from ccm_agent.system.entries import Reader
@@ -36,9 +41,20 @@ if TYPE_CHECKING:
 HONEST_RATIO = 200
 """No honest archive unpacks to more than so many times its size, beyond HONEST_BYTES."""
 HONEST_BYTES = 1 << 30
+HONEST_ENTRIES = 20_000
+ENTRY_BYTES = 32
+"""Beyond HONEST_ENTRIES no honest entry takes fewer bytes of a compressed archive: its name, size, time and checksum differ."""
 HEADER_BYTES = 1 << 20
 """Names and attributes of one entry are no longer; tarfile would read whatever a header claims into memory."""
 COPY_BYTES = 1 << 20
+PACKED_BYTES = 1 << 40
+"""No archive is larger."""
+
+PATH_MAX = 4096
+LEVELS_MAX = 500
+"""Each is an open directory while an entry is written, and a process may have 1,024 files open."""
+YEARS_S = 1 << 40
+"""35,000 years: what a file system cannot store it rounds, and what is no time at all is refused."""
 
 BROKEN = (
     *TAR_ERRORS,
@@ -98,7 +114,7 @@ def _opened(packed: Packed, tree: Tree, stop: Stop) -> Iterator[tuple[_Source, i
         fd = os.open(packed.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as opened, _vouched(packed, opened, tree, stop) as file:
         with _reported(packed, "archive"):
-            source = _zip(file) if packed.kind == "zip" else _tar(packed, file)
+            source = _zip(packed, file) if packed.kind == "zip" else _tar(packed, file)
         yield source, os.fstat(file.fileno()).st_size
 
 
@@ -111,27 +127,45 @@ def _vouched(packed: Packed, file: IO[bytes], tree: Tree, stop: Stop) -> Iterato
     if not packed.sha256:
         yield file
         return
+    if packed.size_bytes not in (-1, found.st_size):
+        raise _changed(packed)
+    if why := why_unread(found, PACKED_BYTES):
+        raise FileError(f"{packed.path}: is not read: {why}", errno=errno.EFBIG)
     with ExitStack() as stack:
         copy = None
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             copy = stack.enter_context(tree.nameless_file())
         digest = sha256()
         with _reported(packed, "archive"):
-            while block := file.read(COPY_BYTES):
+            if copy:
+                make_sure_of_room(copy.fileno(), found.st_size)
+            left = found.st_size
+            while block := file.read(min(COPY_BYTES, left + 1)):
                 stop.check()
+                left -= len(block)
+                if left < 0:
+                    raise _changed(packed)
                 digest.update(block)
                 if copy:
                     copy.write(block)
         if digest.hexdigest() != packed.sha256:
-            raise FileError(
-                f"{packed.path}: is not what its checksum says: somebody changed it just now; nothing was unpacked"
-            )
+            raise _changed(packed)
         checked = copy or file
         checked.seek(0)
         yield checked
 
 
-def _zip(file: IO[bytes]) -> _Source:
+def _changed(packed: Packed) -> FileError:
+    return FileError(
+        f"{packed.path}: is not what its checksum says: somebody changed it just now; nothing was unpacked"
+    )
+
+
+def _zip(packed: Packed, file: IO[bytes]) -> _Source:
+    # ZipFile reads the whole directory at once, and makes ten times its size of it
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    if end and end[zipfile._ECD_SIZE] > packed.limit_entries * zipfile.sizeCentralDir:  # type: ignore[attr-defined]
+        raise FileError(f"holds more than {packed.limit_entries} entries")
     archive = zipfile.ZipFile(file)
     return _Source(
         lambda: map(zip_entry, archive.infolist()), lambda entry: archive.open(entry.raw), lambda: None
@@ -139,10 +173,11 @@ def _zip(file: IO[bytes]) -> _Source:
 
 
 def _tar(packed: Packed, file: IO[bytes]) -> _Source:
-    limit = _limit(packed, os.fstat(file.fileno()).st_size) + packed.limit_entries * tarfile.BLOCKSIZE
-    stream = _Bounded(_inflating(packed.kind, file), limit)
+    size_bytes = os.fstat(file.fileno()).st_size
+    headers = HEADERS_OF_ENTRY * _limit_entries(packed, size_bytes)
+    stream = _Bounded(_inflating(packed.kind, file), _limit(packed, size_bytes) + headers * tarfile.BLOCKSIZE)
     # not in a `with`: the stream lives as long as the source, whose file `_opened` closes
-    archive = tarfile.open(fileobj=stream, mode="r:", errorlevel=1, tarinfo=Header)  # type: ignore[call-overload]  # noqa: SIM115
+    archive = Tar(stream, headers)
 
     def finish() -> None:
         # tarfile takes a header that it cannot read for the end
@@ -211,20 +246,24 @@ def _limit(packed: Packed, size_bytes: int) -> int:
     return packed.limit_bytes or max(HONEST_BYTES, HONEST_RATIO * size_bytes)
 
 
+def _limit_entries(packed: Packed, size_bytes: int) -> int:
+    return min(packed.limit_entries, HONEST_ENTRIES + size_bytes // ENTRY_BYTES)
+
+
 def _checked(packed: Packed, source: _Source, stop: Stop, source_bytes: int) -> list[Entry]:
     """Every entry, all of them read to their end and none that must not be there."""
-    limit = _limit(packed, source_bytes)
+    limit, limit_entries = _limit(packed, source_bytes), _limit_entries(packed, source_bytes)
     entries: list[Entry] = []
     total = 0
     with _reported(packed, "archive"):
-        for entry in source.entries():
+        for number, entry in enumerate(source.entries()):
             stop.check()
+            if number >= limit_entries:
+                raise FileError(f"holds more than {limit_entries} entries")
             if entry.name in ("", "."):
                 continue  # the directory itself, as `tar -C dir .` writes it
             refuse(entry)
             total += entry.size_bytes
-            if len(entries) >= packed.limit_entries:
-                raise FileError(f"holds more than {packed.limit_entries} entries")
             if total > limit:
                 raise FileError(f"unpacks to more than {limit} bytes")
             if entry.kind == "file":
@@ -232,6 +271,8 @@ def _checked(packed: Packed, source: _Source, stop: Stop, source_bytes: int) -> 
             elif entry.kind == "symlink" and not entry.link:
                 entry = _with_target(source, entry)
                 refuse(entry)
+            if packed.drop_special_bits and entry.mode >= 0:
+                entry = replace(entry, mode=entry.mode & 0o777)
             entries.append(entry)
         source.finish()
     return entries
@@ -239,11 +280,9 @@ def _checked(packed: Packed, source: _Source, stop: Stop, source_bytes: int) -> 
 
 def _with_target(source: _Source, entry: Entry) -> Entry:
     """A zip holds a symlink's target as the entry's content."""
-    import msgspec
-
     with source.read(entry) as content:
         target = content.read(os.pathconf("/", "PC_PATH_MAX")).decode(errors="surrogateescape")
-    return msgspec.structs.replace(entry, link=target)
+    return replace(entry, link=target)
 
 
 def _read_through(source: _Source, entry: Entry, stop: Stop) -> None:
@@ -266,6 +305,12 @@ def refuse(entry: Entry) -> None:
         FileError: It would land outside, leads outside, or is no file, directory or link.
     """
     what = f"entry {entry.name!r}"
+    if len(entry.name) > PATH_MAX or len(entry.link) > PATH_MAX:
+        raise FileError(f"an entry has a name of more than {PATH_MAX} characters: {entry.name[:80]!r}")
+    if entry.name.count("/") > LEVELS_MAX:
+        raise FileError(f"an entry stands more than {LEVELS_MAX} directories deep: {entry.name[:80]!r}")
+    if not -YEARS_S < entry.mtime < YEARS_S or entry.uid > LARGEST_ID or entry.gid > LARGEST_ID:
+        raise FileError(f"{what} has a time or an owner that is out of range")
     if "\0" in entry.name or "\0" in entry.link:
         raise FileError(f"{what} has a NUL in its name")
     if entry.name.startswith("/"):
@@ -308,35 +353,16 @@ def _write(tree: Tree, entry: Entry, source: _Source, stop: Stop) -> None:
         tree.link(entry.name, entry.link)
         return
     with tree.parent(entry.name) as (parent, name):
-        temporary = f".ccm-{secrets.token_hex(8)}"
         if entry.kind == "symlink":
-            os.symlink(entry.link, temporary, dir_fd=parent)
-            tree.put_in_place(parent, temporary, name, entry)
+            tree.symlink(parent, name, entry)
             return
-        fd = os.open(
-            temporary,
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o600,
-            dir_fd=parent,
-        )
-        try:
-            with os.fdopen(fd, "wb") as out, source.read(entry) as content:
-                while block := content.read(COPY_BYTES):
-                    stop.check()
-                    out.write(block)
-                out.flush()
-                tree.set_attributes(out.fileno(), entry)
-            tree.put_in_place(parent, temporary, name, entry)
-        except BaseException:
-            _forget(parent, temporary)
-            raise
-
-
-def _forget(parent: int, name: str) -> None:
-    try:
-        os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        pass
+        with new_file(Directory(parent, name, entry.name)) as new, source.read(entry) as content:
+            while block := content.read(COPY_BYTES):
+                stop.check()
+                write_all(new.fd, block)
+            tree.set_attributes(new.fd, entry)
+            with replacing(entry.name):
+                new.replace()
 
 
 @contextmanager

@@ -8,16 +8,28 @@ event loop can render those in a thread.
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import ExpressionError
+from ccm_agent.model.links import why_misled
+from ccm_agent.templates.allowance import LONG_TEXT, Allowance, size_of
 from ccm_agent.templates.lookup import NOTHING, Root, find
 from ccm_agent.templates.values import StringMap, from_bytes
 
+if TYPE_CHECKING:
+    from ccm_agent.model.ports import Tree
+    from ccm_agent.templates.rendering import Rendered, Renderer, TreeWish
+
 READ_LIMIT = 64 * 1024 * 1024  # bytes of one file
+# What an event loop can wait for: about a millisecond.
+BRIEF_STEPS = 2_000
+BRIEF_BYTES = 64 * 1024
+BRIEF_CPU_S = 0.005
 TEMPLATE_DEPTH = 20  # templates that render templates
 
 # The functions of the environment that a whole-file template sees, by engine.
@@ -40,6 +52,8 @@ class Environment:
         working_dir: Where relative paths of `readFile` and `template` begin; "" for the process's own.
         is_lenient: A lookup of a missing key gives "" instead of an error.
         is_restricted: Expressions have `lookup` and no function that reads anything from the host.
+        allowance: What all expressions about it may use together.
+        depth: How many templates that render each other we are in.
     """
 
     def __init__(
@@ -54,6 +68,8 @@ class Environment:
         registrations: Callable[[str, str, str, str], Any] | None = None,
         kv_get: Callable[[str, str], str] | None = None,
         extra_functions: Mapping[str, Callable[..., Any]] | None = None,
+        allowance: Allowance | None = None,
+        renderer: Renderer | None = None,
     ) -> None:
         self.facts = {} if facts is None else facts
         self.data = {} if data is None else data
@@ -61,10 +77,13 @@ class Environment:
         self.working_dir = os.fspath(working_dir)
         self.is_lenient = is_lenient
         self.is_restricted = is_restricted
+        self.allowance = allowance or Allowance()
         self._registrations = registrations
         self._kv_get = kv_get
         self._root = Root(facts=self.facts, data=self.data, environ=self.environ)
-        self._depth = 0
+        self._renderer = renderer
+        self.depth = 0
+        self._check_read: Callable[[str], None] | None = None
         self.variables: dict[str, Any] = {"Facts": self.facts, "Data": self.data, "Environ": self.environ}
         self._all_functions: dict[str, Callable[..., Any]] = {
             "lookup": self._call_lookup,
@@ -79,6 +98,41 @@ class Environment:
         self.functions = {name: self._all_functions[name] for name in names}
         self.functions.update(extra_functions or {})
         self.function_names = frozenset(self.functions)
+
+    def confine(
+        self, check_read: Callable[[str], None], refuse_broker: Callable[[], None] | None = None
+    ) -> None:
+        """
+        Let the node's policy judge what is read from here on.
+
+        Args:
+            check_read: Given the normalized path of each file before it is opened; raises PolicyError.
+            refuse_broker: Called before each question to the broker, and raises; None lets them through.
+        """
+        self._check_read = check_read
+        if refuse_broker is None:
+            return
+
+        def refused(*_arguments: str) -> Any:
+            refuse_broker()
+
+        self._registrations = self._kv_get = refused
+
+    @contextmanager
+    def brief(self) -> Iterator[None]:
+        """
+        Evaluate with so small an allowance that an event loop can wait for it.
+
+        Raises:
+            ExpressionLimitError: It takes more; nothing has changed.
+        """
+        whole, self.allowance = self.allowance, Allowance(BRIEF_STEPS, BRIEF_BYTES, BRIEF_CPU_S)
+        try:
+            yield
+        finally:
+            brief, self.allowance = self.allowance, whole
+            whole.steps -= BRIEF_STEPS - brief.steps
+            whole.memory -= BRIEF_BYTES - brief.memory
 
     # The functions, for engines and other callers
 
@@ -95,7 +149,7 @@ class Environment:
         Raises:
             ExpressionError: There is nothing there, and neither a default nor leniency.
         """
-        found = find(self._root, path)
+        found = find(self._root, path, self.allowance)
         if found is not NOTHING:
             return found
         if default is not None:
@@ -114,6 +168,8 @@ class Environment:
             ExpressionError: It cannot be read, or is too large.
         """
         full = path if Path(path).is_absolute() or not self.working_dir else str(Path(self.working_dir, path))
+        if self._check_read is not None:
+            self._check_read(os.path.normpath(full))
         try:
             with open(os.path.normpath(full), "rb", opener=_open_regular) as file:
                 content = file.read(READ_LIMIT + 1)
@@ -122,7 +178,10 @@ class Environment:
             raise ExpressionError(f"cannot read {full}: {reason}") from err
         if len(content) > READ_LIMIT:
             raise ExpressionError(f"cannot read {full}: it is larger than {READ_LIMIT} bytes")
-        return from_bytes(content)
+        text = from_bytes(content)
+        if len(text) > LONG_TEXT:
+            self.allowance.hold(size_of(text))
+        return text
 
     def template(self, text: str) -> Any:
         """
@@ -151,9 +210,18 @@ class Environment:
             body = self.read_file(body)
         return self.render("jet", body, left=left, right=right)
 
-    def render(self, engine: str, body: str, *, left: str = "", right: str = "", name: str = "input") -> str:
+    def render(
+        self,
+        engine: str,
+        body: str,
+        *,
+        left: str = "",
+        right: str = "",
+        name: str = "input",
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """
-        Render a template with a whole-file engine.
+        Render a template with a whole-file engine, in a process of its own where there is a renderer.
 
         Args:
             engine: `jet`, `go` or `jinja`.
@@ -161,17 +229,66 @@ class Environment:
             left: What opens an action; "" for the engine's own.
             right: What closes one.
             name: What the template is called in errors.
+            variables: What it sees instead of facts, data, environment variables and functions; None for those.
 
         Raises:
             TemplateError: There is no such engine, or the template does not parse or fails.
+            TemplateLimitError: It takes more time or memory than it may.
         """
-        from ccm_agent.templates.engines import engine as engine_of
-
-        chosen = engine_of(engine)
-        variables = {"facts": self.facts, "data": self.data, "environ": self.environ}
-        functions = self.template_functions(engine)
         with _Nested(self):
-            return chosen.render(body, variables, name=name, left=left, right=right, functions=functions)
+            if self._renderer is not None:
+                return self._rendered_apart(engine, body, left, right, name, variables)
+            from ccm_agent.templates.engines import engine as engine_of
+
+            found = engine_of(engine)
+            functions = {} if variables is not None else self.template_functions(engine)
+            if variables is None:
+                variables = {"facts": self.facts, "data": self.data, "environ": self.environ}
+            return found.render(body, variables, name=name, left=left, right=right, functions=functions)
+
+    def _rendered_apart(
+        self, engine: str, body: str, left: str, right: str, name: str, variables: Mapping[str, Any] | None
+    ) -> str:
+        from ccm_agent.templates.rendering import TextJob
+
+        assert self._renderer is not None
+        job = TextJob(
+            engine=engine,
+            body=body,
+            left=left,
+            right=right,
+            name=name,
+            variables=variables,
+            depth=self.depth - 1,
+        )
+        return self._renderer.text(job, self)
+
+    def render_tree(self, source: Tree, wish: TreeWish) -> Rendered:
+        """
+        Render a directory of templates, in a process of its own where there is a renderer; see `tree.render_tree`.
+
+        What templates do to data ends with it.
+        """
+        if self._renderer is not None:
+            return self._renderer.tree(source, wish, self)
+        from ccm_agent.templates.tree import render_tree
+
+        return render_tree(source, wish, self._copy())
+
+    def _copy(self) -> Environment:
+        made = Environment(
+            facts=self.facts,
+            data=copy.deepcopy(self.data),
+            environ=self.environ,
+            working_dir=self.working_dir,
+            is_lenient=self.is_lenient,
+            is_restricted=self.is_restricted,
+            registrations=self._registrations,
+            kv_get=self._kv_get,
+            allowance=self.allowance,
+        )
+        made._check_read = self._check_read
+        return made
 
     def template_functions(self, engine: str) -> dict[str, Callable[..., Any]]:
         """The functions that a template of a whole-file engine sees, besides the engine's own."""
@@ -231,14 +348,14 @@ class _Nested:
         self.env = env
 
     def __enter__(self) -> None:
-        if self.env._depth >= TEMPLATE_DEPTH:
+        if self.env.depth >= TEMPLATE_DEPTH:
             raise ExpressionError(
                 f"templates render each other more than {TEMPLATE_DEPTH} deep: is there a circle?"
             )
-        self.env._depth += 1
+        self.env.depth += 1
 
     def __exit__(self, *_exception: object) -> None:
-        self.env._depth -= 1
+        self.env.depth -= 1
 
 
 def _open_regular(path: str, flags: int) -> int:
@@ -250,6 +367,9 @@ def _open_regular(path: str, flags: int) -> int:
     if not stat.S_ISREG(mode):
         os.close(handle)
         raise ValueError("it is a directory" if stat.S_ISDIR(mode) else "it is no regular file")
+    if why := why_misled(os.path.abspath(path), handle):  # noqa: PTH100 - symlinks must stay to be seen
+        os.close(handle)
+        raise ValueError(why)
     return handle
 
 

@@ -11,6 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 from ccm_agent.model.errors import ExpressionError
+from ccm_agent.templates.allowance import Allowance
 from ccm_agent.templates.gjson_modifiers import MODIFIERS, NAMES, first_value, string_of
 from ccm_agent.templates.gjson_paths import (
     ArrayComponent,
@@ -96,21 +97,23 @@ def scalar_number(raw: str) -> int | float:
     return whole if INT_MIN <= whole <= INT_MAX else number
 
 
-def get(json: str, path: str) -> Result:
+def get(json: str, path: str, allowance: Allowance | None = None) -> Result:
     """
     What is at a path.
 
     Args:
         json: A JSON document. It is not validated; of a wrong one something may be found.
         path: The path.
+        allowance: What the search counts against, besides its own limit.
 
     Raises:
         ExpressionError: The path is too long, nested too deeply, or makes too much.
+        ExpressionLimitError: Nothing is left of the allowance.
     """
     if len(path) > PATH_LIMIT:
         raise ExpressionError(f"a path may not be longer than {PATH_LIMIT} characters", expression=path[:80])
     try:
-        return Result(_Search().get(json, path))
+        return Result(_Search(allowance).get(json, path))
     except RecursionError:
         raise ExpressionError("the path or the data is nested too deeply", expression=path) from None
 
@@ -134,11 +137,14 @@ class _Plain(NamedTuple):
 class _Search:
     """One path's search; counts how much text it looks at and makes."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowance: Allowance | None) -> None:
         self.work = WORK_LIMIT
+        self._allowance = allowance
 
     def spend(self, characters: int) -> None:
         self.work -= characters + 32
+        if self._allowance is not None:
+            self._allowance.spend(1 + (characters >> 6))
         if self.work < 0:
             raise ExpressionError("the path looks at too much: make it simpler")
 

@@ -62,35 +62,36 @@ def number_text(value: float) -> str:
     return f"{sign}{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent)}"
 
 
-def write(value: Any, indent: str = "", *, escapes_markup: bool = True) -> str:
+def write(value: Any, indent: str = "", *, escapes_markup: bool = True, limit: int = TEXT_LIMIT) -> str:
     """
     A value as JSON: keys sorted, bytes in base64, times in RFC 3339.
 
     Args:
         value: The value.
         indent: What a level is indented by; "" for everything on one line without blanks.
+        limit: Characters of it.
         escapes_markup: `<`, `>` and `&` are written as `\\u003c` and so on, as Go does unless told otherwise.
 
     Raises:
         JSONError: It has no JSON, or too much of it.
     """
-    writer = _Writer(indent, quote if escapes_markup else _quote_raw)
+    writer = _Writer(indent, quote if escapes_markup else _quote_raw, limit)
     writer.value(value, "\n" if indent else "")
     return "".join(writer.out)
 
 
 class _Writer:
-    def __init__(self, indent: str, quote: Callable[[str], str]) -> None:
+    def __init__(self, indent: str, quote: Callable[[str], str], limit: int) -> None:
         self.indent = indent
         self.quote = quote
         self.out: list[str] = []
-        self.room = TEXT_LIMIT
+        self.room = limit
         self.depth = 0
 
     def put(self, text: str) -> None:
         self.room -= len(text)
         if self.room < 0:
-            raise JSONError(f"its JSON is longer than {TEXT_LIMIT} characters")
+            raise JSONError("its JSON is too long")
         self.out.append(text)
 
     def value(self, value: Any, line: str) -> None:

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from ccm_agent.model.errors import ExpressionError
+from ccm_agent.templates.allowance import ELEMENT_BYTES, Allowance
 from ccm_agent.templates.values import clean_text, is_number
 
 VALUE_LIMIT = 500_000  # values in a list or map that is looked up
@@ -26,28 +27,35 @@ class Root(dict[str, Any]):
     """What a lookup begins at."""
 
 
-def find(root: Root, path: str) -> Any:
-    """What is at a path, or NOTHING. Plain keys are walked; what is left of the path is GJSON's."""
+def find(root: Root, path: str, allowance: Allowance) -> Any:
+    """
+    What is at a path, or NOTHING. Plain keys are walked; what is left of the path is GJSON's.
+
+    Raises:
+        ExpressionError: The path or what is there cannot be looked up.
+        ExpressionLimitError: Nothing is left of the allowance.
+    """
+    allowance.spend(1)
     value: Any = root
     rest = path
     while True:
         key, dot, following = rest.partition(".")
         if not _PLAIN_KEY.match(key) or (dot and not following):
-            return _find_in(value, rest)
+            return _find_in(value, rest, allowance)
         if isinstance(value, dict) and key in value:
             value = value[key]
         elif isinstance(value, list) and _INDEX.match(key) and int(key) < len(value):
             value = value[int(key)]
         else:
-            return _find_behind_nothing(following)
+            return _find_behind_nothing(following, allowance)
         if not dot:
-            return _as_looked_up(value)
+            return _as_looked_up(value, allowance)
         rest = following
         if rest[0] not in "@[{" and not isinstance(value, (dict, list)):
             return NOTHING
 
 
-def _find_behind_nothing(rest: str) -> Any:
+def _find_behind_nothing(rest: str, allowance: Allowance) -> Any:
     """What a modifier makes of nothing: `nope.@keys` is an empty list."""
     if rest[:1] not in ("@", "[", "{") or not rest:
         return NOTHING
@@ -55,26 +63,30 @@ def _find_behind_nothing(rest: str) -> Any:
     from ccm_agent.templates.gjson_modifiers import NAMES
     from ccm_agent.templates.gjson_paths import is_piping
 
-    found = get("", rest) if is_piping(rest, NAMES) else None
+    found = get("", rest, allowance) if is_piping(rest, NAMES) else None
     return found.looked_up() if found is not None and found.exists else NOTHING
 
 
-def _find_in(value: Any, path: str) -> Any:
+def _find_in(value: Any, path: str, allowance: Allowance) -> Any:
     from ccm_agent.templates.gjson import get
-    from ccm_agent.templates.gojson import JSONError, write
+    from ccm_agent.templates.gojson import TEXT_LIMIT, JSONError, write
 
+    limit = min(TEXT_LIMIT, 16 * allowance.steps + 16)
     try:
         if isinstance(value, Root):  # not sorted, as Go writes the fields of a struct
-            text = "{" + ",".join(f'"{key}":{write(item)}' for key, item in value.items()) + "}"
+            text = "{" + ",".join(f'"{key}":{write(item, limit=limit)}' for key, item in value.items()) + "}"
         else:
-            text = write(value)
+            text = write(value, limit=limit)
     except JSONError as err:
+        if limit < TEXT_LIMIT:
+            allowance.spend(limit >> 4)
         raise ExpressionError(f"lookup of {path!r} failed: the data has no JSON: {err}") from None
-    found = get(text, path)
+    allowance.spend(len(text) >> 4)
+    found = get(text, path, allowance)
     return found.looked_up() if found.exists else NOTHING
 
 
-def _as_looked_up(value: Any) -> Any:
+def _as_looked_up(value: Any, allowance: Allowance) -> Any:
     """A value as it comes back from its JSON."""
     if isinstance(value, str):
         return clean_text(value)
@@ -88,16 +100,21 @@ def _as_looked_up(value: Any) -> Any:
             raise ExpressionError(f"lookup failed: {err}") from None
     if not isinstance(value, (list, dict)):
         return value
+    limit = min(VALUE_LIMIT, allowance.steps + 1)
+    room = [limit]
     try:
-        return _with_floats(value, [VALUE_LIMIT])
+        return _with_floats(value, room)
     except RecursionError:
         raise ExpressionError("lookup failed: the value is nested too deeply") from None
+    finally:
+        allowance.spend(limit - room[0])
+        allowance.hold(ELEMENT_BYTES * (limit - room[0]))
 
 
 def _with_floats(value: Any, room: list[int]) -> Any:
     room[0] -= 1
     if room[0] < 0:
-        raise ExpressionError(f"lookup failed: the value holds more than {VALUE_LIMIT} values")
+        raise ExpressionError("lookup failed: the value holds too many values")
     if isinstance(value, dict):
         return {key: _with_floats(item, room) for key, item in value.items()}
     if isinstance(value, list):

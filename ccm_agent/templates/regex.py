@@ -1,182 +1,200 @@
 """
-Patterns in RE2's syntax, matched in linear time.
+Regular expressions in Go's syntax, which is RE2's, matched by RE2 itself.
 
-Go's patterns are RE2's: no lookaround and no backreferences, and so no pattern that takes for ever on some text. Python's
-`re` reads another syntax and backtracks; a pattern such as `(a+)+$` would hang an agent. Here a pattern becomes a
-non-deterministic automaton, which is walked as a deterministic one that is built while it is needed.
+RE2 takes time that is linear in the text. Python's `re` reads another syntax and backtracks: on a pattern such as `(a+)+$`
+it can run for years. The library is imported with the first pattern, because most runs need none and it costs 12 ms.
 
-Source: github.com/google/re2/wiki/Syntax.
+A text holds surrogate escapes for bytes that are not UTF-8. Such a byte is matched as U+FFFD, as in Go.
+
+Source: github.com/google/re2/wiki/Syntax; the documentation of Go's package regexp.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import re
+import time
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from typing import Any
 
-from ccm_agent.templates.regex_parser import (
-    LINE_END,
-    LINE_START,
-    NOT_WORD_BOUNDARY,
-    TEXT_END,
-    TEXT_START,
-    WORD_BOUNDARY,
-    Matcher,
-    PatternError,
-    Piece,
-    parse_pattern,
-)
+from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.values import clean_text
 
-__all__ = ["Pattern", "PatternError", "compile_pattern"]
+# Where RE2 has to leave its fast automaton, an instruction costs up to 170 ns for each character: at most 17 s.
+WORK_MAX = 100_000_000
+SEARCH_S = 5.0  # for all matches in one text
+_MEMORY_MAX = 8 << 20  # of one pattern with its automaton: RE2's own default
+_CACHED = 16
 
-MAX_INSTRUCTIONS = 20_000
-_MAX_STATES = 2_000
+_ESCAPE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
+_HINTS = {
+    "bad repetition operator": "; put the inner repetition in parentheses",
+    "invalid escape sequence": "; RE2 has no backreferences",
+    "invalid perl operator": "; RE2 has no lookaround, comments or atomic groups",
+    "invalid repetition size": "; at most 1000 times, the smaller number first",
+}
 
-# What stands before or after a position, as far as assertions ask.
-_EDGE, _NEWLINE, _WORD, _OTHER = range(4)
-
-_Instruction = tuple[Matcher | None, str, tuple[int, ...]]
+Spans = list[tuple[int, int]]
+"""Where a match begins and ends, then each group; (-1, -1) for a group that did not take part."""
 
 
-class _State:
-    """A state of the deterministic automaton: where the other one can be, and what kind of character came last."""
-
-    __slots__ = ("at", "before", "following")
-
-    def __init__(self, at: frozenset[int], before: int) -> None:
-        self.at = at
-        self.before = before
-        self.following: dict[str, _State | None] = {}  # None: matched on the way
+class PatternError(ValueError):
+    """A pattern is malformed; the message says why and where."""
 
 
 class Pattern:
-    """A pattern that is ready to match; `compile_pattern` makes it."""
+    """A regular expression, ready to match; `compile_pattern` makes it."""
 
     def __init__(self, text: str) -> None:
+        _refuse_single_bytes(text)
         self.text = text
-        # (what one character must be, or which assertion must hold, and where to go on); the last instruction is the end
-        self._program: list[_Instruction] = []
-        self._start = self._emit(parse_pattern(text), self._add(None, "match", ()))
-        self._states: dict[tuple[frozenset[int], int], _State] = {}
+        # a pattern without groups can be matched by RE2's fast automaton alone
+        self._matcher = _compile(text, never_capture=True)
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern matches anywhere in the text."""
-        state: _State | None = self._state(frozenset(), _EDGE)
-        for char in clean_text(text):
-            assert state is not None
-            following = state.following
-            state = following[char] if char in following else self._step(state, char)
-            if state is None:
-                return True
-        assert state is not None
-        return self._closure(state, _EDGE) is None
+        """
+        Whether the pattern matches anywhere in the text.
 
-    # Building
+        Raises:
+            TemplateError: It would take too long.
+        """
+        self._check_work(text)
+        return next(_matches(self._matcher, clean_text(text).encode()), None) is not None
 
-    def _add(self, matcher: Matcher | None, kind: str, targets: tuple[int, ...]) -> int:
-        if len(self._program) >= MAX_INSTRUCTIONS:
-            raise PatternError("it is too large; repeat less")
-        self._program.append((matcher, kind, targets))
-        return len(self._program) - 1
+    def find_all(self, text: str) -> Iterator[Spans]:
+        """
+        Matches from left to right that do not overlap; places are counted in characters.
 
-    def _emit(self, piece: Piece, following: int) -> int:
-        """Put a piece before what follows it; where it begins."""
-        kind = piece.kind
-        if kind == "one":
-            return self._add(piece.matcher, "one", (following,))
-        if kind == "assert":
-            return self._add(None, piece.assertion, (following,))
-        if kind == "all":
-            for part in reversed(piece.parts):
-                following = self._emit(part, following)
-            return following
-        if kind == "any":
-            return self._add(None, "split", tuple(self._emit(part, following) for part in piece.parts))
-        return self._emit_repeat(piece, following)
+        As in Go, an empty match directly behind another match does not count.
 
-    def _emit_repeat(self, piece: Piece, following: int) -> int:
-        body = piece.parts[0]
-        if piece.most is None:
-            loop = self._add(None, "split", ())
-            begin = self._emit(body, loop)
-            self._program[loop] = (None, "split", (begin, following))
-            following = loop
-        else:
-            for _ in range(piece.most - piece.least):
-                following = self._add(None, "split", (self._emit(body, following), following))
-        for _ in range(piece.least):
-            following = self._emit(body, following)
-        return following
+        Raises:
+            TemplateError: It would take too long.
+        """
+        self._check_work(text)
+        data = clean_text(text).encode()
+        deadline = time.monotonic() + SEARCH_S
+        previous = -1
+        place = _Place(data, is_ascii=len(data) == len(text))
+        for match in _matches(self._searcher, data):
+            if time.monotonic() > deadline:
+                raise _too_slow()
+            begin, end = match.span()
+            if begin < end or begin != previous:
+                yield place.spans(match)
+            previous = end
 
-    # Walking
+    @property
+    def size(self) -> int:
+        """Its instructions: how many may have to be carried out for each character of a text."""
+        return int(self._matcher.programsize)
 
-    def _state(self, at: frozenset[int], before: int) -> _State:
-        state = self._states.get((at, before))
-        if state is None:
-            if len(self._states) >= _MAX_STATES:
-                self._states.clear()
-            state = self._states[at, before] = _State(at, before)
-        return state
+    @cached_property
+    def names(self) -> dict[str, int]:
+        """The numbers of the groups that have a name, by name."""
+        return dict(self._searcher.groupindex)
 
-    def _step(self, state: _State, char: str) -> _State | None:
-        kind = _kind(char)
-        places = self._closure(state, kind)
-        following: _State | None = None
-        if places is not None:
-            at = frozenset(
-                target
-                for matcher, targets in places
-                if matcher is not None and matcher.accepts(char)
-                for target in targets
+    @cached_property
+    def _searcher(self) -> Any:
+        return _compile(self.text)
+
+    def _check_work(self, text: str) -> None:
+        if len(text) * self._matcher.programsize > WORK_MAX and len(text) * self._size > WORK_MAX:
+            raise _too_slow()
+
+    @cached_property
+    def _size(self) -> int:
+        """
+        How many instructions one character can keep busy.
+
+        A Unicode class is hundreds of instructions for bytes of UTF-8 and a few for characters of Latin-1.
+        """
+        import re2
+
+        try:
+            return int(
+                _compile(self.text.encode("latin-1"), encoding=re2.Options.Encoding.LATIN1).programsize
             )
-            following = self._state(at, kind)
-        state.following[char] = following
-        return following
-
-    def _closure(self, state: _State, after: int) -> list[tuple[Matcher | None, tuple[int, ...]]] | None:
-        """What can be asked of the next character, or None when the end is reached already."""
-        places: list[tuple[Matcher | None, tuple[int, ...]]] = []
-        seen: set[int] = set()
-        todo = [self._start, *state.at]
-        while todo:
-            index = todo.pop()
-            if index in seen:
-                continue
-            seen.add(index)
-            matcher, kind, targets = self._program[index]
-            if kind == "match":
-                return None
-            if kind == "one":
-                places.append((matcher, targets))
-            elif kind == "split" or _holds(kind, state.before, after):
-                todo.extend(targets)
-        return places
+        except (PatternError, UnicodeEncodeError):
+            return int(self._matcher.programsize)
 
 
-def _kind(char: str) -> int:
-    if char == "\n":
-        return _NEWLINE
-    return _WORD if char.isascii() and (char.isalnum() or char == "_") else _OTHER
+def _matches(regex: Any, data: bytes) -> Iterator[Any]:
+    """The matches in UTF-8. RE2 sees each byte as a place, and so an empty match of `\\B` inside a character; Go does not."""
+    for match in regex.finditer(data):
+        begin = match.start()
+        if begin == len(data) or data[begin] & 0xC0 != 0x80:
+            yield match
 
 
-def _holds(assertion: str, before: int, after: int) -> bool:
-    if assertion == TEXT_START:
-        return before == _EDGE
-    if assertion == TEXT_END:
-        return after == _EDGE
-    if assertion == LINE_START:
-        return before in (_EDGE, _NEWLINE)
-    if assertion == LINE_END:
-        return after in (_EDGE, _NEWLINE)
-    boundary = (before == _WORD) != (after == _WORD)
-    return boundary if assertion == WORD_BOUNDARY else assertion == NOT_WORD_BOUNDARY and not boundary
+class _Place:
+    """Turns places in UTF-8 into places in the text, from left to right."""
+
+    def __init__(self, data: bytes, *, is_ascii: bool) -> None:
+        self._data = data
+        self._is_ascii = is_ascii
+        self._begin = self._begin_chars = 0
+
+    def spans(self, match: Any) -> Spans:
+        found: Spans = [match.span(group) for group in range(match.re.groups + 1)]
+        if self._is_ascii:
+            return found
+        self._begin_chars = self._chars(found[0][0])
+        self._begin = found[0][0]
+        return [
+            (first, last) if first < 0 else (self._chars(first), self._chars(last)) for first, last in found
+        ]
+
+    def _chars(self, place: int) -> int:
+        return self._begin_chars + len(self._data[self._begin : place].decode())
 
 
-@lru_cache(maxsize=256)
+def _too_slow() -> TemplateError:
+    return TemplateError("the pattern takes too long on this text")
+
+
+def _compile(pattern: str | bytes, **options: Any) -> Any:
+    import re2
+
+    given = re2.Options()
+    given.log_errors = False
+    given.max_mem = _MEMORY_MAX
+    for name, value in options.items():
+        setattr(given, name, value)
+    try:
+        return re2.compile(pattern, given)
+    except UnicodeEncodeError:
+        raise PatternError("it is not UTF-8") from None
+    except re2.error as err:
+        raise PatternError(_reason(str(pattern), err.args[0].decode("utf-8", "replace"))) from None
+    finally:
+        re2.purge()  # its own cache would keep 128 patterns of up to 8 MiB each
+
+
+def _reason(pattern: str, message: str) -> str:
+    """RE2's message, with the place in the pattern and a hint."""
+    if message.startswith("pattern too large"):
+        return "it is too large; repeat less"
+    reason, _, part = message.partition(": ")
+    hint = _HINTS.get(reason, "")
+    if not part or part == pattern:
+        return reason + hint
+    place = f" at character {pattern.index(part) + 1}" if pattern.count(part) == 1 else ""
+    return f"{reason}: `{part}`{place}{hint}"
+
+
+def _refuse_single_bytes(pattern: str) -> None:
+    """RE2 knows `\\C`, one byte of a character; Go does not."""
+    for escape in _ESCAPE.finditer(pattern):
+        if escape[0] == r"\C":
+            raise PatternError(rf"invalid escape sequence: `\C` at character {escape.start() + 1}")
+
+
+@lru_cache(maxsize=_CACHED)
 def compile_pattern(text: str) -> Pattern:
     """
-    A pattern, ready to match.
+    A regular expression, ready to match.
 
     Raises:
-        PatternError: It is no pattern of RE2, or too large.
+        PatternError: It is malformed, or too large.
     """
     return Pattern(text)

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccm_agent.model.errors import CcmError, ExpressionError, Place
+from ccm_agent.model.errors import CcmError, ExpressionError, Place, TemplateError
+from ccm_agent.templates.allowance import LONG_TEXT, size_of
 from ccm_agent.templates.scan import GO_SPACE, find_spans
-from ccm_agent.templates.values import go_print
+from ccm_agent.templates.text_cache import TextCache
+from ccm_agent.templates.values import PRINT_LIMIT, go_print
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
@@ -35,6 +37,7 @@ _MISSING = object()
 
 VALUE_LIMIT = 500_000  # values in one value that is rendered
 CACHED_LENGTH = 4096  # characters; a longer string is a file's content, and there is one of it
+CACHE_LENGTH = 1024 * 1024  # characters of all strings that are kept
 
 
 class _Expression(NamedTuple):
@@ -56,12 +59,16 @@ def _parts(text: str) -> _Parts | None:
     """The parts of a string, or None where it holds no expression."""
     if "{{" not in text and "${" not in text:
         return None
-    return _kept_parts(text) if len(text) <= CACHED_LENGTH else _take_apart(text)
+    kept = _kept.get(text)
+    if kept is not None:
+        return kept[0]
+    parts = _take_apart(text)
+    if len(text) <= CACHED_LENGTH:
+        _kept.put(text, (parts,), len(text))
+    return parts
 
 
-@lru_cache(maxsize=8192)
-def _kept_parts(text: str) -> _Parts | None:
-    return _take_apart(text)
+_kept: TextCache[str, tuple[_Parts | None]] = TextCache(CACHE_LENGTH)
 
 
 def _take_apart(text: str) -> _Parts | None:
@@ -138,8 +145,8 @@ def evaluate(expression: str, env: Environment) -> Any:
     """
     from ccm_agent.templates.expr.program import compile_expression
 
-    program = compile_expression(expression, _names(env.function_names))
-    return program.run(env.variables, env.functions)
+    program = compile_expression(expression, _names(env.function_names), allowance=env.allowance)
+    return program.run(env.variables, env.functions, env.allowance)
 
 
 def evaluate_condition(expression: str, env: Environment) -> bool:
@@ -151,8 +158,9 @@ def evaluate_condition(expression: str, env: Environment) -> bool:
     """
     from ccm_agent.templates.expr.program import compile_expression
 
-    program = compile_expression(expression, _names(env.function_names), is_condition=True)
-    return bool(program.run(env.variables, env.functions))
+    names = _names(env.function_names)
+    program = compile_expression(expression, names, is_condition=True, allowance=env.allowance)
+    return bool(program.run(env.variables, env.functions, env.allowance))
 
 
 class Evaluated(NamedTuple):
@@ -209,8 +217,27 @@ def render_matching(text: str, env: Environment) -> tuple[str, bool]:
             continue
         value = _value(part, env)
         has_something = has_something or (value is not None and value != "")
-        out.append(go_print(value))
-    return "".join(out), has_something
+        out.append(_printed(value, env))
+    made = "".join(out)
+    if len(made) > LONG_TEXT:
+        env.allowance.hold(size_of(made))
+    return made, has_something
+
+
+def _printed(value: Any, env: Environment) -> str:
+    """The text of a value; a long one costs a step for each character."""
+    if isinstance(value, str):
+        return value
+    limit = min(PRINT_LIMIT, env.allowance.steps + LONG_TEXT)
+    try:
+        text = go_print(value, limit)
+    except TemplateError:
+        if limit < PRINT_LIMIT:
+            env.allowance.spend(limit)
+        raise
+    if len(text) > LONG_TEXT:
+        env.allowance.spend(len(text))
+    return text
 
 
 def render_value(text: str, env: Environment) -> Any:
@@ -344,4 +371,4 @@ def _placed(err: CcmError, name: str) -> CcmError:
     """The same error with the property's name as its place, unless it has one."""
     if not isinstance(err, ExpressionError) or err.place is not None:
         return err
-    return ExpressionError(err.message, expression=err.expression, offset=err.offset, place=Place(path=name))
+    return type(err)(err.message, expression=err.expression, offset=err.offset, place=Place(path=name))

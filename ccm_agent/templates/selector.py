@@ -15,12 +15,12 @@ brackets or outer space is written in quotes. Controller and agents read selecto
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.model.errors import ExpressionError, SelectorError
+from ccm_agent.model.errors import ExpressionError, ExpressionLimitError, SelectorError, SelectorLimitError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +32,20 @@ NODE = "node"
 
 LENGTH_LIMIT = 100_000
 """A selector that names a few thousand nodes is long; one longer than this was not written by anybody."""
+
+PATTERN_LIMIT = 512
+"""Characters of a pattern of node names, which are shorter."""
+
+WHERE_LENGTH_LIMIT = 16 * 1024
+"""Characters of an expression that selects nodes."""
+
+WHERE_STEPS = 100_000
+WHERE_BYTES = 8 * 1024 * 1024
+WHERE_CPU_S = 0.05
+"""
+What an expression may use on one node. Every operator who may look at the fleet can send one to every node, so it is far less
+than a manifest's expressions may use.
+"""
 
 _EQUAL, _UNEQUAL, _IN, _NOT_IN, _EXISTS, _MISSING = "=", "!=", "in", "notin", "exists", "missing"
 
@@ -62,7 +76,7 @@ class Term(Struct, frozen=True, kw_only=True):
     def matches(self, node: str, facts: Mapping[str, Any]) -> bool:
         """It holds for a node. A fact that is not there is unequal to everything."""
         if self.key == NODE:
-            is_one = any(fnmatchcase(node, pattern) for pattern in self.values)
+            is_one = any(_names(pattern, node) for pattern in self.values)
             return is_one is (self.operator in (_EQUAL, _IN))
         value = fact_at(facts, self.key)
         if self.operator in (_EXISTS, _MISSING):
@@ -129,8 +143,20 @@ class Where:
         self._program = program
 
     def matches(self, node: str, facts: Mapping[str, Any]) -> bool:
-        """It is true for a node with these facts; where it fails, for want of a fact perhaps, it is not."""
-        return self.failure(node, facts) is None and self._run(node, facts)
+        """
+        It is true for a node with these facts; where it fails, for want of a fact perhaps, it is not.
+
+        Blocking, up to WHERE_CPU_S: on an event loop it belongs into a thread.
+
+        Raises:
+            SelectorLimitError: It takes more steps, time or memory than it may.
+        """
+        try:
+            return self._run(node, facts)
+        except ExpressionLimitError as err:
+            raise SelectorLimitError(f"the expression of `where` is too costly: {err.message}") from err
+        except ExpressionError:
+            return False
 
     def failure(self, node: str, facts: Mapping[str, Any]) -> ExpressionError | None:
         """Why it cannot be said for a node; None when it can."""
@@ -141,12 +167,13 @@ class Where:
         return None
 
     def _run(self, node: str, facts: Mapping[str, Any]) -> bool:
+        from ccm_agent.templates.allowance import Allowance
         from ccm_agent.templates.env import Environment
 
-        env = Environment(facts=dict(facts), is_restricted=True)
-        return bool(
-            self._program.run({"Facts": env.facts, "Node": node}, {"lookup": env.functions["lookup"]})
-        )
+        allowance = Allowance(WHERE_STEPS, WHERE_BYTES, WHERE_CPU_S, is_timed=True)
+        env = Environment(facts=dict(facts), is_restricted=True, allowance=allowance)
+        variables, functions = {"Facts": env.facts, "Node": node}, {"lookup": env.functions["lookup"]}
+        return bool(self._program.run(variables, functions, allowance))
 
 
 def parse_selector(text: str) -> Selector:
@@ -157,7 +184,7 @@ def parse_selector(text: str) -> Selector:
         SelectorError: It is none; the sentence says where and what is written there.
     """
     if len(text) > LENGTH_LIMIT:
-        raise SelectorError(
+        raise SelectorLimitError(
             f"a selector of {len(text)} characters: {LENGTH_LIMIT} is the limit; use a fact instead"
         )
     reader = _Reader(text)
@@ -174,14 +201,20 @@ def parse_where(text: str) -> Where:
 
     Raises:
         SelectorError: It does not parse, its types do not fit, or it is no yes or no.
+        SelectorLimitError: It is too long.
     """
+    from ccm_agent.templates.expr.faults import shorten
     from ccm_agent.templates.expr.program import Names, compile_expression
 
+    if len(text) > WHERE_LENGTH_LIMIT:
+        raise SelectorLimitError(
+            f"an expression of {len(text)} characters: {WHERE_LENGTH_LIMIT} is the limit; use a fact instead"
+        )
     names = Names({"Facts": "map", "Node": "text"}, frozenset({"lookup"}))
     try:
         return Where(text, compile_expression(text, names, is_condition=True))
     except ExpressionError as err:
-        raise SelectorError(f"where {text}: {err}") from err
+        raise SelectorError(f"where {shorten(text)}: {err}") from err
 
 
 def fact_at(facts: Mapping[str, Any], path: str) -> Any:
@@ -194,6 +227,17 @@ def fact_at(facts: Mapping[str, Any], path: str) -> Any:
             return None
         here = here[part]
     return here
+
+
+def _names(pattern: str, node: str) -> bool:
+    """
+    A pattern means a node of this name.
+
+    `fnmatchcase` would keep 32,768 compiled patterns, whoever sent them; `re` keeps 512.
+    """
+    if not _GLOB.search(pattern):
+        return pattern == node
+    return re.match(translate(pattern), node) is not None
 
 
 def comparable(value: object) -> str | None:
@@ -279,6 +323,8 @@ class _Reader:
     def _checked(self, term: Term) -> Term:
         if term.key == NODE and term.operator in (_EXISTS, _MISSING):
             raise self._error("`=` and a name after `node`")
+        if term.key == NODE and any(len(value) > PATTERN_LIMIT for value in term.values):
+            raise SelectorLimitError(f"a name or pattern of nodes has at most {PATTERN_LIMIT} characters")
         return term
 
     def _taken(self, word: str) -> bool:

@@ -164,18 +164,22 @@ def _with_exponent(digits: str, exponent: int) -> str:
     return f"{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
 
 
-def go_print(value: Any) -> str:
+def go_print(value: Any, limit: int = PRINT_LIMIT) -> str:
     """
     The value as Go's `%v` and `fmt.Sprint` print it: `[1 a]`, `map[a:1 b:2]`, `<nil>`, `1e+06`.
 
+    Args:
+        value: The value. Text is given as it is.
+        limit: Characters of it.
+
     Raises:
-        TemplateError: It would be longer than PRINT_LIMIT, or is nested too deeply.
+        TemplateError: It would be longer than the limit, or is nested too deeply.
     """
     if isinstance(value, str):
         return value
     out: list[str] = []
     try:
-        _print_into(value, out, [PRINT_LIMIT])
+        _print_into(value, out, [limit])
     except RecursionError:
         raise TemplateError("value cannot be printed: it is nested too deeply") from None
     return "".join(out)
@@ -188,7 +192,7 @@ def _print_into(value: Any, out: list[str], room: list[int]) -> None:
         text = print_scalar(value)
     room[0] -= len(text) + 2
     if room[0] < 0:
-        raise TemplateError(f"value cannot be printed: its text is longer than {PRINT_LIMIT} characters")
+        raise TemplateError("value cannot be printed: its text is too long")
     out.append(text)
     if isinstance(value, (list, tuple)):
         for index, item in enumerate(value):

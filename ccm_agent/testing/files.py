@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import CopyOf, FileLook
+from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, CopyOf, DigestLimits, FileLook
 
 SYMLINKS_ON_THE_WAY = 40
 KIND_NAMES = {"directory": "directory", "other": "FIFO", "symlink": "symlink"}
@@ -82,10 +82,12 @@ class FakeFiles:
         node.mtime_ns = self._time_ns
         self.nodes[path] = node
 
-    async def look(self, paths: Sequence[str], *, digest: bool = True, follow: bool = True) -> list[FileLook]:
+    async def look(
+        self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
+    ) -> list[FileLook]:
         """See `Files.look`."""
         self.looked_at.append(tuple(paths))
-        return [self._look(path, digest, follow) for path in paths]
+        return [self._look(path, self._limit(digest, path), follow) for path in paths]
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
         """See `Files.read`."""
@@ -150,7 +152,19 @@ class FakeFiles:
         """See `Files.ids`."""
         return _id(owner, self.users, "user"), _id(group, self.groups, "group")
 
-    def _look(self, path: str, digest: bool, follow: bool) -> FileLook:
+    def _limit(self, digest: bool | DigestLimits, path: str) -> int:
+        if isinstance(digest, bool):
+            return DIGEST_BYTES if digest else -1
+        limits = [
+            self._common_size(path, one) if isinstance(one, str) else one for one in digest.get(path, ())
+        ]
+        return max(SMALL_BYTES, *limits) if limits else -1
+
+    def _common_size(self, path: str, other: str) -> int:
+        sizes = {self._look(one, -1, follow=True).size_bytes for one in (path, other)}
+        return sizes.pop() if len(sizes) == 1 else 0
+
+    def _look(self, path: str, limit_bytes: int, follow: bool) -> FileLook:
         link = ""
         try:
             place = self._place(path, changing=False)
@@ -164,7 +178,8 @@ class FakeFiles:
         node = self.nodes.get(place)
         if node is None:
             return FileLook(path=path, link=link)
-        has_digest = digest and node.kind == "file"
+        has_digest = node.kind == "file" and len(node.content) <= limit_bytes
+        is_larger = node.kind == "file" and 0 <= limit_bytes < len(node.content)
         return FileLook(
             path=path,
             kind=node.kind,
@@ -176,12 +191,13 @@ class FakeFiles:
             size_bytes=len(node.content),
             mtime_ns=node.mtime_ns,
             sha256=hashlib.sha256(node.content).hexdigest() if has_digest else "",
+            undigested=f"it holds {len(node.content)} bytes, more than {limit_bytes}" if is_larger else "",
             link=link,
             is_empty=node.kind == "directory" and not any(o.startswith(f"{place}/") for o in self.nodes),
         )
 
     def _regular(self, path: str) -> Node:
-        look = self._look(path, digest=False, follow=True)
+        look = self._look(path, -1, follow=True)
         if look.kind == "file":
             return self.nodes[self._resolve(self._place(path, changing=False))]
         if look.kind == "absent":
@@ -197,12 +213,12 @@ class FakeFiles:
 
     def _make_directory(self, path: str, mode: int) -> str:
         parent = posixpath.dirname(path)
-        if self._look(parent, digest=False, follow=True).kind == "absent":
+        if self._look(parent, -1, follow=True).kind == "absent":
             self._make_directory(parent, mode)
         place = self._place(path)
         node = self.nodes.get(place)
         if node is not None and node.kind == "symlink":
-            if self._look(path, digest=False, follow=True).kind == "directory":
+            if self._look(path, -1, follow=True).kind == "directory":
                 raise FileError(f"{path}: is a symlink to a directory, which is not changed through it")
             node = None
         if node is None:

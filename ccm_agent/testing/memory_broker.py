@@ -16,7 +16,13 @@ from msgspec import Struct
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import SCHEDULES_STREAM
-from ccm_agent.bus.subjects import due_subject, stored_patterns, subject_matches
+from ccm_agent.bus.subjects import (
+    DUE_PREFIX,
+    SCHEDULE_PREFIX,
+    due_subject,
+    stored_patterns,
+    subject_matches,
+)
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, ProtocolError
 
 MAX_PAYLOAD_BYTES = 1 << 20
@@ -40,6 +46,8 @@ class Write(Struct):
     message_id: str = ""
     expires: datetime | None = None
     copied: bool = False
+    signature: str = ""
+    headers: Mapping[str, str] = {}
 
 
 class Interest:
@@ -68,6 +76,7 @@ class MemoryBroker:
         self.is_running = True
         self.buckets: dict[str, list[Write]] = {}
         self.objects: dict[str, dict[str, bytes]] = {}
+        self.object_signatures: dict[str, str] = {}
         self.due: dict[str, Sent] = {}
         self._sequences: dict[str, int] = {}
         self._interests: dict[Interest, None] = {}
@@ -113,7 +122,7 @@ class MemoryBroker:
         self.sent.append(Sent(subject, body, headers))
         copied = "Nats-Stream" in headers
         if any(subject_matches(pattern, subject) for pattern in stored_patterns()):
-            self.store(EVENTS_STREAM, self.events, subject, body, copied=copied)
+            self.store(EVENTS_STREAM, self.events, subject, body, copied=copied, headers=headers)
         if subject.startswith("$KV."):
             _, bucket, key = subject.split(".", 2)
             self.store(f"KV_{bucket}", self.buckets.setdefault(bucket, []), key, body, copied=copied)
@@ -124,6 +133,7 @@ class MemoryBroker:
         due = due_subject(subject)
         written = self.store(SCHEDULES_STREAM, [], due, body)
         headers = {
+            "Nats-Scheduler": due.replace(DUE_PREFIX, SCHEDULE_PREFIX) + ".one",
             "Nats-Stream": SCHEDULES_STREAM,
             "Nats-Subject": due,
             "Nats-Sequence": str(written.sequence),
@@ -179,6 +189,8 @@ class MemoryBroker:
         message_id: str = "",
         expires: datetime | None = None,
         copied: bool = False,
+        signature: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Write:
         """Append to a stream, or give back what it has under that id already."""
         for write in writes:
@@ -193,6 +205,8 @@ class MemoryBroker:
             message_id=message_id,
             expires=expires,
             copied=copied,
+            signature=signature,
+            headers=headers or {},
         )
         writes.append(write)
         return write

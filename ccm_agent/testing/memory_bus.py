@@ -12,15 +12,16 @@ acknowledgements, or unwilling. What it does is held to what nats-server does by
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.events import EVENTS_STREAM, check_delivered
+from ccm_agent.bus.events import EVENTS_STREAM, check_delivered, event_of
+from ccm_agent.bus.layout import POKED
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import admit
+from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import (
     check_key,
     due_subject,
@@ -42,10 +43,11 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
     UsageError,
 )
-from ccm_agent.model.ports import Entry, Incoming, StoredEvent
+from ccm_agent.model.ports import Entry, Incoming, Published, StoredEvent
 from ccm_agent.testing.memory_broker import MemoryBroker, Sent, Write
 
 if TYPE_CHECKING:
+    from ccm_agent.bus.signatory import Signatory
     from ccm_agent.model.ports import Events, Link, Requests
 
 __all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]
@@ -64,9 +66,18 @@ class MemoryBus:
         link, requests, events: The ports of those names.
     """
 
-    def __init__(self, broker: MemoryBroker, identity: str) -> None:
+    def __init__(self, broker: MemoryBroker, identity: str, signatory: Signatory | None = None) -> None:
+        """
+        Connect.
+
+        Args:
+            broker: The broker.
+            identity: Who connects.
+            signatory: Signs requests and documents; None: they are not signed.
+        """
         self.broker = broker
         self.identity = identity
+        self.signatory = signatory
         self.link: Link = broker.link()
         self.requests: Requests = MemoryRequests(self)
         self.events: Events = MemoryEvents(self)
@@ -118,8 +129,17 @@ class MemoryKeyValue:
             raise RevisionGoneError(f"{key}: nothing of it is kept from revision {revision} or before")
         return self._entry(older[-1]) if older and older[-1].body else None
 
+    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+        """See `KeyValue.newest`."""
+        return self._newest(check_key(key))
+
     async def matching(
-        self, patterns: Sequence[str], *, obeyed: bool = False, at_least: int = 0
+        self,
+        patterns: Sequence[str],
+        *,
+        obeyed: bool = False,
+        at_least: int = 0,
+        deletions: bool = False,
     ) -> list[Entry]:
         """See `KeyValue.matching`."""
         self._check(">")
@@ -128,7 +148,7 @@ class MemoryKeyValue:
         for write in found:
             if obeyed and write.copied:
                 raise self._copied(write.subject)
-        return [self._entry(write) for write in found if write.body and not write.copied]
+        return [self._entry(write) for write in found if (write.body or deletions) and not write.copied]
 
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """See `KeyValue.put`."""
@@ -142,9 +162,9 @@ class MemoryKeyValue:
             raise RevisionError(f"{key}: it has moved on since it was read; read it again")
         return self._write(key, value, self._expiry(key, ttl_s))
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str, *, number: int = 0) -> None:
         """See `KeyValue.delete`."""
-        self._write(key, b"")
+        self._write(key, b"", number=number)
 
     async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Stop:
         """See `KeyValue.pokes`."""
@@ -178,32 +198,6 @@ class MemoryKeyValue:
         self._check(">")
         return self._broker.now()
 
-    async def watch(self, prefix: str = "") -> AsyncGenerator[Entry, None]:
-        """See `KeyHistory.watch`."""
-        changes: asyncio.Queue[None] = asyncio.Queue()
-        stop = await self.pokes(">", lambda _key, _revision: changes.put_nowait(None))
-        unhook = self._bus.link.on_connect(lambda: changes.put_nowait(None))
-        changes.put_nowait(None)
-        seen: dict[str, Entry] = {}
-        try:
-            while True:
-                await changes.get()
-                if not self._broker.is_running:
-                    continue
-                now = {entry.key: entry for entry in await self.entries(prefix)}
-                gone = [e for key, e in seen.items() if key not in now]
-                news = [e for key, e in now.items() if seen.get(key) != e]
-                seen = now
-                for entry in sorted(news, key=lambda e: e.revision):
-                    yield entry
-                for entry in gone:
-                    yield self._newest(entry.key) or Entry(
-                        key=entry.key, value=b"", revision=entry.revision, created=entry.created
-                    )
-        finally:
-            unhook()
-            await stop()
-
     def _expiry(self, key: str, ttl_s: int | None) -> datetime | None:
         if ttl_s is not None and ttl_s < 1:
             raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
@@ -229,18 +223,43 @@ class MemoryKeyValue:
         return ProtocolError(f"{key}: what stands in {self.bucket} was not written there but copied; refused")
 
     def _entry(self, write: Write) -> Entry:
-        return Entry(key=write.subject, value=write.body, revision=write.sequence, created=write.time)
+        return Entry(
+            key=write.subject,
+            value=write.body,
+            revision=write.sequence,
+            created=write.time,
+            signature=write.signature,
+        )
 
-    def _write(self, key: str, value: bytes, expires: datetime | None = None) -> int:
+    def _write(self, key: str, value: bytes, expires: datetime | None = None, number: int = 0) -> int:
         self._check(check_key(key), len(value))
-        write = self._broker.store(f"KV_{self.bucket}", self._writes, key, value, expires=expires)
+        write = self._broker.store(
+            f"KV_{self.bucket}",
+            self._writes,
+            key,
+            value,
+            expires=expires,
+            signature=self._signature(key, value, number),
+        )
         older = [each for each in self._writes if each.subject == key]
         for each in older[: -HISTORY.get(self.bucket, 20)]:
             self._writes.remove(each)
-        poke = Sent(poke_subject(self.bucket, key), b"", {"Nats-Sequence": str(write.sequence)})
-        self._broker.deliver(poke)
+        if self.bucket in POKED:
+            poke = Sent(poke_subject(self.bucket, key), b"", {"Nats-Sequence": str(write.sequence)})
+            self._broker.deliver(poke)
         self._broker.acknowledge()
         return write.sequence
+
+    def _signature(self, key: str, value: bytes, number: int) -> str:
+        signatory = self._bus.signatory
+        if signatory is None:
+            return ""
+        headers = (
+            signatory.document(self.bucket, key, value)
+            if value
+            else signatory.deletion(self.bucket, key, number)
+        )
+        return headers[SIGNATURE_HEADER]
 
 
 class MemoryObjects:
@@ -267,6 +286,11 @@ class MemoryObjects:
         if self._stored.get(name) == content:
             return
         self._stored[name] = content
+        signatory = self._bus.signatory
+        signed = (
+            signatory.object(self._subject(name), hashlib.sha256(content).hexdigest()) if signatory else {}
+        )
+        self._bus.broker.object_signatures[self._subject(name)] = signed.get(SIGNATURE_HEADER, "")
         self._bus.broker.deliver(Sent(self._poke(name), b"", {"Nats-Sequence": "1"}))
 
     async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Stop:
@@ -274,6 +298,15 @@ class MemoryObjects:
         return self._bus.subscribe(
             self._poke(name), lambda message: on_poke(int(message.headers["Nats-Sequence"]))
         )
+
+    async def signature(self, name: str) -> tuple[str, str]:
+        """See `Objects.signature`."""
+        subject = self._subject(name)
+        self._bus.check(subject)
+        return subject, self._bus.broker.object_signatures.get(subject, "")
+
+    def _subject(self, name: str) -> str:
+        return f"$O.{self.bucket}.M.{encode_token(name)}"
 
     def _poke(self, name: str) -> str:
         return poke_subject(self.bucket, encode_token(name))
@@ -298,7 +331,9 @@ class MemoryRequests:
         """See `Requests.publish`."""
         parse_request(subject)
         self._bus.check(subject, len(body))
-        self._bus.broker.publish(Sent(subject, body, {SENT: "1", **(headers or {})}))
+        signatory = self._bus.signatory
+        signature = signatory.request(subject, body) if signatory else {}
+        self._bus.broker.publish(Sent(subject, body, {SENT: "1", **signature, **(headers or {})}))
 
     async def last_due(self, subject: str) -> Incoming | None:
         """See `Requests.last_due`."""
@@ -346,16 +381,22 @@ class MemoryEvents:
         self._bus = bus
         self._broker = bus.broker
 
-    async def publish(self, subject: str, event_id: str, body: bytes) -> int:
+    async def publish(
+        self, subject: str, message_id: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> Published:
         """See `Events.publish`."""
         parse_event(subject)
         self._bus.check(subject, len(body))
         if not any(subject_matches(pattern, subject) for pattern in stored_patterns()):
             raise BusUnavailableError(f"{subject}: nobody answers there: it is in no stream")
-        self._broker.publish(Sent(subject, body, {"Nats-Msg-Id": event_id}))
-        write = self._broker.store(EVENTS_STREAM, self._broker.events, subject, body, message_id=event_id)
+        all_headers = {**(headers or {}), "Nats-Msg-Id": message_id}
+        self._broker.publish(Sent(subject, body, all_headers))
+        before = self._broker.newest_sequence(EVENTS_STREAM)
+        write = self._broker.store(
+            EVENTS_STREAM, self._broker.events, subject, body, message_id=message_id, headers=all_headers
+        )
         self._broker.acknowledge()
-        return write.sequence
+        return Published(sequence=write.sequence, is_duplicate=write.sequence <= before)
 
     async def announce(self, subject: str, body: bytes) -> None:
         """See `Events.announce`."""
@@ -375,7 +416,7 @@ class MemoryEvents:
             except ProtocolError:
                 self.dropped += 1
                 return
-            on_event(StoredEvent(subject=message.subject, body=message.body))
+            on_event(event_of(message.subject, message.body, message.headers))
 
         return self._bus.subscribe(subject, receive)
 
@@ -388,7 +429,7 @@ class MemoryEvents:
                 self.dropped += write.copied
                 found.append(write)
         return [
-            StoredEvent(subject=write.subject, body=write.body, sequence=write.sequence)
+            event_of(write.subject, write.body, write.headers, write.sequence)
             for write in found
             if not write.copied
         ]

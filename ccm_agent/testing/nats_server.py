@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
 
 if TYPE_CHECKING:
@@ -285,14 +286,15 @@ class NatsServer:
         reader = connection.makefile("rb")
         if not reader.readline().startswith(b"INFO "):
             return False
-        if not self.settings.routes:
+        settings = self.settings
+        if not settings.routes:
             return True
         who: dict[str, Any] = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True}
-        if self.settings.user:
-            who |= {"user": self.settings.user, "pass": self.settings.password}
-        connection.sendall(
-            b"CONNECT " + json.dumps(who).encode() + b"\r\nSUB _ready 1\r\nPUB $JS.API.INFO _ready 0\r\n\r\n"
-        )
+        if settings.user:
+            who |= {"user": settings.user, "pass": settings.password}
+        inbox = f"{inbox_prefix(settings.user)}.ready"
+        question = f"SUB {inbox} 1\r\nPUB $JS.API.INFO {inbox} 0\r\n\r\n"
+        connection.sendall(f"CONNECT {json.dumps(who)}\r\n{question}".encode())
         for line in reader:
             if line.startswith((b"-ERR", b"HMSG")):
                 return False
@@ -331,8 +333,10 @@ def temporary_server(extra: str = "") -> Iterator[NatsServer]:
         yield server
 
 
-def cluster_servers(directory: Path, count: int = 3, extra: str = "") -> Sequence[NatsServer]:
-    """Members of a cluster, not started: `launch` all, then `wait_ready` of each."""
+def cluster_servers(
+    directory: Path, count: int = 3, extra: str = "", *, user: str = "", password: str = ""
+) -> Sequence[NatsServer]:
+    """Members of a cluster, not started: `launch` all, then `wait_ready` of each, which asks JetStream as `user`."""
     routes = tuple(free_ports(count))
     return [
         NatsServer(
@@ -342,6 +346,8 @@ def cluster_servers(directory: Path, count: int = 3, extra: str = "") -> Sequenc
                 routes=routes,
                 cluster_port=routes[number],
                 extra=extra,
+                user=user,
+                password=password,
             )
         )
         for number in range(count)

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import Tree, TreeEntry, TreeLook
+from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook
 from ccm_agent.testing.files import FakeFiles, Node
 
 
@@ -40,7 +40,7 @@ class FakeTrees:
         return Tree(kind="directory", entries=tuple(entries))
 
     async def compare(
-        self, path: str, wanted: Mapping[str, bytes | str], *, is_whole: bool = False
+        self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
     ) -> TreeLook:
         """See `Trees.compare`."""
         (top,) = await self._files.look([path], digest=False)
@@ -122,7 +122,7 @@ class FakeTrees:
         mode = 0 if node.kind == "symlink" else node.mode
         return TreeEntry(path=path, kind=node.kind, content=content, mode=mode, uid=node.uid, gid=node.gid)
 
-    async def _state(self, top: str, path: str, wanted: bytes | str, is_whole: bool) -> str:
+    async def _state(self, top: str, path: str, wanted: bytes | Digest, is_whole: bool) -> str:
         if is_whole and any(node.kind == "symlink" for node in self._way(top, path)):
             return "absent"
         (look,) = await self._files.look([f"{top}/{path}"])
@@ -130,8 +130,11 @@ class FakeTrees:
             return "differs" if look.link else "absent"
         if look.kind != "file":
             raise FileError(f"{top}/{path}: this is a {look.kind}, not a file")
-        digest = wanted if isinstance(wanted, str) else hashlib.sha256(wanted).hexdigest()
-        return "same" if look.sha256 == digest else "differs"
+        if isinstance(wanted, Digest):
+            is_same = look.sha256 == wanted.sha256 and wanted.size_bytes in (-1, look.size_bytes)
+        else:
+            is_same = look.sha256 == hashlib.sha256(wanted).hexdigest()
+        return "same" if is_same else "differs"
 
     def _way(self, top: str, path: str) -> Iterator[Node]:
         while path := posixpath.dirname(path):

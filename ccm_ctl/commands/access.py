@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.errors import BusUnavailableError, CcmError, InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import logins
 from ccm_ctl.commands.durations import Duration
@@ -16,12 +16,15 @@ from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
     from ccm_agent.bus.credentials import Credentials
-    from ccm_ctl.app import Application
+    from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.keys import Keys
+
+BROKER_S = 3.0
+"""How long making credentials may wait for the broker, which it can do without."""
 
 EVERYBODY = "everybody"
 """On the command line, in the place of a scope: all of them."""
@@ -42,27 +45,41 @@ def prepare_security(application: Application, folder: str) -> bool:
 
     With keys, and nothing else said, the first operator's credentials are taken.
     """
-    keys = _keys(application, folder)
-    name = _first_operator(application)
+    keys = keys_in(application, folder)
+    name = first_operator(application)
     creds = keys.folder / f"{name}.creds"
     if keys.exist():
         settings = application.settings()
         has_some = settings.creds or settings.nkey or settings.user or settings.token
         if not has_some and creds.exists():
             application.reach = msgspec.structs.replace(application.reach, creds=str(creds))
+        if keys.has_one_account:
+            application.terminal.note(
+                f"{keys.folder}: these keys have one account for all, where a node can reach every stream; "
+                "`ccmctl init --security --migrate` parts them"
+            )
         return True
-    from ccm_agent.bus.permissions import EVERYWHERE, Role, operator_permissions
+    keys.make()
+    keys.make_root()
+    first_credentials(keys, name)
+    _tell_next(application, keys, creds)
+    return False
+
+
+def first_credentials(keys: Keys, name: str) -> Path:
+    """Credentials of an operator who may do everything, in the folder; the file."""
+    from ccm_agent.bus.permissions import Role
+    from ccm_agent.bus.trust import EVERYWHERE
     from ccm_ctl.fleet.keys import write_private
 
-    keys.make()
     role = Role(apply=(EVERYWHERE,), data=True, facts=True, schedules=True, admin=True)
-    made = keys.add("operator", name, operator_permissions(name, role))
+    made = keys.add_operator(name, role)
+    creds = keys.folder / f"{name}.creds"
     try:
         write_private(creds, made.text.reveal())
     except OSError as err:
         raise InputError(f"{creds}: cannot be written: {err.strerror}") from err
-    _tell_next(application, keys, creds)
-    return False
+    return creds
 
 
 def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
@@ -110,7 +127,16 @@ def add_node(
     allowed = node_permissions(
         name, [_checked_address(one) for one in address], reads_registrations=reads_registrations
     )
-    _give(application, _keys(application, keys).add("node", name, allowed, expires=_at(expires)))
+    folder = keys_in(application, keys)
+    floors: dict[str, int] = {}
+
+    async def read(broker: Broker) -> None:
+        from ccm_ctl.fleet.documents import numbers_for
+
+        floors.update(await numbers_for(broker.fleet, name))
+
+    _ask_broker(application, folder, read)
+    _give(application, folder.add_node(name, allowed, expires=_at(expires), floors=floors))
     return Exit.OK
 
 
@@ -160,7 +186,7 @@ def add_operator(
 
     A SCOPE is everybody, node=NAME or a routed fact such as role=web.
     """
-    from ccm_agent.bus.permissions import Role, operator_permissions
+    from ccm_agent.bus.permissions import Role
 
     role = Role(
         plan=_scopes(plan),
@@ -170,8 +196,9 @@ def add_operator(
         schedules=schedules,
         admin=admin,
     )
-    allowed = operator_permissions(name, role)
-    _give(application, _keys(application, keys).add("operator", name, allowed, expires=_at(expires)))
+    folder = keys_in(application, keys)
+    _give(application, folder.add_operator(name, role, expires=_at(expires)))
+    _publish_signers(application, folder)
     return Exit.OK
 
 
@@ -186,14 +213,63 @@ def revoke_operator(application: Application, name: str, keys: str) -> Exit:
 
 
 def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit:
-    keys = _keys(application, folder)
+    keys = keys_in(application, folder)
     count = keys.revoke(kind, name)
     application.terminal.record(records.MADE, name=name, kind=kind, action="revoked")
     application.terminal.show(
         f"{name}: {count} of its credentials made void, as soon as the servers have {keys.configuration} anew; "
         "copy it to each and `nats-server --signal reload`\n"
     )
+    _publish_signers(application, keys)
     return Exit.OK
+
+
+def _publish_signers(application: Application, keys: Keys) -> None:
+    """Tell the nodes which operators' keys count now, if the broker is there; else say how."""
+    if not keys.has_root or not keys.signers.exist():
+        application.terminal.note(
+            f"{keys.folder}: there is no root key, so nodes cannot tell who signs; "
+            "`ccmctl init --security --migrate` makes one"
+        )
+        return
+
+    async def publish(broker: Broker) -> None:
+        from ccm_ctl.commands.signers import publish_list
+
+        await publish_list(broker, keys.signers)
+
+    if not _ask_broker(application, keys, publish):
+        application.terminal.note("the signers list has changed; `ccmctl signers publish` tells the nodes")
+
+
+def _ask_broker(
+    application: Application, keys: Keys, work: Callable[[Broker], Coroutine[Any, Any, None]]
+) -> bool:
+    """
+    Do something on the broker, if it is there and lets us: keys are made without one, too. Whether it was done.
+
+    Where no credentials are named the first operator's are taken.
+    """
+    import asyncio
+
+    async def ask() -> None:
+        async with asyncio.timeout(BROKER_S), application.broker() as broker:
+            if broker.connection is None:
+                raise BusUnavailableError("there is no connection")
+            await work(broker)
+
+    before = application.reach
+    settings = application.settings()
+    creds = keys.folder / f"{first_operator(application)}.creds"
+    if not (settings.creds or settings.nkey or settings.user or settings.token) and creds.exists():
+        application.reach = msgspec.structs.replace(before, creds=str(creds))
+    try:
+        asyncio.run(ask())
+    except (CcmError, TimeoutError):
+        return False
+    finally:
+        application.reach = before
+    return True
 
 
 def _give(application: Application, made: Credentials) -> None:
@@ -202,17 +278,19 @@ def _give(application: Application, made: Credentials) -> None:
 
 def still_certified(application: Application, folder: str, names: Sequence[str]) -> list[str]:
     """Those of these nodes whose credentials are good, as far as the folder with the keys knows."""
-    certified = _keys(application, folder).certified("node")
+    certified = keys_in(application, folder).certified("node")
     return [name for name in names if name in certified]
 
 
-def _keys(application: Application, folder: str) -> Keys:
+def keys_in(application: Application, folder: str) -> Keys:
+    """The folder with the fleet's keys."""
     from ccm_ctl.fleet.keys import Keys, keys_folder
 
     return Keys(keys_folder(folder, application.environ))
 
 
-def _first_operator(application: Application) -> str:
+def first_operator(application: Application) -> str:
+    """The name of who runs this."""
     from ccm_agent.bus.credentials import is_name
 
     reach, environ = application.reach, application.environ
@@ -225,8 +303,8 @@ def _scopes(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _scope(word: str) -> str:
-    from ccm_agent.bus.permissions import EVERYWHERE
     from ccm_agent.bus.subjects import fact_scope, node_scope
+    from ccm_agent.bus.trust import EVERYWHERE
 
     if word == EVERYBODY:
         return EVERYWHERE

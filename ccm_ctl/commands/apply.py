@@ -98,6 +98,7 @@ async def _apply(
         fleet,
         launch,
         offline_ok=options["offline"] == "ok",
+        timeout_s=options["timeout"],
         offer=_offer(path, content, resolved, options) if action == "apply" else "",
     )
 

@@ -107,7 +107,13 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
             protocol=RESOURCE_ENSURE, type=type_name, properties=wanted, deadline=deadline
         )
         launch = prepare(fleet, request, resolved, "ensure", title)
-        return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")
+        return await start_and_watch(
+            application,
+            fleet,
+            launch,
+            offline_ok=options["offline"] == "ok",
+            timeout_s=options["timeout"],
+        )
 
     return application.run(work)
 

@@ -48,7 +48,7 @@ def events(application: Application, node: str, run: str, kinds: tuple[str, ...]
         from ccm_agent.bus.subjects import check_node
         from ccm_ctl.fleet.history import History
 
-        wanted_run = await History(fleet.runs).find(run) if run else ""
+        wanted_run = await History(fleet).find(run) if run else ""
         shown = _Shown(application, check_node(node) if node else "", wanted_run, kinds)
         stops: list[Callable[[], Awaitable[None]]] = []
         try:

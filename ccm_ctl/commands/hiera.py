@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,7 @@ import msgspec
 from ccm_agent.bus.subjects import check_key
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.secret import MASK, mask_url
+from ccm_agent.model.secret import MASK, looks_secret, mask_url
 from ccm_ctl.commands.documents import read_source
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from ccm_ctl.render.table import Cell
 
 DEFAULT_DATA = "kv://CCM_DATA/common"
-
-_SECRET = re.compile(
-    r"pass(word|wd|phrase)?$|secret|token|credential|(api|private|access)_?key", re.IGNORECASE
-)
-"""Keys whose values are nobody's to read over a shoulder."""
 
 MEANINGS = {"wins": "good", "merged": "good", "overridden": "change", "removes": "bad"}
 
@@ -63,7 +57,8 @@ def _explain(
     """
     Say which layer of which document gives the value of a key on a node, and what became of all the others.
 
-    Layers stand in the order of merging. KEY is a dotted path. Values of keys that look secret are masked.
+    Layers stand in the order of merging. KEY is a dotted path. Values of keys that look secret, or that a document declares
+    secret, are masked.
     """
     if not key or not all(key.split(".")):
         raise UsageError(f"{key!r}: no key; write it like port or tls.cert")
@@ -96,7 +91,7 @@ def _tell(application: Application, explained: Explained, node: str, *, show_sec
     name = ".".join(explained.key)
 
     def shown(value: object) -> Any:
-        return value if show_secrets else masked(name, value)
+        return value if show_secrets else masked(name, value, explained.secret)
 
     terminal.record(
         records.EXPLAINED,
@@ -165,14 +160,23 @@ def has_value(one: Candidate) -> bool:
     return one.effect in ("wins", "merged", "overridden")
 
 
-def masked(key: str, value: object) -> object:
-    """A value with what looks secret masked, by the names of keys on the way to it and within it, and passwords in URLs."""
-    if value is not None and any(_SECRET.search(part) for part in key.split(".")):
+def masked(key: str, value: object, declared: tuple[str, ...] = ()) -> object:
+    """
+    A value without what is secret: by the names of keys on the way to it and within it, and passwords and tokens in URLs.
+
+    Args:
+        key: The path to the value.
+        value: The value.
+        declared: Keys that the documents declare secret.
+    """
+    from ccm_ctl.fleet.explaining import is_secret_key
+
+    if value is not None and (is_secret_key(key, declared) or any(map(looks_secret, key.split(".")))):
         return MASK
     if isinstance(value, dict):
-        return {name: masked(str(name), inner) for name, inner in value.items()}
+        return {name: masked(f"{key}.{name}", inner, declared) for name, inner in value.items()}
     if isinstance(value, list):
-        return [masked("", inner) for inner in value]
+        return [masked(f"{key}.{number}", inner, declared) for number, inner in enumerate(value)]
     return mask_url(value) if isinstance(value, str) else value
 
 

@@ -10,7 +10,10 @@ from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.access import keys_option, prepare_security
+from ccm_ctl.commands.certificates import prepare_certificates, server_name_option
 from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.migration import begin_migration, go_on_migrating
+from ccm_ctl.commands.signers import publish_list, signers_in
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 
@@ -37,6 +40,8 @@ def _age(name: str, default: str, text: str) -> click.Option:
         "ccmctl init --replicas 3 --events-age 90d",
         "ccmctl init --server nats://broker:4222",
         "ccmctl init --security",
+        "ccmctl init --security --server-name nats1.example.net   # and certificates",
+        "ccmctl init --security --migrate   # a fleet that was secured when there was one account for all",
     ],
     options=[
         _number(
@@ -54,6 +59,25 @@ def _age(name: str, default: str, text: str) -> click.Option:
         click.Option(
             ["--security"], is_flag=True, help="For a broker that knows each node: make keys first."
         ),
+        server_name_option(),
+        click.Option(
+            ["--migrate"],
+            is_flag=True,
+            help="From one account for all to several: begin, see who is left, end when nobody is.",
+        ),
+        click.Option(
+            ["--migrate-within"],
+            type=Duration(),
+            default="30d",
+            show_default=True,
+            help="How long credentials of one account stay good at most.",
+        ),
+        click.Option(["--finish"], is_flag=True, help="End the migration, whoever is left."),
+        click.Option(
+            ["--allow-unsigned"],
+            type=Duration(),
+            help="Let nodes also obey what is not signed for so long, while some agents or controllers cannot sign.",
+        ),
         keys_option(),
     ],
 )
@@ -66,6 +90,11 @@ def init(
     duplicate_window: int,
     runs_age: int,
     security: bool,
+    server_name: tuple[str, ...],
+    migrate: bool,
+    migrate_within: int,
+    finish: bool,
+    allow_unsigned: int | None,
     keys: str,
 ) -> Exit:
     """
@@ -80,8 +109,21 @@ def init(
             f"it is kept ({format_duration(events_age)})"
         )
 
-    if security and not prepare_security(application, keys):
+    if server_name and not security:
+        raise UsageError("--server-name makes certificates for a broker with security: add --security")
+    if allow_unsigned is not None and not security:
+        raise UsageError("--allow-unsigned belongs to --security")
+    if (migrate and not security) or (finish and not migrate):
+        raise UsageError("--migrate belongs to --security, and --finish to --migrate")
+    if migrate and begin_migration(application, keys, migrate_within):
         return Exit.OK
+    if security:
+        has_new = bool(server_name) and prepare_certificates(application, keys, server_name)
+        is_there = prepare_security(application, keys)
+        if allow_unsigned is not None:
+            signers_in(application, keys).allow_unsigned(allow_unsigned)
+        if not is_there or has_new:
+            return Exit.OK
 
     async def work(broker: Broker) -> Exit:
         from ccm_agent.bus.layout import Layout, make
@@ -97,9 +139,23 @@ def init(
             secure=True if security else None,
         )
         show_made(application, await make(broker.connection, layout))
+        if migrate:
+            await go_on_migrating(application, keys, finish=finish)
+        if security:
+            await _publish_signers(application, broker, keys)
         return Exit.OK
 
     return application.run_on_broker(work)
+
+
+async def _publish_signers(application: Application, broker: Broker, folder: str) -> None:
+    from ccm_ctl.render.text import plural
+
+    found = signers_in(application, folder)
+    if found.exist() and await publish_list(broker, found):
+        signers = plural(len(found.read().signers), "operator")
+        application.terminal.record(records.MADE, name="signers", kind="list", action="published")
+        application.terminal.show(f"signers list: published, {signers}\n")
 
 
 def show_made(application: Application, made: list[Made]) -> None:

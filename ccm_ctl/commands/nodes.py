@@ -56,7 +56,11 @@ def nodes(application: Application, **options: Any) -> Exit:
         if not found:
             return Exit.OK
         absent = sum(not node.is_present for node in found)
-        terminal.show(f"{plural(len(found), 'node')}{f', {absent} not present' if absent else ''}\n")
+        unsigned = sum(node.record is not None and not node.record.signatures for node in found)
+        parts = [plural(len(found), "node")]
+        parts += [f"{absent} not present"] if absent else []
+        parts += [f"{unsigned} in unsigned operation"] if unsigned else []
+        terminal.show(f"{', '.join(parts)}\n")
         return Exit.OK
 
     return application.run(work)
@@ -81,6 +85,7 @@ def node_fields(node: Node) -> dict[str, Any]:
         "disabled": record.disabled if record else None,
         "conflict": (record.conflict or None) if record else None,
         "run": (node.presence.run or None) if node.presence else None,
+        "signatures": record.signatures if record else None,
     }
 
 

@@ -56,7 +56,9 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
     certified = still_certified(application, keys, names)
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.bus.layout import FACTS
         from ccm_ctl.fleet.assignments import remove_assignment
+        from ccm_ctl.fleet.documents import Documents
 
         held = await _held(fleet, names)
         _refuse_present(held, "removed", force=force)
@@ -67,7 +69,7 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
             for standing in one.own:
                 await remove_assignment(fleet, standing)
             if one.node.assigned:
-                await fleet.facts.delete(one.node.name)
+                await Documents(fleet, fleet.facts, FACTS).remove(one.node.name)
             await _forget_machine(fleet, one.node)
             application.terminal.record(records.NODE, node=one.node.name, state="removed")
             application.terminal.show(f"{one.node.name}: removed{_comes_back(one.node)}\n")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
@@ -44,25 +45,35 @@ def _list(application: Application, limit: int) -> Exit:
         from ccm_ctl.commands.watching import run_fields
         from ccm_ctl.fleet.history import History
         from ccm_ctl.render.table import Column
-        from ccm_ctl.render.text import ago
+        from ccm_ctl.render.text import ago, plural
 
         terminal = application.terminal
         rows = []
-        for record, state in await History(fleet.runs).newest(limit):
-            terminal.record(records.RUN, **run_fields(record), state=state.state, counts=state.counts)
+        listed = await History(fleet).newest(limit)
+        for record, state, closed_by in listed.runs:
+            terminal.record(
+                records.RUN,
+                **run_fields(record),
+                state=state.state,
+                counts=state.counts,
+                closed_by=closed_by or None,
+            )
             rows.append(
                 [
                     record.run,
                     ago(record.time, fleet.clock.now()),
                     record.requester,
                     f"{record.action} {record.name}",
-                    str(record.nodes + len(state.joined)),
-                    _outcome_words(record.action, state),
+                    str(record.nodes),
+                    _outcome_words(record.action, state, closed_by),
                 ]
             )
         columns = [Column("RUN"), Column("WHEN", spare=1), Column("BY", spare=2), Column("WHAT", fold=True)]
         columns += [Column("NODES", right=True), Column("OUTCOME", fold=True)]
         terminal.table(columns, rows, "no run yet\n")
+        if listed.left_out:
+            what = plural(len(listed.left_out), "key")
+            terminal.note(f"left out: {what} of CCM_RUNS that cannot be read, such as {listed.left_out[0]}")
         return Exit.OK
 
     return application.run(work)
@@ -104,9 +115,10 @@ def _show(application: Application, run: str, events: bool) -> Exit:
     options=[
         _RUN,
         click.Option(["--offline"], type=click.Choice(["fail", "ok"]), default="fail", help="As in apply."),
+        click.Option(["--timeout"], type=Duration(), metavar="TIME", help="Watch no longer than this. [24h]"),
     ],
 )
-def _watch(application: Application, run: str, offline: str) -> Exit:
+def _watch(application: Application, run: str, offline: str, timeout: int | None) -> Exit:
     """
     Follow a run to its end, from wherever it is; what happened before is read from the stream.
 
@@ -115,7 +127,7 @@ def _watch(application: Application, run: str, offline: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         recorded, state, watch, follower = await _picked_up(
-            application, fleet, run, offline_ok=offline == "ok"
+            application, fleet, run, offline_ok=offline == "ok", timeout_s=timeout
         )
         watch.begin()
         await _look(follower, state, recorded)
@@ -142,9 +154,9 @@ def _stop(application: Application, run: str) -> Exit:
         from ccm_ctl.fleet.history import History
         from ccm_ctl.fleet.launch import send_stop
 
-        history = History(fleet.runs)
+        history = History(fleet)
         recorded = await history.load(await history.find(run))
-        if recorded.state.state == "done":
+        if recorded.state.state == "done" and not recorded.closed_by:
             raise RunError(f"{recorded.record.run}: has ended already; `ccmctl run show` shows how")
 
         def stopping(state: RunState) -> None:
@@ -167,20 +179,24 @@ for _command in (_list, _show, _watch, _stop):
 
 
 async def _picked_up(
-    application: Application, fleet: Fleet, word: str, *, offline_ok: bool
+    application: Application, fleet: Fleet, word: str, *, offline_ok: bool, timeout_s: int | None = None
 ) -> tuple[Recorded, Run, Watch, Follower]:
     """A run that was started before, ready to be looked at or followed."""
     from ccm_ctl.commands.watching import Watch
     from ccm_ctl.fleet.follow import Follower
     from ccm_ctl.fleet.history import History
-    from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.joining import Joining
+    from ccm_ctl.fleet.run import LIMIT_S, Run
 
-    history = History(fleet.runs)
+    history = History(fleet)
     recorded = await history.load(await history.find(word))
     now = asyncio.get_running_loop().time()
-    state = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False)
+    limit_s = timeout_s or LIMIT_S
+    state = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False, limit_s=limit_s)
     watch = Watch(application, fleet, recorded.record, state, offline_ok=offline_ok)
-    return recorded, state, watch, Follower(fleet, state, ask=None, on_turn=watch.on_turn)
+    may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join
+    follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=watch.on_turn)
+    return recorded, state, watch, follower
 
 
 async def _look(follower: Follower, state: Run, recorded: Recorded) -> None:
@@ -191,7 +207,7 @@ async def _look(follower: Follower, state: Run, recorded: Recorded) -> None:
     restore_ends(state, recorded, asyncio.get_running_loop().time())
 
 
-def _outcome_words(action: str, state: RunState) -> str:
+def _outcome_words(action: str, state: RunState, closed_by: str) -> str:
     from ccm_agent.model.wire import NodeState
     from ccm_ctl.render.outcome import count_words
 
@@ -200,4 +216,5 @@ def _outcome_words(action: str, state: RunState) -> str:
     counts: dict[Any, int] = {
         NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)
     }
-    return count_words(counts, plan=action == "plan") or "nothing was done"
+    words = count_words(counts, plan=action == "plan") or "nothing was done"
+    return f"{words} (seen by {closed_by})" if closed_by else words

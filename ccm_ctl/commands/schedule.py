@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,10 @@ def schedule(application: Application) -> None:
         click.Option(["--tz"], default="", metavar="ZONE", help="Time zone of --cron. [UTC]"),
         click.Option(["--every"], type=Duration(), help="A duration, at least 1s."),
         click.Option(["--at"], default="", metavar="TIME", help="Once: 2026-12-01T02:00Z."),
+        click.Option(
+            ["--valid-for"], type=Duration(), default="365d", show_default=True,
+            help="How long its signature is good. Nodes refuse the schedule after that; add it again to renew it.",
+        ),
         click.Option(["--deadline"], type=Duration(), help="How late nodes may begin. [1h; with --catch-up: however late]"),
         click.Option(["--catch-up"], is_flag=True, help="A node that was away when it was due takes it when it is back, once."),
         click.Option(["--noop"], is_flag=True, help="Change nothing; say what would change."),
@@ -92,11 +96,18 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
         if content.bundle is not None:
             await fleet.manifests.put(content.digest, content.packed)
         request = _request(fleet.operator, content, resolved, options)
-        is_new = not await schedules.put(name, resolved.scopes[0], when, zone, request)
+        ends = fleet.clock.now() + timedelta(seconds=options["valid_for"])
+        is_new = not await schedules.put(name, resolved.scopes[0], when, zone, request, ends=ends)
         application.terminal.record(
-            records.SCHEDULE, name=name, scope=resolved.scopes[0], when=when, new=is_new
+            records.SCHEDULE,
+            name=name,
+            scope=resolved.scopes[0],
+            when=when,
+            new=is_new,
+            ends=ends if fleet.signatory else None,
         )
-        application.terminal.show(f"{name}: {'stored' if is_new else 'replaced'}, {words}\n")
+        until = f", signed until {ends:%Y-%m-%d}" if fleet.signatory else ""
+        application.terminal.show(f"{name}: {'stored' if is_new else 'replaced'}, {words}{until}\n")
         return Exit.OK
 
     return application.run_on_broker(work)
@@ -187,8 +198,6 @@ def _run(application: Application, name: str, yes: bool) -> Exit:
     """Send now what a schedule would send, as a run of your own, and watch it."""
 
     async def work(broker: Broker) -> Exit:
-        from datetime import timedelta
-
         import msgspec
 
         from ccm_ctl.commands.watching import start_and_watch
@@ -227,7 +236,7 @@ def when_of(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]
     Raises:
         UsageError: Not exactly one of them was said, or it cannot be read.
     """
-    from ccm_ctl.fleet.cron import Cron
+    from ccm_agent.model.cron import Cron
 
     if sum((bool(cron), every is not None, bool(at))) != 1:
         raise UsageError("say when, in one way: --cron, --every or --at")
@@ -270,7 +279,7 @@ def _open(broker: Broker) -> Schedules:
     from ccm_ctl.fleet.schedules import Schedules
 
     assert broker.connection is not None
-    return Schedules(broker.connection)
+    return Schedules(broker.connection, broker.fleet.signatory)
 
 
 def _fields(one: Schedule, now: datetime) -> dict[str, object]:
@@ -286,4 +295,5 @@ def _fields(one: Schedule, now: datetime) -> dict[str, object]:
         "catch_up": one.request.catch_up or None,
         "next": one.next_after(now),
         "last": one.last,
+        "ends": one.ends,
     }

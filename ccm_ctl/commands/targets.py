@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.durations import Duration
 from ccm_ctl.fleet.discovery import Wish
 from ccm_ctl.render.text import fold_names, plural
 
@@ -44,6 +45,12 @@ def run_options() -> list[click.Parameter]:
             metavar="TIME",
             show_default=True,
             help="Nodes that have not begun by then do not begin: 30m, or 2026-12-01T02:00Z.",
+        ),
+        click.Option(
+            ["--timeout"],
+            type=Duration(),
+            metavar="TIME",
+            help="Stop watching after this time; nodes that have not ended count as lost. [24h after the deadline]",
         ),
         click.Option(["--yes", "-y"], is_flag=True, help="Do not ask; a script must say it."),
         click.Option(

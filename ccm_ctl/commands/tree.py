@@ -37,12 +37,15 @@ def shared_options(*, hidden: bool) -> list[click.Option]:
         _shared("--creds", "Credentials file. [CCM_CREDS, NATS_CREDS]", "FILE", hidden=hidden),
         _shared("--nkey", "File with an nkey's seed.", "FILE", hidden=hidden),
         _shared("--user", "User name; its password is read from NATS_PASSWORD.", "NAME", hidden=hidden),
-        _shared("--ca", "Certificates that the broker's must be signed by.", "FILE", hidden=hidden),
+        _shared("--ca", "Certificates that the broker's must be signed by. [CCM_CA]", "FILE", hidden=hidden),
         _shared("--cert", "Our own certificate for TLS.", "FILE", hidden=hidden),
         _shared("--key", "Its private key.", "FILE", hidden=hidden),
         _shared("--operator", "In whose name requests go out. [CCM_OPERATOR]", "NAME", hidden=hidden),
         _shared(
-            "--insecure", "Take a broker elsewhere that asks for no credentials.", is_flag=True, hidden=hidden
+            "--insecure",
+            "Accept a broker that asks for no credentials, or has no TLS. [CCM_INSECURE=1]",
+            is_flag=True,
+            hidden=hidden,
         ),
     ]
 

@@ -12,8 +12,9 @@ from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.launch import put_on_record, send, send_again
-from ccm_ctl.fleet.run import EventNews, Run
+from ccm_ctl.fleet.run import LIMIT_S, EventNews, Run
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import (
     At,
@@ -38,6 +39,9 @@ KEEP_EACH_S = 1.0
 """Ends that no stream holds are written down at most so often while a run goes."""
 
 SLOWEST_SHOWN = 2
+
+MISSING_TOLD = 1000
+"""So many numbers of missing events are told to programs, the lowest first; `missing_count` has how many there are."""
 
 
 class Watch:
@@ -68,7 +72,7 @@ class Watch:
         self._application = application
         self._fleet = fleet
         self._run = run
-        self._history = History(fleet.runs)
+        self._history = History(fleet)
         self._offline_ok = offline_ok
         self._offer = offer
         self._told: dict[str, NodeState] = {}
@@ -137,6 +141,11 @@ class Watch:
         """The table, the failures and the last line."""
         if self._terminal.json:
             return
+        if self._run.ignored:
+            names = fold_names(self._run.ignored)
+            self._terminal.note(
+                f"ignored: {names} answered, but what is assigned there does not fit this run"
+            )
         results = [result_of(node) for node in self._run.nodes.values()]
         seconds = _took_s(self.record, self._run, self._fleet.clock.now())
         style = self._terminal.style
@@ -211,11 +220,22 @@ class Watch:
 
 
 async def start_and_watch(
-    application: Application, fleet: Fleet, launch: Launch, *, offline_ok: bool, offer: str = ""
+    application: Application,
+    fleet: Fleet,
+    launch: Launch,
+    *,
+    offline_ok: bool,
+    timeout_s: int | None = None,
+    offer: str = "",
 ) -> Exit:
-    """Send a request and follow its run to the end; see Watch for the last two."""
-    now = asyncio.get_running_loop().time()
-    run = Run(launch.record.run, launch.resolved.nodes, launch.resolved.offline, now, asked=True)
+    """
+    Send a request and follow its run to the end; see Watch for `offline_ok` and `offer`.
+
+    After `timeout_s` nodes that have not ended are lost; without it a day after the request's deadline.
+    """
+    limit_s = timeout_s or _limit_s(launch.request.deadline, fleet.clock.now())
+    now, resolved = asyncio.get_running_loop().time(), launch.resolved
+    run = Run(launch.record.run, resolved.nodes, resolved.offline, now, asked=True, limit_s=limit_s)
     watch = Watch(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer)
 
     async def begin() -> None:
@@ -223,16 +243,27 @@ async def start_and_watch(
         try:
             await send(fleet, launch)
         except BusDeniedError:
-            await History(fleet.runs).forget(run.run)
+            await History(fleet).forget(run.run)
             raise
         except BusUnavailableError:
             # It went away this very moment. Whether the request went out nobody knows; those who do not answer are asked again.
             run.away(asyncio.get_running_loop().time())
         watch.begin()
 
-    follower = Follower(fleet, run, ask=lambda named: send_again(fleet, launch, named), on_turn=watch.on_turn)
+    follower = Follower(
+        fleet,
+        run,
+        ask=lambda named: send_again(fleet, launch, named),
+        may_join=Joining(fleet, launch.record.targets, launch.record.where).may_join,
+        on_turn=watch.on_turn,
+    )
     await follower.follow(begin)
     return await watch.finish()
+
+
+def _limit_s(deadline: datetime | None, now: datetime) -> float:
+    """How long a run is watched when nothing is said: nodes may begin until the deadline, and need some time then."""
+    return LIMIT_S + (max(0.0, (deadline - now).total_seconds()) if deadline else 0.0)
 
 
 def exit_of(run: Run, *, offline_ok: bool) -> Exit:
@@ -248,7 +279,11 @@ def result_of(node: NodeRun) -> NodeResult:
     """What there is to show of a node."""
     events = [node.events[number] for number in sorted(node.events)]
     summary = node.summary
-    told = [event for event in events if event.outcome is not Outcome.STABLE or event.noop_message]
+    told = [
+        event
+        for event in events
+        if event.outcome is not Outcome.STABLE or event.noop_message or event.unknown
+    ]
     return NodeResult(
         node=node.node,
         state=node.state,
@@ -274,6 +309,8 @@ def _reason(node: NodeRun) -> str:
 
 def _resource(event: TransactionEvent) -> ResourceResult:
     note = event.noop_message if event.noop else ""
+    if event.unknown and not event.skipped:
+        note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
     return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
 
 
@@ -313,7 +350,8 @@ def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
         "reason": node.reason or None,
         "code": node.code or None,
         "joined": node.joined or None,
-        "missing": node.lacking or None,
+        "missing": node.lacking.first(MISSING_TOLD) or None,
+        "missing_count": len(node.lacking) or None,
         "summary": node.summary,
     }
 
@@ -325,7 +363,7 @@ def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
     It is no less than the longest of its sessions.
     """
     began = record.time or now
-    summaries = [node.summary for node in run.nodes.values() if node.summary]
+    summaries = [node.summary for node in run.expected if node.summary]
     ends = [summary.end_time for summary in summaries if summary.end_time]
     end = max(ends).astimezone(UTC) if run.is_done and ends else now
     longest = max((summary.total_duration for summary in summaries), default=0) / 1e9

@@ -195,6 +195,7 @@ def _summary_words(summary: SessionSummary) -> str:
         "changed": summary.changed_resources,
         "skipped": summary.skipped_resources,
         "stable": summary.stable_resources,
+        "unknown until applied": summary.unknown_count,
     }
     numbers = counted(counts) or "no resources"
     what = f"{summary.manifest}: " if summary.manifest else ""
@@ -229,5 +230,13 @@ def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[
         count, volume = plural(status.spool.events, "event"), size(status.spool.bytes)
         trouble = f": {status.trouble}" if status.trouble else ""
         yield Fact("to tell", f"{count} in its spool ({volume}){trouble}")
+    if status.policy is not None:
+        rules, digest = plural(status.policy.rules, "rule"), status.policy.digest[:DIGEST_SHOWN]
+        trouble = f"cannot be used, so it runs nothing: {status.policy.trouble}"
+        yield Fact(
+            "policy",
+            trouble if status.policy.trouble else f"{rules}, digest {digest}",
+            "bad" if status.policy.trouble else "",
+        )
     if status.refused_facts:
         yield Fact("facts", f"refused, and goes on with those it had: {status.refused_facts}", "bad")

@@ -100,7 +100,7 @@ async def _read(broker: Broker, kind: str) -> list[str]:
     if kind == "runs":
         from ccm_ctl.fleet.history import NEWEST, History
 
-        return [NEWEST, *(record.run for record, _ in await History(fleet.runs).newest(MOST))]
+        return [NEWEST, *(record.run for record, *_ in (await History(fleet).newest(MOST)).runs)]
     if kind == "assignments":
         from ccm_ctl.fleet.assignments import read_assignments
 

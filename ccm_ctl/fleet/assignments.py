@@ -24,7 +24,7 @@ from ccm_agent.bus.subjects import (
     scopes_of,
 )
 from ccm_agent.model.codec import did_you_mean
-from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, UsageError
+from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, SelectorLimitError, UsageError
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.assigning import flat_facts
 from ccm_ctl.fleet.discovery import lacking_facts, read_facts
@@ -187,7 +187,10 @@ class _Meant:
             return False
         if self.selectors and not any(selector.matches(name, facts) for selector in self.selectors):
             return False
-        return self._where is None or self._where.matches(name, facts)
+        try:
+            return self._where is None or self._where.matches(name, facts)
+        except SelectorLimitError:
+            return False
 
 
 async def read_assignments(fleet: Fleet) -> Assignments:

@@ -186,7 +186,8 @@ def _ignores(directory: Path) -> GitIgnoreSpec | None:
     from pathspec import GitIgnoreSpec
 
     try:
-        return GitIgnoreSpec.from_lines(path.read_text(encoding="utf-8").splitlines())
+        # its other backend, RE2, fails on names that are not UTF-8
+        return GitIgnoreSpec.from_lines(path.read_text(encoding="utf-8").splitlines(), backend="simple")
     except ValueError as err:
         raise InputError(f"not a list of patterns as in a gitignore: {err}", place=Place(str(path))) from err
 

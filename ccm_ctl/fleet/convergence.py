@@ -32,7 +32,7 @@ REFUSED = "refused"
 _FAILED = (NodeState.FAILED, REFUSED)
 
 LOOK_AGAIN_S = 1.0
-"""A poke may be missed, and who is a whole fleet pokes often: so it is looked this often, without a poke and with many."""
+"""The broker tells nobody that a node has written its record."""
 
 SAID_GOODBYE_MOST = 200
 """Of so many offline nodes the stream is asked; with more it is the fleet that is away, and nobody looks at each."""
@@ -129,10 +129,7 @@ async def wait_standings(
         read: Reads nodes and assignments.
     """
     woken = asyncio.Event()
-    stops = [
-        await bucket.pokes(">", lambda _key, _revision: woken.set())
-        for bucket in (fleet.nodes, fleet.assignments)
-    ]
+    stop = await fleet.assignments.pokes(">", lambda _key, _revision: woken.set())
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         while True:
@@ -144,8 +141,7 @@ async def wait_standings(
                 return assignments, found
             await _woken(woken, min(left, LOOK_AGAIN_S))
     finally:
-        for stop in stops:
-            await stop()
+        await stop()
 
 
 async def _woken(woken: asyncio.Event, seconds: float) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import ALL, event_subject, fact_scope, fact_text, is_node, node_scope
 from ccm_agent.model.codec import nearest
-from ccm_agent.model.errors import NoTargetError, UsageError
+from ccm_agent.model.errors import NoTargetError, SelectorLimitError, UsageError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_ctl.fleet.documents import decode_document
@@ -274,7 +274,16 @@ def _where(text: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
     from ccm_agent.templates.selector import parse_where
 
     where = parse_where(text)
-    found = {name: node for name, node in nodes.items() if where.matches(node.name, node.facts)}
+    found: dict[str, Node] = {}
+    too_costly: SelectorLimitError | None = None
+    for name, node in nodes.items():
+        try:
+            if where.matches(node.name, node.facts):
+                found[name] = node
+        except SelectorLimitError as err:  # the facts of one node must not keep an operator from all others
+            too_costly = err
+    if not found and too_costly is not None:
+        raise too_costly
     if not found:
         raise NoTargetError(f"--where {text}: is true on none of the {len(nodes)} nodes it was tried on")
     return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.signing import SignatureError, read_claims
 from ccm_agent.model.errors import ProtocolError, RevisionError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import Stamped
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Bucket, Fleet
 
 _TRIES = 10
+
+NUMBERS_LIMIT = 200
+"""So many numbers of documents travel in a node's credentials."""
 
 NUMBER_LIMIT = 1 << 53
 """A number from here on is not a whole number to every reader of JSON; the year 9999 is far below."""
@@ -145,8 +149,9 @@ class Documents:
         )
 
     async def remove(self, key: str) -> None:
-        """Make a document absent; its number goes on should it come again."""
-        await self._bucket.delete(key)
+        """Make a document absent. The deletion has a number, as a document has, and what comes after it has a higher one."""
+        last = await self._last(key)
+        await self._bucket.delete(key, number=max(last.number + 1, await self._moment()))
 
     async def _last(self, key: str) -> Document:
         """
@@ -157,9 +162,10 @@ class Documents:
         entries = await self._bucket.history(key)
         known = [decode_document(entry) for entry in entries if entry.value]
         marked = max((entry.revision for entry in entries), default=0)
+        deleted = max((_number_of_deletion(entry) for entry in entries), default=0)
         return Document(
             key=key,
-            number=max((one.number for one in known), default=marked),
+            number=max((*(one.number for one in known), deleted), default=0) or marked,
             count=max((one.count for one in known), default=marked),
         )
 
@@ -173,6 +179,31 @@ class Documents:
             now = min(self._fleet.clock.now(), await self._bucket.now())
             self._now_ms = int(now.timestamp() * 1000)
         return self._now_ms
+
+
+async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
+    """By `bucket/key` the numbers of documents that a new node will read, so that it takes no older one for the newest."""
+    found: dict[str, int] = {}
+    sources = (
+        ("CCM_FACTS", fleet.facts, [node]),
+        ("CCM_ASSIGNMENTS", fleet.assignments, ["all.*", "fact.>", f"node.{node}.*"]),
+        ("CCM_DATA", fleet.data, [">"]),
+    )
+    for name, bucket, patterns in sources:
+        for entry in await bucket.matching(patterns):
+            if len(found) < NUMBERS_LIMIT and (number := decode_document(entry).number):
+                found[f"{name}/{entry.key}"] = number
+    return found
+
+
+def _number_of_deletion(entry: Entry) -> int:
+    """The number of a deletion; 0 of one that was not signed, and of what is a document."""
+    if entry.value or not entry.signature:
+        return 0
+    try:
+        return read_claims(entry.signature).number
+    except SignatureError:
+        return 0
 
 
 def decode_document(entry: Entry) -> Document:

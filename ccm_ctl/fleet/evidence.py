@@ -63,6 +63,14 @@ class Own(Struct, frozen=True):
     next: datetime | None = None
 
 
+class PolicyState(Struct, frozen=True):
+    """The policy of the node: the file's digest and number of rules, or why it cannot be used."""
+
+    digest: str = ""
+    rules: int = 0
+    trouble: str = ""
+
+
 class Status(Struct, frozen=True, kw_only=True):
     """
     What an agent answers, as far as it matters here; the fields are those of its answer.
@@ -75,6 +83,7 @@ class Status(Struct, frozen=True, kw_only=True):
         spool, trouble: What it could not tell yet, and why.
         refused_facts: Why it does not obey the facts that are assigned to it.
         manifests: Those of its own configuration.
+        policy: The node's policy; None when it has none.
         last_run, last_state, last_time: Its newest finished run.
     """
 
@@ -87,6 +96,7 @@ class Status(Struct, frozen=True, kw_only=True):
     trouble: str = ""
     refused_facts: str = ""
     manifests: list[Own] = []
+    policy: PolicyState | None = None
     last_run: str = ""
     last_state: str = ""
     last_time: Moment | None = None

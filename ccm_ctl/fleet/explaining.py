@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ccm_agent.hiera.secret_keys import is_secret_key as is_secret_key
 from ccm_agent.model.errors import InputError, NotFoundError
 from ccm_ctl.fleet.discovery import read_facts, read_inventory
 from ccm_ctl.fleet.documents import Documents

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.subjects import run_pattern
+from ccm_agent.bus.subjects import parse_event, run_pattern
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import Answer, Progress
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.messages import Heard
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import News, Run, Todo
 
@@ -30,6 +31,13 @@ READ_EACH_LIMIT = 8
 """Above so many nodes the whole run is read at once instead of each node on its own."""
 
 
+HELD_LIMIT = 1000
+"""So many messages of a node that was not expected are kept until it is known whether it may join; the stream has the rest."""
+
+LAST_TURNS = 10
+"""A run that is done ends after so many turns, also when nodes go on talking."""
+
+
 class Follower:
     """
     One run, followed.
@@ -38,6 +46,7 @@ class Follower:
         fleet: The bus.
         run: Its state, which this feeds.
         ask: Sends the request again, naming nodes; None for one who only watches.
+        may_join: Whether a node that was not expected may join, by what operators say of it (`fleet/joining.py`).
         on_turn: Called with what is new after each turn, often with nothing.
     """
 
@@ -47,13 +56,17 @@ class Follower:
         run: Run,
         *,
         ask: Callable[[list[str]], Awaitable[None]] | None,
+        may_join: Callable[[str], Awaitable[bool]],
         on_turn: Callable[[list[News]], Awaitable[None]],
     ) -> None:
         self._fleet = fleet
         self._run = run
         self._ask = ask
+        self._may_join = may_join
         self._on_turn = on_turn
         self._heard: deque[StoredEvent] = deque()
+        self._unexpected: dict[str, list[Heard]] = {}
+        self._done_turns = 0
         self._woken = asyncio.Event()
         self._ticked_at = float("-inf")
 
@@ -76,10 +89,12 @@ class Follower:
     async def look(self) -> None:
         """Read what the stream holds of the run, once; what is new is shown when it is followed."""
         await self._read(None)
+        await self._judge_unexpected()
 
     def _hear(self, message: StoredEvent) -> None:
-        self._heard.append(message)
-        self._woken.set()
+        if not self._is_ignored(message):
+            self._heard.append(message)
+            self._woken.set()
 
     async def _wait(self) -> None:
         try:
@@ -102,10 +117,12 @@ class Follower:
             if now - self._ticked_at >= TURN_S:
                 self._ticked_at = now
                 await self._do(self._run.tick(now))
+            await self._judge_unexpected()
         except BusUnavailableError:
             self._run.away(self._now())
         await self._on_turn(self._run.news())
-        return self._run.is_done and not self._heard
+        self._done_turns = self._done_turns + 1 if self._run.is_done else 0
+        return self._run.is_done and (not self._heard or self._done_turns >= LAST_TURNS)
 
     async def _do(self, todo: Todo) -> None:
         if todo.resend and self._ask is not None:
@@ -121,21 +138,47 @@ class Follower:
         self._run.read_done(nodes, self._now())
 
     def _take_in(self, messages: Iterable[StoredEvent]) -> None:
-        now = self._now()
         for message in messages:
+            if self._is_ignored(message):
+                continue
             try:
                 heard = hear(message)
             except ProtocolError:
                 continue  # what breaks the protocol is nobody's word
             if heard.run != self._run.run:
                 continue
-            said = heard.said
-            if isinstance(said, Answer):
-                self._run.answered(heard.node, said, now)
-            elif isinstance(said, Progress):
-                self._run.progressed(heard.node, said, now)
-            elif isinstance(said, SessionStart | TransactionEvent | SessionSummary):
-                self._run.happened(heard.node, said, now)
+            if self._run.knows(heard.node):
+                self._give(heard)
+            elif len(held := self._unexpected.setdefault(heard.node, [])) < HELD_LIMIT:
+                held.append(heard)
+
+    def _is_ignored(self, message: StoredEvent) -> bool:
+        """Its node may not join: it is not even decoded, for it may send as much as it likes."""
+        try:
+            return parse_event(message.subject).node in self._run.ignored
+        except ProtocolError:
+            return True
+
+    def _give(self, heard: Heard) -> None:
+        now, said = self._now(), heard.said
+        if isinstance(said, Answer):
+            self._run.answered(heard.node, said, now)
+        elif isinstance(said, Progress):
+            self._run.progressed(heard.node, said, now)
+        elif isinstance(said, SessionStart | TransactionEvent | SessionSummary):
+            self._run.happened(heard.node, said, now)
+
+    async def _judge_unexpected(self) -> None:
+        """Let the nodes join that may, with what they have said so far, and ignore the others."""
+        for name in list(self._unexpected):
+            may_join = await self._may_join(name)
+            held = self._unexpected.pop(name)
+            if not may_join:
+                self._run.ignored.add(name)
+                continue
+            self._run.join(name, self._now())
+            for heard in held:
+                self._give(heard)
 
     @staticmethod
     def _now() -> float:

@@ -1,4 +1,12 @@
-"""Runs on record, in CCM_RUNS: so that any operator on any machine can list, show, watch or stop what another began."""
+"""
+Runs on record, in CCM_RUNS: so that any operator on any machine can list, show, watch or stop what another began.
+
+Each operator writes under a token of his own, `<operator>.<run>.request` and so on, and the broker lets him write nowhere else.
+The run belongs to the operator whose request was stored first. What others add to it (a stop, the end that a watcher saw) is
+read with it and shown as theirs. Controllers of before wrote `<run>.request`; their records are read as well.
+
+A record that cannot be read is left out, so that one operator cannot take the list from the others.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +16,20 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.subjects import decode_token, encode_token, is_node
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import NodeEnd, NodeState, RunEnds, RunRecord, RunState, RunTargets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ccm_agent.model.ports import Entry
-    from ccm_ctl.fleet.ports import Bucket
+    from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
 
-T = TypeVar("T")
+T = TypeVar("T", RunRecord, RunState, RunTargets, RunEnds)
 
 PIECE_NODES = 2000
 """So many nodes stand in one key: a message to the broker has a limit."""
@@ -30,6 +39,12 @@ NEWEST = "last"
 
 _TRIES = 10
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_REQUEST, _STATE, _TARGETS, _ENDS = "request", "state", "targets", "ends"
+_IS_PIECE = {_REQUEST: False, _STATE: False, _TARGETS: True, _ENDS: True}
+"""What a key is about, and whether it is one of several pieces, whose numbers stand last."""
+
+_FORMER = ""
+"""In the place of an operator's token: a key of before, which says nothing of who wrote it."""
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
@@ -39,6 +54,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
     Attributes:
         record: What was asked.
         state: How far it is, as its last watcher left it.
+        closed_by: The operator who saw it end, if that was not the one who began it; else "".
         nodes: The nodes that were expected.
         offline: Those of them that were not present.
         ends: How nodes ended of which the stream tells nothing.
@@ -46,29 +62,100 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
     record: RunRecord
     state: RunState
+    closed_by: str = ""
     nodes: list[str]
     offline: list[str]
     ends: dict[str, NodeEnd]
 
 
-class History:
-    """The runs in a bucket."""
+class Listed(Struct, frozen=True, kw_only=True):
+    """
+    Runs on record, newest first, without their nodes.
 
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
+    Attributes:
+        runs: What was asked, how far it is, and who closed it (see Recorded).
+        left_out: Keys of records that cannot be read.
+    """
+
+    runs: list[tuple[RunRecord, RunState, str]]
+    left_out: list[str]
+
+
+class _Key(Struct, frozen=True, kw_only=True):
+    """A key of the bucket: whose (a token, or _FORMER), of which run, what, and which piece of it."""
+
+    owner: str
+    run: str
+    kind: str
+    place: int = 0
+
+
+class _Pieces(Struct, kw_only=True):
+    """All that operators wrote about one run, by operator's token."""
+
+    requests: dict[str, tuple[Entry, RunRecord]] = {}
+    states: dict[str, tuple[Entry, RunState]] = {}
+    targets: dict[str, dict[int, RunTargets]] = {}
+    ends: dict[str, dict[int, RunEnds]] = {}
+
+    @property
+    def owner(self) -> str | None:
+        """Whose request was stored first; None when there is none."""
+        return min(self.requests, key=lambda token: self.requests[token][0].revision, default=None)
+
+    def state_of(self, run: str, owner: str) -> tuple[RunState, str]:
+        """How far the run is, and who closed it, if that was not its owner."""
+        _, state = self.states.get(owner, (None, RunState(run=run)))
+        others = sorted(
+            ((entry.revision, token, told) for token, (entry, told) in self.states.items() if token != owner),
+            key=lambda one: one[0],
+        )
+        for _, token, told in others:
+            if state.state == "done":
+                break
+            if told.state == "done":
+                ended = RunState(
+                    run=run, state="done", time=state.time, counts=told.counts, joined=told.joined
+                )
+                return ended, _name_of(token)
+            if told.state == "stopping":
+                state = msgspec.structs.replace(state, state="stopping", stopped_by=_name_of(token))
+        return state, ""
+
+    def ends_of(self, owner: str) -> dict[str, NodeEnd]:
+        """How nodes ended: by the run's owner, and for the rest by who else watched."""
+        ends: dict[str, NodeEnd] = {}
+        for token in sorted(self.ends, key=lambda token: token != owner):
+            for piece in self.ends[token].values():
+                for node, end in piece.nodes.items():
+                    if is_node(node):
+                        ends.setdefault(node, end)
+        return ends
+
+
+class History:
+    """The runs in a bucket, as one operator reads and writes them."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._bucket = fleet.runs
+        self._token = encode_token(fleet.operator)
 
     async def begin(self, record: RunRecord, nodes: list[str], offline: Collection[str]) -> None:
-        """Put a run on record, before anybody is asked."""
+        """
+        Put a run on record, before anybody is asked.
+
+        The request comes first: by it the run is this operator's, and nobody has heard of the run before.
+        """
+        await self._put(f"{record.run}.{_REQUEST}", record)
         for place, piece in _pieces(nodes):
             away = [node for node in piece if node in offline]
             targets = RunTargets(run=record.run, nodes=piece, offline=away)
-            await self._put(f"{record.run}.targets.{place}", targets)
-        await self._put(f"{record.run}.state", RunState(run=record.run, time=record.time))
-        await self._put(f"{record.run}.request", record)
+            await self._put(f"{record.run}.{_TARGETS}.{place}", targets)
+        await self._put(f"{record.run}.{_STATE}", RunState(run=record.run, time=record.time))
 
     async def forget(self, run: str) -> None:
-        """Take a run off the record that never went out."""
-        for entry in await self._bucket.matching([f"{run}.>"]):
+        """Take a run of this operator's off the record that never went out."""
+        for entry in await self._bucket.matching([f"{self._token}.{run}.>"]):
             await self._bucket.delete(entry.key)
 
     async def find(self, word: str) -> str:
@@ -80,7 +167,7 @@ class History:
         """
         if is_id(word):
             return word
-        runs = [state.run for state in await self._states()]
+        runs = [run for _, run, _ in (await self._known())[0]]
         found = runs[:1] if word == NEWEST else [run for run in runs if run.startswith(word)]
         if len(found) == 1:
             return found[0]
@@ -96,56 +183,62 @@ class History:
 
         Raises:
             RunError: Nothing is.
+            ProtocolError: What is there cannot be read.
         """
-        entries = {entry.key: entry for entry in await self._bucket.matching([f"{run}.>"])}
-        request = entries.get(f"{run}.request")
-        if request is None:
-            raise RunError(f"{run}: there is no such run; `ccmctl run list` shows which there are")
-        state = entries.get(f"{run}.state")
-        pieces = _decoded(entries, f"{run}.targets.", RunTargets)
-        ends = _decoded(entries, f"{run}.ends.", RunEnds)
+        entries = await self._bucket.matching([f"{run}.>", f"*.{run}.>"])
+        found, left_out = _sorted_out(entries)
+        pieces = found.get(run, _Pieces())
+        owner = pieces.owner
+        if owner is None:
+            bad = next((err for key, err in left_out.items() if key.endswith(f"{run}.{_REQUEST}")), None)
+            raise bad or RunError(f"{run}: there is no such run; `ccmctl run list` shows which there are")
+        targets = [targets for _, targets in sorted(pieces.targets.get(owner, {}).items())]
+        state, closed_by = pieces.state_of(run, owner)
         return Recorded(
-            record=_decode(request, RunRecord),
-            state=_decode(state, RunState) if state else RunState(run=run),
-            nodes=[node for piece in pieces for node in piece.nodes],
-            offline=[node for piece in pieces for node in piece.offline],
-            ends={node: end for piece in ends for node, end in piece.nodes.items()},
+            record=pieces.requests[owner][1],
+            state=state,
+            closed_by=closed_by,
+            nodes=[node for piece in targets for node in piece.nodes if is_node(node)],
+            offline=[node for piece in targets for node in piece.offline if is_node(node)],
+            ends=pieces.ends_of(owner),
         )
 
-    async def newest(self, most: int) -> list[tuple[RunRecord, RunState]]:
-        """The newest runs, newest first, without their nodes."""
-        found = []
-        for state in (await self._states())[:most]:
-            request = await self._bucket.get(f"{state.run}.request")
-            if request is not None:
-                found.append((_decode(request, RunRecord), state))
-        return found
+    async def newest(self, most: int) -> Listed:
+        """The newest runs."""
+        known, left_out = await self._known()
+        runs = []
+        for _, run, pieces in known[:most]:
+            if not pieces.requests:
+                pieces = await self._former(run, pieces, left_out)
+            owner = pieces.owner
+            if owner is not None:
+                runs.append((pieces.requests[owner][1], *pieces.state_of(run, owner)))
+        return Listed(runs=runs, left_out=sorted(left_out))
 
     async def change(self, run: str, change: Callable[[RunState], None]) -> RunState:
-        """Change a run's state, whoever else does at the same time; what was written."""
+        """Change what this operator says about a run's state, however many of his programs do at once; what was written."""
+        key = f"{self._token}.{run}.{_STATE}"
         for _ in range(_TRIES):
-            entry = await self._bucket.get(f"{run}.state")
+            entry = await self._bucket.get(key)
             state = _decode(entry, RunState) if entry else RunState(run=run)
             change(state)
             try:
-                await self._bucket.update(
-                    f"{run}.state", msgspec.json.encode(state), entry.revision if entry else 0
-                )
+                await self._bucket.update(key, msgspec.json.encode(state), entry.revision if entry else 0)
             except RevisionError:
                 continue
             return state
-        raise RevisionError(f"{run}: its state is written all the time by somebody else; try again")
+        raise RevisionError(f"{run}: its state is written all the time by another program; try again")
 
     async def keep_ends(self, run: Run) -> None:
         """Write down how nodes ended of which the stream will not tell."""
         ends = {
-            name: NodeEnd(state=str(node.state), reason=node.reason, code=node.code)
-            for name, node in run.nodes.items()
+            node.node: NodeEnd(state=str(node.state), reason=node.reason, code=node.code)
+            for node in run.expected
             if node.state.is_final and node.summary is None and not node.wants_summary
         }
         for place, piece in _pieces(sorted(ends)):
             told = RunEnds(run=run.run, nodes={node: ends[node] for node in piece})
-            await self._put(f"{run.run}.ends.{place}", told)
+            await self._put(f"{run.run}.{_ENDS}.{place}", told)
 
     async def finish(self, run: Run) -> None:
         """Close the record of a run that has come to its end."""
@@ -158,13 +251,33 @@ class History:
 
         await self.change(run.run, close)
 
-    async def _states(self) -> list[RunState]:
-        """The states of all runs, newest first: small, where the requests may hold whole manifests."""
-        states = [_decode(entry, RunState) for entry in await self._bucket.matching(["*.state"])]
-        return sorted(states, key=lambda state: (state.time or _LONG_AGO, state.run), reverse=True)
+    async def _known(self) -> tuple[list[tuple[datetime, str, _Pieces]], dict[str, ProtocolError]]:
+        """
+        When each run began, its id and what is known of its state, newest first; and what cannot be read.
+
+        Requests of before are not read: they may hold whole manifests. The broker's times count, for a record may say any.
+        """
+        patterns = [f"*.{_STATE}", f"*.*.{_STATE}", f"*.*.{_REQUEST}"]
+        found, left_out = _sorted_out(await self._bucket.matching(patterns))
+        known = []
+        for run, pieces in found.items():
+            owner = pieces.owner
+            if owner is not None:
+                known.append((pieces.requests[owner][0].created, run, pieces))
+            elif _FORMER in pieces.states:
+                entry, state = pieces.states[_FORMER]
+                known.append((min(state.time or _LONG_AGO, entry.created), run, pieces))
+        return sorted(known, key=lambda one: one[:2], reverse=True), left_out
+
+    async def _former(self, run: str, pieces: _Pieces, left_out: dict[str, ProtocolError]) -> _Pieces:
+        """The same with the request that a controller of before wrote."""
+        request = await self._bucket.get(f"{run}.{_REQUEST}")
+        found, bad = _sorted_out([request] if request else [])
+        left_out |= bad
+        return msgspec.structs.replace(pieces, requests=found[run].requests if run in found else {})
 
     async def _put(self, key: str, value: Struct) -> None:
-        await self._bucket.put(key, msgspec.json.encode(value))
+        await self._bucket.put(f"{self._token}.{key}", msgspec.json.encode(value))
 
 
 def restore_ends(run: Run, recorded: Recorded, now: float) -> None:
@@ -182,13 +295,61 @@ def _pieces(nodes: list[str]) -> Iterator[tuple[int, list[str]]]:
         yield place, nodes[begin : begin + PIECE_NODES]
 
 
-def _decoded(entries: dict[str, Entry], prefix: str, kind: type[T]) -> list[T]:
-    keys: Iterable[str] = (key for key in entries if key.startswith(prefix))
-    return [_decode(entries[key], kind) for key in sorted(keys, key=lambda key: int(key.rpartition(".")[2]))]
+def _key_of(key: str) -> _Key | None:
+    """What a key is about; None when it is not one of ours."""
+    tokens = key.split(".")
+    is_former = is_id(tokens[0]) and tokens[1:2] != [] and tokens[1] in _IS_PIECE
+    owner, rest = (_FORMER, tokens) if is_former else (tokens[0], tokens[1:])
+    run, kind, place = rest if len(rest) == 3 else [*rest, "0"] if len(rest) == 2 else ["", "", ""]
+    if not is_id(run) or _IS_PIECE.get(kind) is not (len(rest) == 3):
+        return None
+    is_number = place.isascii() and place.isdigit() and len(place) < 10
+    return _Key(owner=owner, run=run, kind=kind, place=int(place)) if is_number else None
+
+
+def _sorted_out(entries: Sequence[Entry]) -> tuple[dict[str, _Pieces], dict[str, ProtocolError]]:
+    """What entries say, by run; and by key what cannot be read."""
+    found: dict[str, _Pieces] = {}
+    left_out: dict[str, ProtocolError] = {}
+    for entry in entries:
+        key = _key_of(entry.key)
+        try:
+            if key is None:
+                raise ProtocolError(f"{entry.key}: not a key of a run's record; remove the key")
+            _take_in(found.setdefault(key.run, _Pieces()), key, entry)
+        except ProtocolError as err:
+            left_out[entry.key] = err
+    return found, left_out
+
+
+def _take_in(pieces: _Pieces, key: _Key, entry: Entry) -> None:
+    if key.kind == _REQUEST:
+        record = _decode(entry, RunRecord)
+        if key.owner != _FORMER:
+            record.requester = _name_of(key.owner)
+        pieces.requests[key.owner] = entry, record
+    elif key.kind == _STATE:
+        pieces.states[key.owner] = entry, _decode(entry, RunState)
+    elif key.kind == _TARGETS:
+        pieces.targets.setdefault(key.owner, {})[key.place] = _decode(entry, RunTargets)
+    else:
+        pieces.ends.setdefault(key.owner, {})[key.place] = _decode(entry, RunEnds)
+
+
+def _name_of(token: str) -> str:
+    """The operator behind a token; of a long name only the token."""
+    try:
+        return decode_token(token) or token
+    except ProtocolError:
+        return token
 
 
 def _decode(entry: Entry, kind: type[T]) -> T:
+    key = _key_of(entry.key)
     try:
-        return decode_foreign(entry.value, kind)
+        value = decode_foreign(entry.value, kind)
     except msgspec.MsgspecError as err:
         raise ProtocolError(f"{entry.key}: not what belongs there: {err}; remove the key") from err
+    if key is None or value.run != key.run:
+        raise ProtocolError(f"{entry.key}: what is there is about another run; remove the key")
+    return value

@@ -2,10 +2,13 @@
 The folder with a fleet's keys, which `ccmctl init --security` makes and `ccmctl node add` uses.
 
     nats-security.conf   what every server includes; not secret
-    operator.seed  account.seed  system.seed   secret; mode 0600
+    operator.seed  account.seed  ops.seed  nodes.seed  system.seed   secret; mode 0600
+    root.seed            signs which operators' keys count; likewise, and no key of the broker
+    trust.json           which operators' keys count, signed by that root key; not secret
     users.jsonl          who was given credentials, and when; no secrets
+    moving.json          while a fleet moves from one account to several: since when, and until when
 
-Seeds that others can read are refused, and nothing is ever written over.
+Seeds that others can read are refused, and no seed is ever written over.
 """
 
 from __future__ import annotations
@@ -18,36 +21,50 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.accounts import Account
 from ccm_agent.bus.credentials import (
     Authority,
     Credentials,
+    asker_credentials,
     check_seed,
+    connections_subject,
+    new_account,
     new_authority,
+    new_root,
+    public_key,
     server_configuration,
     user_credentials,
 )
+from ccm_agent.bus.permissions import operator_permissions
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_agent.model.secret import Secret
+from ccm_ctl.fleet.signers import Signers, signer_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ccm_agent.bus.permissions import Permissions
+    from ccm_agent.bus.permissions import Permissions, Role
+    from ccm_agent.bus.trust import Trust
 
 CONFIGURATION = "nats-security.conf"
 _USERS = "users.jsonl"
-_KINDS = {"operator": "O", "account": "A", "system": "A"}
+_MOVING = "moving.json"
+_KINDS = {"operator": "O", "account": "A", "ops": "A", "nodes": "A", "system": "A"}
+_SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
+_EVERYBODY = "*"
+"""In the place of a public key: all that were signed up to a time."""
 
 
-class User(Struct, frozen=True, kw_only=True):
+class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    Somebody who was given credentials.
+    A node or operator that was given credentials.
 
     Attributes:
         kind: "node" or "operator".
         name, public_key: Who.
         time: When, in seconds since 1970; or when they were revoked.
         revoked: They are void.
+        account: Which one; "" when there was but one, which is CTL now.
     """
 
     kind: str
@@ -55,6 +72,20 @@ class User(Struct, frozen=True, kw_only=True):
     public_key: str
     time: int
     revoked: bool = False
+    account: str = ""
+
+
+class Moving(Struct, frozen=True, kw_only=True):
+    """
+    A fleet moves from one account to several; times in seconds since 1970.
+
+    Attributes:
+        began: Credentials that were made before are of one account.
+        until: They are good so long at most.
+    """
+
+    began: int
+    until: int
 
 
 def keys_folder(chosen: str, environ: Mapping[str, str]) -> Path:
@@ -88,32 +119,149 @@ class Keys:
             InputError: The folder cannot be written, or holds keys already.
         """
         authority = new_authority()
+        for name in _KINDS:
+            self._write_seed(name, getattr(authority, name))
+        self._configure()
+
+    @property
+    def signers(self) -> Signers:
+        """The signers list, which the root key of this folder signs."""
+        return Signers(self.folder, lambda: self._seed("root"))
+
+    def make_root(self) -> None:
+        """
+        A new root key, which no key of the broker is made from; it may be made in a folder, or on a machine, of its own.
+
+        Raises:
+            InputError: The folder cannot be written, or holds one already.
+        """
+        self._write_seed("root", new_root())
+
+    @property
+    def has_root(self) -> bool:
+        """The root key is here."""
+        return (self.folder / "root.seed").exists()
+
+    @property
+    def has_one_account(self) -> bool:
+        """The keys are of the time when nodes and operators lived in the account that holds the streams."""
+        return self.exist() and not (self.folder / "ops.seed").exists()
+
+    @property
+    def moving(self) -> Moving | None:
+        """Since when, and until when, the fleet moves from one account to several; None when it does not."""
+        path = self.folder / _MOVING
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name in _KINDS:
-                seed: Secret = getattr(authority, name)
-                write_private(self.folder / f"{name}.seed", f"{seed.reveal()}\n")
-            self._configure(server_configuration(authority))
-        except OSError as err:
-            raise InputError(f"{err.filename}: keys cannot be written: {err.strerror}") from err
+            return msgspec.json.decode(path.read_bytes(), type=Moving)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as err:
+            raise InputError(f"{path}: cannot be read: {err}") from err
+
+    def begin_moving(self, seconds: int) -> None:
+        """
+        Make the accounts that are missing. Credentials that were given out so far stay good until `end_moving`, or for `seconds`.
+
+        Raises:
+            InputError: The folder cannot be written.
+        """
+        now = int(time.time())
+        self._write(_MOVING, msgspec.json.encode(Moving(began=now, until=now + seconds)))
+        for name in ("nodes", "ops"):
+            if not (self.folder / f"{name}.seed").exists():
+                self._write_seed(name, new_account())
+        self._configure()
+
+    def end_moving(self) -> None:
+        """Make all credentials of the time of one account void; the servers learn it from the configuration."""
+        moving = self.moving
+        if moving is None:
+            return
+        for user in self.of_one_account():
+            # The ones before are covered by what is said of everybody; in the same second there may be good ones.
+            if user.time >= moving.began:
+                self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
+        everybody = User(kind="", name=_EVERYBODY, public_key=_EVERYBODY, time=moving.began - 1, revoked=True)
+        self._note(everybody)
+        (self.folder / _MOVING).unlink()
+        self._configure()
+
+    def moved(self) -> list[User]:
+        """Whose credentials are good, and of several accounts."""
+        return [user for user in self._valid().values() if user.account]
+
+    def of_one_account(self) -> list[User]:
+        """Whose credentials are good, and of the time of one account."""
+        return [user for user in self._valid().values() if not user.account]
+
+    def add_operator(self, name: str, role: Role, *, expires: int | None = None) -> Credentials:
+        """
+        Credentials of an operator, whose key is in the signers list from now on.
+
+        Raises:
+            NotFoundError, UsageError: As `add`.
+        """
+        made = self.add("operator", name, operator_permissions(name, role), expires=expires)
+        if not self.has_root:
+            return made
+        self.signers.add(signer_of(name, made.public_key, role, expires))
+        return _with_trust(made, self.signers.trust())
+
+    def add_node(
+        self,
+        name: str,
+        permissions: Permissions,
+        *,
+        expires: int | None = None,
+        floors: Mapping[str, int] | None = None,
+    ) -> Credentials:
+        """
+        Credentials of a node, with the root's certificate of its key.
+
+        Args:
+            name: Its identity.
+            permissions: What the broker lets it do.
+            expires: When they end, in seconds since 1970; None: never.
+            floors: By `bucket/key` the lowest number that a document may have for this node.
+
+        Raises:
+            NotFoundError, UsageError: As `add`.
+        """
+        made = self.add("node", name, permissions, expires=expires)
+        if not self.has_root or not self.signers.exist():
+            return made
+        return _with_trust(made, self.signers.for_node(name, made.public_key, expires, floors or {}))
 
     def add(
         self, kind: str, name: str, permissions: Permissions, *, expires: int | None = None
     ) -> Credentials:
         """
-        Credentials of a node or operator.
+        Credentials of a node or operator, as the broker knows them.
 
         Raises:
             NotFoundError: There are no keys.
             UsageError: The name is one of the other kind, whose answers it could then read.
         """
-        account = self._seed("account")
-        others = [user for user in self.users() if user.name == name and user.kind != kind]
+        self._require_accounts()
+        seed = self._seed(_SEEDS[permissions.account])
+        others = [user for user in self.users() if user.name == name and user.kind not in (kind, "")]
         if others:
             raise UsageError(f"{name}: is the name of {_a(others[0].kind)} already; {_a(kind)} needs another")
-        made = user_credentials(account, name, permissions, expires=expires)
-        self._note(User(kind=kind, name=name, public_key=made.public_key, time=int(time.time())))
+        made = user_credentials(seed, name, permissions, expires=expires)
+        account = permissions.account.value
+        self._note(
+            User(kind=kind, name=name, public_key=made.public_key, time=int(time.time()), account=account)
+        )
         return made
+
+    @property
+    def question(self) -> str:
+        """Where the broker is asked who is connected to the account of the streams."""
+        return connections_subject(public_key(self._seed("account")))
+
+    def asker(self, name: str, expires: int) -> Credentials:
+        """Credentials that ask that question and nothing else; no list names them, for they end soon."""
+        return asker_credentials(self._seed("system"), name, self.question, expires)
 
     def revoke(self, kind: str, name: str) -> int:
         """
@@ -122,16 +270,17 @@ class Keys:
         Raises:
             NotFoundError: None were given under that name, or there are no keys.
         """
-        authority = Authority(**{each: self._seed(each) for each in _KINDS})
+        self._require_accounts()
+        self._authority()
         found = [user for user in self._valid().values() if (user.kind, user.name) == (kind, name)]
         if not found:
             raise NotFoundError(f"{name}: no {kind} was given credentials under that name from {self.folder}")
-        now = int(time.time())
-        revoked = {user.public_key: user.time for user in self.users() if user.revoked}
-        revoked |= {user.public_key: now for user in found}
-        self._configure(server_configuration(authority, revoked))
         for user in found:
-            self._note(msgspec.structs.replace(user, time=now, revoked=True))
+            self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
+        self._configure()
+        if self.has_root and self.signers.exist():
+            change = self.signers.remove if kind == "operator" else self.signers.revoke_nodes
+            change([user.public_key for user in found])
         return len(found)
 
     def users(self) -> list[User]:
@@ -150,8 +299,13 @@ class Keys:
 
     def _valid(self) -> dict[str, User]:
         users = self.users()
-        gone = {user.public_key for user in users if user.revoked}
-        return {user.public_key: user for user in users if user.public_key not in gone}
+        gone = {user.public_key: user.time for user in users if user.revoked}
+        before = gone.get(_EVERYBODY, -1)
+        return {
+            user.public_key: user
+            for user in users
+            if user.public_key not in gone and (user.account or user.time > before)
+        }
 
     def _note(self, user: User) -> None:
         path = self.folder / _USERS
@@ -162,13 +316,48 @@ class Keys:
         except OSError as err:
             raise InputError(f"{path}: cannot be written: {err.strerror}") from err
 
-    def _configure(self, text: str) -> None:
-        fresh = self.configuration.with_suffix(".new")
+    def _configure(self) -> None:
+        """Write what the servers include, of everything that the folder says now."""
+        moving = self.moving
+        if moving is not None and moving.until < time.time():
+            self.end_moving()
+            return
+        revoked: dict[Account, dict[str, int]] = {}
+        for user in self.users():
+            if user.revoked:
+                account = Account(user.account) if user.account else Account.CTL
+                revoked.setdefault(account, {})[user.public_key] = user.time
+        text = server_configuration(self._authority(), revoked, moving=moving is not None)
+        self._write(CONFIGURATION, text.encode(), mode=0o644)
+
+    def _authority(self) -> Authority:
+        return Authority(**{name: self._seed(name) for name in _KINDS})
+
+    def _require_accounts(self) -> None:
+        if self.has_one_account:
+            raise UsageError(
+                f"{self.folder}: its keys are of the time of one account for all; "
+                "`ccmctl init --security --migrate` makes the others, and keeps what is there"
+            )
+
+    def _write(self, name: str, content: bytes, mode: int = 0o600) -> None:
+        path = self.folder / name
+        fresh = path.with_suffix(".new")
         try:
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(self.configuration)
+            fresh.unlink(missing_ok=True)
+            number = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+            with os.fdopen(number, "wb") as file:
+                file.write(content)
+            fresh.replace(path)
         except OSError as err:
-            raise InputError(f"{self.configuration}: cannot be written: {err.strerror}") from err
+            raise InputError(f"{path}: cannot be written: {err.strerror}") from err
+
+    def _write_seed(self, name: str, seed: Secret) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(self.folder / f"{name}.seed", f"{seed.reveal()}\n")
+        except OSError as err:
+            raise InputError(f"{err.filename}: keys cannot be written: {err.strerror}") from err
 
     def _seed(self, name: str) -> Secret:
         path = self.folder / f"{name}.seed"
@@ -184,7 +373,8 @@ class Keys:
             raise InputError(f"{path}: cannot be read: {err.strerror}") from err
         if mode & 0o077:
             raise InputError(f"{path}: others can read this seed; `chmod 600` it, if nobody has")
-        return check_seed(Secret(text.decode("ascii", "replace").strip()), _KINDS[name], str(path))
+        letter = _KINDS.get(name, "O")
+        return check_seed(Secret(text.decode("ascii", "replace").strip()), letter, str(path))
 
 
 def write_private(path: Path, text: str) -> None:
@@ -192,6 +382,10 @@ def write_private(path: Path, text: str) -> None:
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(number, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def _with_trust(made: Credentials, trust: Trust) -> Credentials:
+    return msgspec.structs.replace(made, text=Secret(f"{made.text.reveal()}\n{trust.as_block()}"))
 
 
 def _a(kind: str) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.secret import mask_url
 from ccm_agent.model.wire import RUN_STOP, Request, RunRecord, StopRequest
 from ccm_ctl.fleet.history import History
 
@@ -67,7 +68,7 @@ def prepare(fleet: Fleet, request: Request, resolved: Resolved, action: str, nam
         targets=resolved.targets,
         where=resolved.where,
         subjects=[request_subject(request.protocol, scope) for scope in resolved.scopes],
-        request=_as_mapping(request),
+        request=_on_record(request),
         nodes=len(resolved.nodes),
         offline=len(resolved.offline),
     )
@@ -76,7 +77,7 @@ def prepare(fleet: Fleet, request: Request, resolved: Resolved, action: str, nam
 
 async def put_on_record(fleet: Fleet, launch: Launch) -> None:
     """Write the run down, so that it can be picked up whatever happens to us."""
-    await History(fleet.runs).begin(launch.record, launch.resolved.nodes, launch.resolved.offline)
+    await History(fleet).begin(launch.record, launch.resolved.nodes, launch.resolved.offline)
 
 
 async def send(fleet: Fleet, launch: Launch) -> None:
@@ -118,6 +119,16 @@ async def send_stop(fleet: Fleet, record: RunRecord) -> str:
     return stop.run
 
 
-def _as_mapping(request: Request) -> dict[str, Any]:
+_TOLD = ("protocol", "name", "bundle", "digest", "events", "data", "cause", "type", "deadline")
+"""What the record says of a request. Texts of manifests, values of properties, headers and environment may hold passwords."""
+
+
+def _on_record(request: Request) -> dict[str, Any]:
+    """What every operator may know of a request, for months: names, digests and options."""
     mapping: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(request))
-    return mapping
+    told = {name: mapping[name] for name in _TOLD if name in mapping}
+    if "data" in told:
+        told["data"] = [mask_url(url) for url in told["data"]]
+    if "properties" in mapping:
+        told["properties"] = sorted(mapping["properties"])
+    return told

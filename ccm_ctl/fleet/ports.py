@@ -9,6 +9,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.trust import Trust
 from ccm_agent.model.ports import Clock, Events, KeyHistory, KeyValue, Link, Objects, Requests
 
 
@@ -27,6 +29,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
         nodes, facts, data, assignments, runs: The buckets CCM_NODES, CCM_FACTS, CCM_DATA, CCM_ASSIGNMENTS and CCM_RUNS.
         manifests: Bundles by digest.
         clock: What time it is.
+        signatory: Signs in the operator's name; None where the credentials hold no key.
+        trust: The trust block of the operator's credentials; None: it has none.
     """
 
     operator: str
@@ -40,6 +44,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
     runs: Bucket
     manifests: Objects
     clock: Clock
+    signatory: Signatory | None = None
+    trust: Trust | None = None
 
 
 class SystemClock:

@@ -5,6 +5,9 @@ The rules are those of delivery (docs/concepts/controller.md): the stream is the
 counts once however often it comes, a node's events are given on in the order of their numbers, and what is missing is read from
 the stream before anybody is called lost. Every expected node ends in exactly one named state.
 
+A node that was not expected and may join is shown. It holds nothing up and changes no result: a run ends when the expected nodes
+have ended, and their states alone count.
+
 The one that drives it (`fleet/follow.py`) feeds `hear`, `away`, `back` and `read_done`, calls `tick` a few times a second, does
 what that asks for, and takes `news` to show.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
@@ -24,6 +28,7 @@ from ccm_agent.model.wire import (
     NodeState,
     Progress,
 )
+from ccm_ctl.fleet.gaps import Gaps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -38,6 +43,9 @@ ANSWER_WITHIN_S = 10.0
 
 LOST_AFTER_S = PROGRESS_INTERVAL_S * PROGRESS_MISSED + 1
 """Silence after which a node that had accepted is lost: the last of the missed messages may be a second late."""
+
+LIMIT_S = 24 * 3600.0
+"""A run is watched no longer than this after its deadline, also when its nodes go on telling that they go on."""
 
 READ_AGAIN_S = 0.5
 READS = 4
@@ -65,7 +73,7 @@ class NodeRun(Struct, kw_only=True):
         node: Its name.
         state: Where it is.
         reason, code: Why it is there, where the state alone does not say.
-        joined: It answered and had not been expected.
+        joined: It answered and had not been expected, and its assigned facts fit what the run is for.
         position: Its place in the node's queue of runs.
         heard_at: When anything came from it last (monotonic seconds).
         progress: What it said last about where it is.
@@ -85,7 +93,7 @@ class NodeRun(Struct, kw_only=True):
     start: SessionStart | None = None
     summary: SessionSummary | None = None
     events: dict[int, TransactionEvent] = {}
-    missing: set[int] = set()
+    missing: Gaps = msgspec.field(default_factory=Gaps)
 
     seen: dict[int, Event] = {}
     """What has come and waits for what stands before it."""
@@ -99,10 +107,11 @@ class NodeRun(Struct, kw_only=True):
     wants_summary: bool = False
 
     @property
-    def lacking(self) -> list[int]:
+    def lacking(self) -> Gaps:
         """Numbers that exist and have not been seen."""
-        rest = range(self.given + 1, self.known + 1)
-        return sorted(self.missing) + [number for number in rest if number not in self.seen]
+        lacking = self.missing.copy()
+        lacking.add_between(self.given, self.known, self.seen)
+        return lacking
 
     @property
     def has_gap(self) -> bool:
@@ -152,12 +161,25 @@ class Run:
         offline: Those of them that were not present when it began.
         now: Monotonic seconds.
         asked: This observer sent the request and sends it again; else it only watches.
+        limit_s: After so long the nodes that have not ended are given up.
+
+    Attributes:
+        ignored: Nodes that answered, were not expected, and may not join.
     """
 
     def __init__(
-        self, run: str, expected: Iterable[str], offline: Collection[str], now: float, *, asked: bool
+        self,
+        run: str,
+        expected: Iterable[str],
+        offline: Collection[str],
+        now: float,
+        *,
+        asked: bool,
+        limit_s: float = LIMIT_S,
     ) -> None:
         self.run = run
+        self.ignored: set[str] = set()
+        self._limit_s = limit_s
         self.nodes = {
             node: NodeRun(
                 node=node,
@@ -175,21 +197,35 @@ class Run:
         # Nodes that are not at their end, or of which something is still looked for: of thousands of nodes these are looked
         # at in each turn.
         self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
+        self._open_joined: set[str] = set()
 
     @property
     def is_done(self) -> bool:
-        """Every node has come to its end, and nothing of it is looked for any more."""
+        """Every expected node has come to its end, and nothing of it is looked for any more."""
         return not self._read_all and not self._open
 
     @property
+    def expected(self) -> list[NodeRun]:
+        """The nodes that the run is for."""
+        return [node for node in self.nodes.values() if not node.joined]
+
+    @property
     def joined(self) -> list[str]:
-        """Nodes that answered and had not been expected."""
+        """Nodes that answered, had not been expected, and may join."""
         return sorted(name for name, node in self.nodes.items() if node.joined)
 
     def counts(self) -> dict[NodeState, int]:
-        """How many nodes are in each state, in the order of the states; states without nodes are left out."""
-        found = [node.state for node in self.nodes.values()]
+        """How many expected nodes are in each state, in the order of the states; states without nodes are left out."""
+        found = [node.state for node in self.expected]
         return {state: found.count(state) for state in NodeState if state in found}
+
+    def knows(self, name: str) -> bool:
+        """A node is expected or has joined: what it says counts, what others say is left out."""
+        return name in self.nodes
+
+    def join(self, name: str, now: float) -> None:
+        """A node that was not expected may join."""
+        self.nodes.setdefault(name, NodeRun(node=name, joined=True, heard_at=now))
 
     def news(self) -> list[News]:
         """What happened since this was asked last."""
@@ -199,6 +235,8 @@ class Run:
     def answered(self, name: str, answer: Answer, now: float) -> None:
         """A node answered the request."""
         node = self._heard(name, now)
+        if node is None:
+            return
         state = answer.state
         if state == AnswerState.DONE:
             self._handled_before(node, answer)
@@ -210,8 +248,11 @@ class Run:
         self._settle(node)
 
     def progressed(self, name: str, progress: Progress, now: float) -> None:
-        """A node said where it is."""
-        node = self._heard(name, now)
+        """A node said where it is. The same words again are not progress: they may be an old message that was sent again."""
+        known = self.nodes.get(name)
+        if known is None or (progress == known.progress and progress.state == "running"):
+            return
+        node = self._heard(name, now) or known
         node.progress = progress
         if node.state in (*_WORKING, *_REVIVABLE):
             self._move(node, NodeState.QUEUED if progress.state == "queued" else NodeState.RUNNING)
@@ -220,13 +261,11 @@ class Run:
     def happened(self, name: str, event: Event, now: float) -> None:
         """An event of a node came, by core delivery or from the stream; what was seen before is dropped."""
         known = self.nodes.get(name)
-        if (
-            known
-            and event.number not in known.missing
-            and (event.number in known.seen or event.number <= known.given)
+        if known is None or (
+            event.number not in known.missing and (event.number in known.seen or event.number <= known.given)
         ):
             return
-        node = self._heard(name, now)
+        node = self._heard(name, now) or known
         node.seen[event.number] = event
         node.known = max(node.known, event.number)
         if isinstance(event, SessionSummary):
@@ -236,12 +275,14 @@ class Run:
             self._move(node, _end_state(event))
         elif node.state in (*_WORKING, *_REVIVABLE):
             self._move(node, NodeState.RUNNING)
-        self._give(node)
+        self._give(node, event.number)
         self._settle(node)
 
     def ended(self, name: str, state: NodeState, reason: str, code: str, now: float) -> None:
         """A record says how a node ended; it counts where the stream, which was read before, tells of no end."""
         node = self._heard(name, now)
+        if node is None:
+            return
         if node.summary is None and node.state in (*_WORKING, *_REVIVABLE):
             node.reason, node.code = reason, code
             self._move(node, state)
@@ -268,6 +309,8 @@ class Run:
             return Todo()
         if self._read_all:
             return Todo(read_all=True)
+        if now - self._since >= self._limit_s:
+            self._give_up()
         return Todo(resend=self._resend(now), read=self._reads(now))
 
     def read_done(self, names: Collection[str] | None, now: float) -> None:
@@ -288,16 +331,26 @@ class Run:
 
     def _settle(self, node: NodeRun) -> None:
         """Note whether a node still has to be looked at."""
+        others = self._open_joined if node.joined else self._open
         if node.state.is_final and not node.has_gap:
-            self._open.discard(node.node)
+            others.discard(node.node)
         else:
-            self._open.add(node.node)
+            others.add(node.node)
 
-    def _heard(self, name: str, now: float) -> NodeRun:
+    def _give_up(self) -> None:
+        """The run has lasted too long: what is not at its end is no longer waited for."""
+        for name in sorted(self._open):
+            node = self.nodes[name]
+            node.reads = READS
+            if not node.state.is_final:
+                node.reason = f"not at its end after {self._limit_s:g} s; it was watched no longer"
+                self._move(node, NodeState.LOST)
+        self._open.clear()
+
+    def _heard(self, name: str, now: float) -> NodeRun | None:
         node = self.nodes.get(name)
-        if node is None:
-            node = self.nodes[name] = NodeRun(node=name, joined=True)
-        node.heard_at, node.suspected = now, False
+        if node is not None:
+            node.heard_at, node.suspected = now, False
         return node
 
     def _move(self, node: NodeRun, state: NodeState) -> None:
@@ -318,9 +371,9 @@ class Run:
             node.wants_summary = state in (NodeState.STABLE, NodeState.CHANGED, NodeState.FAILED)
             self._move(node, state)
 
-    def _give(self, node: NodeRun) -> None:
-        """Give on what follows what was given before, without a gap."""
-        for number in sorted(node.missing & node.seen.keys()):
+    def _give(self, node: NodeRun, number: int) -> None:
+        """Give on an event that was missing, or what follows what was given before, without a gap."""
+        if number in node.missing:
             node.missing.discard(number)
             self._keep(node, node.seen.pop(number), number)
         while (number := node.given + 1) in node.seen:
@@ -338,12 +391,10 @@ class Run:
 
     def _skip(self, node: NodeRun) -> None:
         """What is in no stream does not come: go on behind it."""
-        for number in range(node.given + 1, node.known + 1):
-            if number in node.seen:
-                self._keep(node, node.seen.pop(number), number)
-            else:
-                node.missing.add(number)
-                node.given = number
+        node.missing.add_between(node.given, node.known, node.seen)
+        for number in sorted(node.seen):
+            self._keep(node, node.seen.pop(number), number)
+        node.given = node.known
 
     def _resend(self, now: float) -> list[str]:
         silent = sorted(name for name in self._open if self.nodes[name].state is NodeState.EXPECTED)
@@ -360,7 +411,7 @@ class Run:
 
     def _reads(self, now: float) -> list[str]:
         found = []
-        for name in sorted(self._open):
+        for name in sorted(self._open | self._open_joined):
             node = self.nodes[name]
             if node.state in _WORKING and now - node.heard_at >= LOST_AFTER_S:
                 node.suspected = True

@@ -7,16 +7,19 @@ subject that a person would have used.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import contextlib
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.events import EXPECTED_STREAM
 from ccm_agent.bus.layout import SCHEDULES_VERSION
 from ccm_agent.bus.requests import SCHEDULES_STREAM
-from ccm_agent.bus.streams import call, read_newest, store
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, read_claims
+from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     SCHEDULE_PREFIX,
@@ -26,14 +29,15 @@ from ccm_agent.bus.subjects import (
     schedule_subject,
 )
 from ccm_agent.model.codec import did_you_mean
+from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.errors import BusSetupError, CcmError, NotFoundError, UsageError
+from ccm_agent.model.errors import BusDeniedError, BusSetupError, CcmError, NotFoundError, UsageError
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.assignments import scope_words
-from ccm_ctl.fleet.cron import Cron
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.streams import Stored
 
 
@@ -50,6 +54,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         zone: Time zone of a cron; "" is UTC.
         stored: When it was made.
         last: When it was due last; None: not yet.
+        ends: When its signature expires; None: it is not signed.
         request: What it sends.
     """
 
@@ -61,6 +66,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     zone: str = ""
     stored: datetime
     last: datetime | None = None
+    ends: datetime | None = None
     request: ManifestRequest
 
     def next_after(self, now: datetime) -> datetime | None:
@@ -80,7 +86,17 @@ class Schedule(Struct, frozen=True, kw_only=True):
 class Schedules:
     """The schedules of a broker that knows them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, signatory: Signatory | None = None) -> None:
+        """
+        Take a broker.
+
+        Args:
+            connection: Where it is.
+            signatory: Signs what is stored; None: it is not signed.
+
+        Raises:
+            BusSetupError: It has no schedules of this kind.
+        """
         server = connection.server
         if server is not None and server.version < SCHEDULES_VERSION:
             has, wants = (".".join(map(str, version)) for version in (server.version, SCHEDULES_VERSION))
@@ -88,6 +104,7 @@ class Schedules:
                 f"nats-server {has}: has no schedules of this kind; they need {wants} or newer"
             )
         self._connection = connection
+        self._signatory = signatory
 
     async def all(self) -> list[Schedule]:
         """All of them, by name, those too that were due once and are not due again. What somebody copied there is none."""
@@ -98,7 +115,8 @@ class Schedules:
         found = [_schedule(each, due) for each in stored if each.subject not in due and not each.copied]
         lasting = {one.subject for one in found if one is not None}
         past = [_past(each) for each in stored if each.subject in due and not each.copied]
-        found += [one for one in past if one is not None and one.subject not in lasting]
+        removed = {each.subject for each in stored if not each.body}
+        found += [one for one in past if one is not None and one.subject not in lasting | removed]
         return sorted((one for one in found if one is not None), key=lambda one: one.name)
 
     async def need(self, name: str) -> Schedule:
@@ -117,9 +135,25 @@ class Schedules:
             f"{name}: there is no such schedule{near or '; `ccmctl schedule list` shows which there are'}"
         )
 
-    async def put(self, name: str, scope: str, when: str, zone: str, request: ManifestRequest) -> bool:
+    async def put(
+        self,
+        name: str,
+        scope: str,
+        when: str,
+        zone: str,
+        request: ManifestRequest,
+        *,
+        ends: datetime,
+    ) -> bool:
         """
         Store a schedule; whether it took the place of one of the same name.
+
+        Args:
+            name: What it is called.
+            scope: Whom it is for.
+            when, zone: Its times, as the broker words them.
+            request: What is sent.
+            ends: Agents that demand signatures take it no longer after this.
 
         Raises:
             UsageError: The name is taken for other nodes, or others have a schedule for the same nodes already.
@@ -138,22 +172,40 @@ class Schedules:
                     "and one would hide what the other had due; use one manifest, or other targets"
                 )
         target = due_subject(request_subject(request.protocol, scope))
-        # nobody is to catch up with what was due of the one that this takes the place of
-        await self._purge(target)
+        await self._forget_due(target)
         headers = {"Nats-Schedule": when, "Nats-Schedule-Target": target}
         if zone:
             headers["Nats-Schedule-Time-Zone"] = zone
-        await store(self._connection, subject, msgspec.json.encode(request), headers)
+        body = msgspec.json.encode(request)
+        if self._signatory is not None:
+            headers |= self._signatory.schedule(
+                request_subject(request.protocol, scope),
+                body,
+                name=name,
+                when=when,
+                zone=zone,
+                expires_ms=int(ends.timestamp() * 1000),
+            )
+        await store(self._connection, subject, body, headers)
         return any(one.subject == subject for one in known)
 
     async def remove(self, name: str) -> None:
-        """Take a schedule away, and what nodes that are away would catch up with; NotFoundError when there is none."""
-        one = await self.need(name)
-        await self._purge(one.subject)
-        await self._purge(due_subject(request_subject(one.protocol, one.scope)))
+        """
+        Take a schedule away; NotFoundError when there is none.
 
-    async def _purge(self, subject: str) -> None:
-        await call(self._connection, f"STREAM.PURGE.{SCHEDULES_STREAM}", {"filter": subject})
+        An empty message takes its place: the broker asks nothing more then, and agents that were away see that there is nothing
+        to catch up with. Purging would do the same, but the broker can allow a purge of all subjects only, not of one.
+        """
+        one = await self.need(name)
+        await store(self._connection, one.subject, b"", {EXPECTED_STREAM: SCHEDULES_STREAM})
+        await self._forget_due(due_subject(request_subject(one.protocol, one.scope)))
+
+    async def _forget_due(self, subject: str) -> None:
+        """Remove what was due, where the operator may: agents of before do not look whether its schedule is still there."""
+        if await read_last(self._connection, SCHEDULES_STREAM, subject) is None:
+            return
+        with contextlib.suppress(BusDeniedError):
+            await call(self._connection, f"STREAM.PURGE.{SCHEDULES_STREAM}", {"filter": subject})
 
 
 def _past(stored: Stored) -> Schedule | None:
@@ -195,5 +247,14 @@ def _schedule(stored: Stored, due: dict[str, datetime]) -> Schedule | None:
         zone=headers.get("nats-schedule-time-zone", ""),
         stored=stored.time,
         last=last,
+        ends=_end_of(headers.get(SIGNATURE_HEADER.lower(), "")),
         request=request,
     )
+
+
+def _end_of(signature: str) -> datetime | None:
+    try:
+        expires = read_claims(signature).expires if signature else 0
+    except SignatureError:
+        return None
+    return datetime.fromtimestamp(expires / 1000, UTC) if expires else None

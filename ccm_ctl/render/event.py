@@ -17,6 +17,7 @@ MEANINGS = {
     Outcome.REFRESHED: "change",
     Outcome.FAILED: "bad",
     Outcome.UNMET: "bad",
+    Outcome.UNKNOWN: "change",
     Outcome.STABLE: "good",
 }
 
@@ -67,6 +68,7 @@ def _summary_words(summary: SessionSummary) -> str:
         "failed": summary.failed_resources,
         "skipped": summary.skipped_resources,
         "stable": summary.stable_resources,
+        "unknown until applied": summary.unknown_count,
     }
     numbers = counted(counts) or "no resources"
     reason = f" ({summary.reason})" if summary.reason else ""

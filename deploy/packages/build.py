@@ -173,6 +173,7 @@ def _add_files(root: Path) -> None:
         "deploy/systemd/ccm-agent.service": "usr/lib/systemd/system/ccm-agent.service",
         "deploy/packages/config.yaml": CONFIG,
         "deploy/examples/agent.yaml": f"usr/share/doc/{NAME}/examples/agent.yaml",
+        "deploy/examples/policy.yaml": f"usr/share/doc/{NAME}/examples/policy.yaml",
         "LICENSE": f"usr/share/doc/{NAME}/copyright",
     }.items():
         (root / target).parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ AGENT_ROOMS: dict[str, set[str]] = {
     "model": set(),
     "system": set(),
     "bus": set(),
+    "policy": set(),
     "templates": set(),
     "facts": set(),
     "sessions": set(),
@@ -23,16 +24,20 @@ AGENT_ROOMS: dict[str, set[str]] = {
     "health": {"templates"},
     "registration": {"bus"},
     "resources": {"templates", "health"},
-    "engine": {"templates", "hiera", "health", "registration", "sessions", "resources", "metrics"},
-    "daemon": {"bus", "facts", "hiera", "engine", "metrics", "templates", "sessions", "registration"},
+    "engine": {"policy", "templates", "hiera", "health", "registration", "sessions", "resources", "metrics"},
+    "daemon": {
+        "bus", "facts", "hiera", "engine", "metrics", "policy", "templates", "sessions", "registration",
+    },
     "app": {
-        "system", "bus", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration", "resources",
-        "engine", "daemon",
+        "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration",
+        "resources", "engine", "daemon",
     },
     "app_agent": {
-        "app", "system", "bus", "templates", "facts", "metrics", "hiera", "registration", "engine", "daemon",
+        "app", "system", "bus", "policy", "templates", "facts", "metrics", "hiera", "registration", "engine", "daemon",
     },
-    "cli": {"app", "app_agent", "resources"},
+    "app_policy": {"app", "engine", "daemon", "policy", "resources"},
+    "app_render": {"system", "templates", "facts"},
+    "cli": {"app", "app_agent", "app_policy", "resources"},
     "testing": {"resources", "bus"},
     "__main__": {"cli"},
 }  # fmt: skip
@@ -56,6 +61,8 @@ FROM_AGENT_BY_ROOM = {
 ONE_IMPORTER: dict[str, set[str]] = {
     "nats": {"ccm_agent/bus"},
     "nkeys": {"ccm_agent/bus"},
+    "dns": {"ccm_agent/system/name_servers.py"},
+    "re2": {"ccm_agent/templates/regex.py"},
     "jinja2": {"ccm_agent/templates", "ccm_ctl/dashboard"},
     "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py"},
     "aiofiles": {"ccm_agent/system"},

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from ccm_agent.daemon.monitor import Monitor
+from ccm_agent.daemon import monitor as monitor_module
+from ccm_agent.daemon.monitor import CONNECTIONS, Monitor
 from ccm_agent.metrics.registry import CONTENT_TYPE, Counter, Registry
 from ccm_agent.testing.nats_server import free_ports
 
@@ -59,6 +60,41 @@ async def test_the_numbers_are_served_as_text_that_prometheus_reads() -> None:
 async def test_there_is_nothing_else_to_ask_for(method: str, path: str, status: int) -> None:
     async with served(Monitor(counted(), LOOPBACK, 0)) as url:
         assert (await asked(method, f"{url}{path}"))[0] == status
+
+
+async def test_connections_that_ask_for_nothing_take_no_more_than_a_few_files() -> None:
+    async with served(Monitor(counted(), LOOPBACK, 0)) as url:
+        port = int(url.rpartition(":")[2])
+        waiting = [await asyncio.open_connection(LOOPBACK, port) for _ in range(CONNECTIONS)]
+
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+
+        for _, one in (*waiting, (reader, writer)):
+            one.close()
+            await one.wait_closed()
+        async with asyncio.timeout(20):
+            while await status_of(url) != 200:
+                pass  # the server has yet to see that the others are gone
+
+
+async def status_of(url: str) -> int:
+    """Status of an answer; 0 without one."""
+    try:
+        return (await asked("GET", f"{url}/metrics"))[0]
+    except aiohttp.ClientError:
+        return 0
+
+
+async def test_a_connection_that_asks_for_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor_module, "CONNECTION_S", 0.05)
+    async with served(Monitor(counted(), LOOPBACK, 0)) as url:
+        reader, writer = await asyncio.open_connection(LOOPBACK, int(url.rpartition(":")[2]))
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_a_port_that_is_taken_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:

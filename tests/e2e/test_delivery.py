@@ -23,6 +23,7 @@ from ccm_ctl.app import connected
 from ccm_ctl.fleet.discovery import Wish, resolve
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.launch import Launch, prepare, send, send_again
 from ccm_ctl.fleet.ports import Fleet as Ports
 from ccm_ctl.fleet.run import Run
@@ -270,7 +271,7 @@ def test_a_request_that_comes_after_its_deadline_is_expired_and_stays_so(trio: F
                 protocol=MANIFEST_APPLY, name="held-up", manifest=text, deadline=deadline
             )
             launch = prepare(fleet, request, resolved, "apply", "held-up")
-            await History(fleet.runs).begin(launch.record, resolved.nodes, resolved.offline)
+            await History(fleet).begin(launch.record, resolved.nodes, resolved.offline)
             run = Run(launch.record.run, resolved.nodes, resolved.offline, now(), asked=True)
 
             async def nothing(_news: object) -> None:
@@ -279,7 +280,10 @@ def test_a_request_that_comes_after_its_deadline_is_expired_and_stays_so(trio: F
             async def again(names: list[str]) -> None:
                 await send_again(fleet, launch, names)
 
-            await Follower(fleet, run, ask=again, on_turn=nothing).follow(lambda: send(fleet, launch))
+            may_join = Joining(fleet, resolved.targets, resolved.where).may_join
+            await Follower(fleet, run, ask=again, may_join=may_join, on_turn=nothing).follow(
+                lambda: send(fleet, launch)
+            )
             return launch.record.run, {name: node.state.value for name, node in run.nodes.items()}
 
     run, states = asyncio.run(held_up())
@@ -358,7 +362,10 @@ def test_who_no_longer_matches_refuses_and_who_matches_now_joins(trio: Fleet) ->
                 # on everybody's subject: web2 no longer listens to the role's, and must say so when it is named
                 await send_again(fleet, everybodys(launch), names)
 
-            await Follower(fleet, run, ask=named, on_turn=nothing).follow(lambda: send(fleet, launch))
+            may_join = Joining(fleet, resolved.targets, resolved.where).may_join
+            await Follower(fleet, run, ask=named, may_join=may_join, on_turn=nothing).follow(
+                lambda: send(fleet, launch)
+            )
             return {name: f"{node.state} {node.reason}".strip() for name, node in run.nodes.items()} | {
                 "joined": ",".join(run.joined)
             }
@@ -382,7 +389,7 @@ def counting() -> tuple[str, str, dict[str, object]]:
 
 
 async def deliver_again(fleet: Fleet, run: str, names: set[str]) -> dict[str, dict[str, Any]]:
-    """Publish the request of a run once more, as it stands on record; the answers of these nodes."""
+    """Publish a request of a run once more, on the subjects that are on record; the answers of these nodes."""
     answers: dict[str, dict[str, Any]] = {}
     all_in = asyncio.Event()
 
@@ -394,10 +401,13 @@ async def deliver_again(fleet: Fleet, run: str, names: set[str]) -> dict[str, di
             all_in.set()
 
     async with a_bus(fleet) as bus:
-        recorded = await History(bus.runs).load(run)
+        recorded = await History(bus).load(run)
         stop = await bus.events.follow(run_pattern(run), hear)
+        again = ManifestRequest(
+            protocol=MANIFEST_APPLY, run=run, name="counts", manifest=manifest(counting())
+        )
         for subject in recorded.record.subjects:
-            await bus.requests.publish(subject, json.dumps(recorded.record.request).encode())
+            await bus.requests.publish(subject, msgspec.json.encode(again))
         async with asyncio.timeout(20):
             await all_in.wait()
         await stop()

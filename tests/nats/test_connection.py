@@ -176,14 +176,36 @@ async def test_a_broker_without_authentication_elsewhere_is_refused(tmp_path, mo
             await connection.connect_now()
 
 
-async def test_a_broker_with_authentication_elsewhere_is_taken(tmp_path, monkeypatch) -> None:
+async def test_a_broker_elsewhere_without_tls_is_refused(tmp_path, monkeypatch) -> None:
     from ccm_agent.bus.client import BusClient
 
     monkeypatch.setattr(BusClient, "_is_loopback", lambda _self: False)
     with running_server(tmp_path, USERS) as server:
         chosen = settings(server, "op", user="op", password=Secret("0perat0r"))
         async with Connection(chosen) as connection:
+            with pytest.raises(BusDeniedError, match=r"no TLS.*insecure: true"):
+                await connection.connect_now()
+
+        async with Connection(replaced(chosen, insecure=True)) as connection:
             await connection.connect_now()
+
+
+@pytest.mark.parametrize("kind", ["creds", "password"])
+async def test_whoever_takes_the_port_of_the_broker_on_this_host_commands_no_node_with_credentials(
+    tmp_path, kind
+) -> None:
+    if kind == "creds":
+        (tmp_path / "web1.creds").write_text(operator_mode()[1])
+        proof = {"creds": str(tmp_path / "web1.creds")}
+    else:
+        proof = {"user": "web1", "password": Secret("s3cret")}
+
+    with running_server(tmp_path / "impostor") as server:
+        async with Connection(settings(server, "web1", **proof)) as connection:
+            with pytest.raises(BusDeniedError, match="may not be the broker that they were made for"):
+                await connection.connect_now()
+
+            assert not connection.connected
 
 
 async def test_a_changed_password_closes_the_connection_and_the_right_one_brings_it_back(tmp_path) -> None:

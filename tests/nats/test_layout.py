@@ -6,13 +6,15 @@ import asyncio
 
 import pytest
 
+from ccm_agent.bus.accounts import STREAMS
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import Action, Layout, Made, make
-from ccm_agent.bus.streams import call, store
+from ccm_agent.bus.streams import call, read_last, store
 from ccm_agent.bus.subjects import registration_subject
 from ccm_agent.model.errors import BusError, BusSetupError, ProtocolError
-from tests.support.nats_server import WAIT_S, Heard, running_cluster, running_server, settings
+from tests.support.nats_server import WAIT_S, Heard, eventually, running_cluster, running_server, settings
+from tests.support.one_account import make_old_streams
 
 pytestmark = pytest.mark.nats
 
@@ -22,6 +24,7 @@ NAMES = [
     ("CCM_DATA", "bucket"),
     ("CCM_ASSIGNMENTS", "bucket"),
     ("CCM_RUNS", "bucket"),
+    ("CCM_TRUST", "bucket"),
     ("CCM_MANIFESTS", "objects"),
     ("CCM_EVENTS", "stream"),
     ("REGISTRATION", "stream"),
@@ -117,7 +120,14 @@ async def test_facts_data_and_assignments_have_history_and_nodes_and_runs_do_not
         if kind == "bucket"
     }
 
-    assert kept == {"CCM_NODES": 1, "CCM_FACTS": 20, "CCM_DATA": 20, "CCM_ASSIGNMENTS": 20, "CCM_RUNS": 1}
+    assert kept == {
+        "CCM_NODES": 1,
+        "CCM_FACTS": 20,
+        "CCM_DATA": 20,
+        "CCM_ASSIGNMENTS": 20,
+        "CCM_RUNS": 1,
+        "CCM_TRUST": 20,
+    }
 
 
 async def test_one_message_cannot_erase_the_keys_of_all_nodes(operator) -> None:
@@ -260,3 +270,68 @@ async def test_a_write_pokes_without_its_value(operator) -> None:
     [message] = await heard.wait(1)
     assert (message.subject, message.body) == ("choria.ccm.poke.CCM_FACTS.web1", b"")
     assert message.headers["Nats-Sequence"] == "1"
+
+
+async def test_streams_of_an_earlier_version_are_bounded_in_place(tmp_path) -> None:
+    """Their rollup, their republishing of what nodes write, and limits that nobody chose go; what they hold stays."""
+    with running_server(tmp_path) as server:
+        async with Connection(settings(server, "op")) as connection:
+            await connection.connect_now()
+            await make_old_streams(connection)
+            await NatsKeyValue(connection, "CCM_NODES").put("node.web1", b"here")
+            await NatsKeyValue(connection, "CCM_ASSIGNMENTS").put("all.app", b"assigned")
+
+            done = {made.name: made for made in await make(connection, Layout(secure=True))}
+            again = await make(connection, Layout(secure=True))
+            now = {name: await config(connection, name) for name in STREAMS}
+            kept = await NatsKeyValue(connection, "CCM_NODES").keys()
+            with pytest.raises(BusError):
+                await store(connection, "$KV.CCM_ASSIGNMENTS.all.x", b"x", {"Nats-Rollup": "all"})
+            assigned = await NatsKeyValue(connection, "CCM_ASSIGNMENTS").get("all.app")
+
+    assert {name for name, made in done.items() if made.action is Action.UPDATED} == {
+        "CCM_NODES", "CCM_FACTS", "CCM_DATA", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_MANIFESTS", "CCM_EVENTS", "REGISTRATION",
+    }  # fmt: skip
+    assert {made.action for made in again} == {Action.UNCHANGED}
+    assert {name for name, one in now.items() if one.get("allow_rollup_hdrs")} == {"CCM_SCHEDULES"}
+    assert now["KV_CCM_NODES"].get("republish") is None
+    assert (now["CCM_EVENTS"]["max_msg_size"], now["REGISTRATION"]["max_msg_size"]) == (80 << 10, 8 << 10)
+    assert (kept, assigned.value) == (["node.web1"], b"assigned")
+
+
+async def flood(connection: Connection) -> None:
+    """Register more than there is room for."""
+    for number in range(20):
+        subject = registration_subject("prod", "http", "web", "10.0.0.9", str(number))
+        await store(connection, subject, b"x" * 8000)
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+async def test_a_node_cannot_push_out_what_others_registered(tmp_path, servers) -> None:
+    start = running_server if servers == 1 else running_cluster
+    others = registration_subject("prod", "http", "web", "10.0.0.1", "abc")
+    with start(tmp_path) as broker:
+        async with Connection(settings(broker, "op")) as connection:
+            await connection.connect_now()
+            await eventually(lambda: make(connection, Layout(secure=True)))
+            small = await config(connection, "REGISTRATION")
+            await call(connection, "STREAM.UPDATE.REGISTRATION", small | {"max_bytes": 64 << 10})
+            await eventually(lambda: store(connection, others, b"one"))
+
+            with pytest.raises(BusError):
+                await flood(connection)
+
+            renewed = await store(connection, others, b"two")
+            found = await read_last(connection, "REGISTRATION", others, renewed.sequence)
+    assert found.body == b"two"
+
+
+async def test_what_nodes_write_pokes_nobody(operator) -> None:
+    await make(operator)
+    heard = Heard()
+    await operator.subscribe(["choria.ccm.poke.>"], lambda message: heard(message.subject))
+
+    await NatsKeyValue(operator, "CCM_NODES").put("node.web1", b"x")
+    await NatsKeyValue(operator, "CCM_FACTS").put("web1", b"x")
+
+    assert await heard.wait(1) == ["choria.ccm.poke.CCM_FACTS.web1"]

@@ -25,7 +25,7 @@ from ccm_agent.bus.subjects import (
     scopes_of,
 )
 from ccm_agent.daemon.due import run_of
-from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
+from ccm_agent.model.errors import BusDeniedError, BusError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.wire import AGENT_STARTUP, MANIFEST_APPLY, NODE_PING
@@ -54,7 +54,7 @@ def credentials(directory: Path) -> str:
     """The same users by credentials that an account signed, in files; what the broker must know of it."""
     authority = new_authority()
     for name, allowed in USERS.items():
-        made = user_credentials(authority.account, name, allowed)
+        made = user_credentials(authority.of(allowed.account), name, allowed)
         (directory / f"{name}.creds").write_text(made.text.reveal())
     return server_configuration(authority)
 
@@ -83,9 +83,11 @@ NODE_MAY_PUBLISH = [
     "$JS.API.DIRECT.GET.KV_CCM_ASSIGNMENTS",
     "$JS.API.DIRECT.GET.KV_CCM_DATA.$KV.CCM_DATA.common",
     "$JS.API.DIRECT.GET.KV_CCM_DATA",
+    "$JS.API.DIRECT.GET.KV_CCM_TRUST.$KV.CCM_TRUST.signers",
     "$JS.API.DIRECT.GET.OBJ_CCM_MANIFESTS",
     "$JS.API.DIRECT.GET.OBJ_CCM_MANIFESTS.$O.CCM_MANIFESTS.M.c2l0ZQ==",
     "$JS.API.DIRECT.GET.CCM_SCHEDULES.choria.ccm.due.manifest.apply.request.all",
+    "$JS.API.DIRECT.GET.CCM_SCHEDULES.choria.ccm.schedule.manifest.apply.request.all.nightly",
 ]
 NODE_MAY_NOT_PUBLISH = [
     # others' events, also by a name that begins or ends with its own
@@ -109,6 +111,7 @@ NODE_MAY_NOT_PUBLISH = [
     "$KV.CCM_DATA.common",
     "$KV.CCM_ASSIGNMENTS.node.web1.app",
     "$KV.CCM_RUNS.x.request",
+    "$KV.CCM_TRUST.signers",
     "$O.CCM_MANIFESTS.M.c2l0ZQ==",
     "$O.CCM_MANIFESTS.C.abc",
     # pokes, due messages, schedules
@@ -125,7 +128,6 @@ NODE_MAY_NOT_PUBLISH = [
     "$JS.API.DIRECT.GET.KV_CCM_FACTS.$KV.CCM_FACTS.web2.example.com",
     "$JS.API.STREAM.MSG.GET.KV_CCM_DATA",
     "$JS.API.DIRECT.GET.CCM_SCHEDULES",
-    "$JS.API.DIRECT.GET.CCM_SCHEDULES.choria.ccm.schedule.manifest.apply.request.all.nightly",
     # the API of streams and consumers
     "$JS.API.INFO",
     "$JS.API.STREAM.CREATE.MINE",
@@ -148,6 +150,7 @@ NODE_MAY_SUBSCRIBE = [
     "choria.ccm.poke.CCM_DATA.>",
     "choria.ccm.poke.CCM_ASSIGNMENTS.all.*",
     "choria.ccm.poke.CCM_MANIFESTS.c2l0ZQ==",
+    "choria.ccm.poke.CCM_TRUST.signers",
     "_INBOX_web1.x.*",
 ]
 NODE_MAY_NOT_SUBSCRIBE = [
@@ -181,7 +184,8 @@ OPERATOR_MAY_PUBLISH = [
     f"{P}.node.ping.request.all",
     f"{P}.node.facts.request.node.web1",
     f"{P}.node.status.request.all",
-    "$KV.CCM_RUNS.x.request",
+    f"$KV.CCM_RUNS.op.{RUN}.request",
+    f"$KV.CCM_RUNS.op.{RUN}.targets.0",
     "$KV.CCM_ASSIGNMENTS.fact.role.web.app",
     "$KV.CCM_DATA.common",
     "$KV.CCM_FACTS.web1",
@@ -191,6 +195,11 @@ OPERATOR_MAY_PUBLISH = [
     "$JS.API.DIRECT.GET.CCM_EVENTS",
 ]
 OPERATOR_MAY_NOT_PUBLISH = [
+    # records of runs in no name, or in another operator's
+    f"$KV.CCM_RUNS.{RUN}.request",
+    f"$KV.CCM_RUNS.maria.{RUN}.request",
+    f"$KV.CCM_RUNS.maria.{RUN}.state",
+    "$KV.CCM_RUNS.op",
     f"{P}.manifest.apply.request.all",
     f"{P}.manifest.apply.request.node.web1",
     f"{P}.manifest.apply.request.fact.role.db",
@@ -203,6 +212,7 @@ OPERATOR_MAY_NOT_PUBLISH = [
     "$KV.CCM_ASSIGNMENTS.fact.role.db.app",
     "$KV.CCM_ASSIGNMENTS.fact.role.web",
     "$KV.CCM_NODES.node.web1",
+    "$KV.CCM_TRUST.signers",
     "choria.ccm.poke.CCM_FACTS.web1",
     "choria.ccm.due.manifest.apply.request.fact.role.web",
     "choria.ccm.schedule.manifest.apply.request.fact.role.web.nightly",
@@ -210,7 +220,12 @@ OPERATOR_MAY_NOT_PUBLISH = [
     "$JS.API.STREAM.UPDATE.CCM_EVENTS",
     "$JS.API.STREAM.DELETE.CCM_EVENTS",
     "$JS.API.STREAM.PURGE.CCM_EVENTS",
+    "$JS.API.STREAM.PURGE.OBJ_CCM_MANIFESTS",
+    "$JS.API.STREAM.PURGE.CCM_SCHEDULES",
     "$JS.API.STREAM.MSG.DELETE.CCM_EVENTS",
+    "$JS.API.STREAM.NAMES",
+    "$JS.API.STREAM.LIST",
+    "$JS.API.INFO",
     "_INBOX_web1.x.1",
 ]
 
@@ -293,7 +308,7 @@ async def test_who_may_only_look_has_nothing_run_on_a_node(server) -> None:
             assert await may_publish(looker, f"{P}.node.{question}.request.all")
 
 
-async def test_who_makes_schedules_may_make_and_remove_them(server) -> None:
+async def test_an_operator_with_schedules_makes_and_removes_them_and_purges_none(server) -> None:
     async with connected(server, "timer") as timer:
         subject = schedule_subject(MANIFEST_APPLY, "all", "nightly")
         headers = {
@@ -302,7 +317,9 @@ async def test_who_makes_schedules_may_make_and_remove_them(server) -> None:
         }
         await store(timer, subject, b"{}", headers)
 
-        assert await may_publish(timer, "$JS.API.STREAM.PURGE.CCM_SCHEDULES")
+        await store(timer, subject, b"")
+
+        assert not await may_publish(timer, "$JS.API.STREAM.PURGE.CCM_SCHEDULES")
 
 
 async def test_a_node_does_its_work_with_what_it_may(server) -> None:
@@ -319,7 +336,7 @@ async def test_a_node_does_its_work_with_what_it_may(server) -> None:
         await NatsRequests(node).subscribe(scopes_of(name, {"role": "web"}), heard)
         await NatsKeyValue(node, "CCM_FACTS").pokes(name, poked)
         await NatsKeyValue(node, "CCM_NODES").put(f"presence.{name}", b"here", ttl_s=60)
-        sequence = await NatsEvents(node).publish(event_subject(AGENT_STARTUP, name), new_id(), b"up")
+        published = await NatsEvents(node).publish(event_subject(AGENT_STARTUP, name), new_id(), b"up")
         await NatsEvents(node).announce(event_subject("io.choria.ccm.v1.session.answer", name, RUN), b"yes")
         facts = await NatsKeyValue(node, "CCM_FACTS").get(name)
         data = await NatsKeyValue(node, "CCM_DATA").get("work")
@@ -332,7 +349,7 @@ async def test_a_node_does_its_work_with_what_it_may(server) -> None:
         )
         await NatsKeyValue(admin, "CCM_FACTS").put(name, b"newer")
 
-        assert sequence > 0
+        assert published.sequence > 0
         assert pinned.value == b"data before"
         assert (facts.value, data.value, [entry.value for entry in assigned]) == (
             b"facts",
@@ -387,8 +404,7 @@ async def test_a_node_cannot_speak_for_another_by_a_copied_document(server) -> N
         await copy(b, TRAP_QUESTION, subject)
 
         assert await events.read(subject) == []
-        assert events.dropped == 2
-        assert heard.items == []
+        assert (heard.items, events.dropped) == ([], 0)
 
 
 async def test_a_node_cannot_give_itself_facts_by_a_copied_document(server) -> None:
@@ -397,26 +413,20 @@ async def test_a_node_cannot_give_itself_facts_by_a_copied_document(server) -> N
 
         await copy(b, TRAP_QUESTION, "$KV.CCM_FACTS.b")
 
-        with pytest.raises(ProtocolError, match="copied"):
-            await NatsKeyValue(b, "CCM_FACTS").get("b")
+        assert await NatsKeyValue(b, "CCM_FACTS").get("b") is None
 
 
 async def test_a_node_cannot_restore_an_old_assignment(server) -> None:
     async with connected(server, "admin") as admin, connected(server, "b") as b:
         bucket = NatsKeyValue(admin, "CCM_ASSIGNMENTS")
         old = await bucket.put("all.app", b"old")
-        new = await bucket.update("all.app", b"new", old)
-        newest = await bucket.update("all.app", b"newest", new)
-        question = "$JS.API.DIRECT.GET.KV_CCM_ASSIGNMENTS"
+        newest = await bucket.put("all.app", b"newest")
 
-        # What was written as an update names the revision that it followed, so the broker refuses its copy.
-        await copy(b, question, "$KV.CCM_ASSIGNMENTS.all.app", b'{"seq":%d}' % new)
-        unharmed = await bucket.get("all.app")
-        await copy(b, question, "$KV.CCM_ASSIGNMENTS.all.app", b'{"seq":%d}' % old)
+        for body in (b'{"seq":%d}' % old, b'{"seq":%d,"no_hdr":true}' % old):
+            await copy(b, "$JS.API.DIRECT.GET.KV_CCM_ASSIGNMENTS", "$KV.CCM_ASSIGNMENTS.all.app", body)
 
-        assert (unharmed.value, unharmed.revision) == (b"newest", newest)
-        with pytest.raises(ProtocolError, match="copied"):
-            await NatsKeyValue(b, "CCM_ASSIGNMENTS").matching(["all.*"], obeyed=True)
+        [found] = await NatsKeyValue(b, "CCM_ASSIGNMENTS").matching(["all.*"], obeyed=True)
+        assert (found.value, found.revision) == (b"newest", newest)
 
 
 async def test_a_node_cannot_widen_a_due_request(server) -> None:
@@ -438,14 +448,13 @@ async def test_a_node_cannot_widen_a_due_request(server) -> None:
         assert (incoming.scope, incoming.scheduled, incoming.body) == ("fact.role.web", True, protocol)
 
         question = f"$JS.API.DIRECT.GET.CCM_SCHEDULES.{due}.fact.role.web"
-        await copy(b, question, f"{P}.manifest.apply.request.all")
         await copy(b, question, f"{due}.all")
+        await copy(b, question, f"{P}.manifest.apply.request.all")
 
-        assert [subject for subject, _ in await refused.wait(2)] == [f"{P}.manifest.apply.request.all"] * 2
+        # the second reaches its neighbours, who refuse it; the first reaches nothing
+        assert [subject for subject, _ in await refused.wait(1)] == [f"{P}.manifest.apply.request.all"]
         assert len(heard.items) == 1
-        # nor does a node that was away take it from what was due
-        with pytest.raises(ProtocolError, match="a copy of a message in copied"):
-            await NatsRequests(node).last_due(f"{P}.manifest.apply.request.all")
+        assert await NatsRequests(node).last_due(f"{P}.manifest.apply.request.all") is None
         found = await NatsRequests(node).last_due(f"{P}.manifest.apply.request.fact.role.web")
         assert run_of(found) == run_of(incoming)
 

@@ -169,6 +169,47 @@ def test_revoked_credentials_are_void_once_the_server_has_read_its_configuration
     assert secured.as_("bob", "ping").code == 0
 
 
+def test_node_refuses_a_revoked_operator_whom_the_broker_still_lets_in(secured: Secured) -> None:
+    secured.give("operator", "mal", "--apply", "role=web")
+    before = secured.fleet.write("before.yaml", manifest(a_file("before")))
+    after = secured.fleet.write("after.yaml", manifest(a_file("after")))
+    secured.fleet.wait_for(
+        lambda: secured.as_("mal", "apply", before, "-t", "role=web", "--yes").code == 0,
+        "the node to know mal",
+    )
+
+    assert secured.fleet.ctl("operator", "revoke", "mal").code == 0
+    secured.fleet.wait_for(
+        lambda: (
+            "the signers list has changed" in secured.fleet.agents["web1"].log.rpartition("mal")[2]
+            or secured.as_("mal", "ping", "-t", "role=web").code != 0
+        ),
+        "the node to read the list",
+    )
+    done = secured.as_("mal", "apply", after, "-t", "role=web", "--yes")
+
+    assert done.code == 3, done.out
+    assert not (secured.fleet.agents["web1"].files / "after").exists()
+    assert "not in signers list" in secured.fleet.agents["web1"].log
+
+
+def test_signers_are_listed_and_published_once(secured: Secured) -> None:
+    listed = secured.fleet.ctl("signers", "list", "--json")
+    again = secured.fleet.ctl("signers", "publish")
+
+    roles = {one["name"]: one for one in listed.named("signer")}
+    assert roles["bob"]["apply"] == ["fact.role.web"]
+    assert roles["tester"]["admin"] is True
+    assert (again.code, "was published already" in again.out) == (0, True)
+
+
+def test_node_and_operator_in_one_fleet_are_told_to_demand_signatures(secured: Secured) -> None:
+    nodes = secured.as_("bob", "nodes", "--json").named("node")
+
+    assert [one["signatures"] for one in nodes if one["node"] == "web1"] == [True]
+    assert "unsigned operation" not in secured.fleet.agents["web1"].log
+
+
 def test_credentials_end_when_they_were_said_to(secured: Secured) -> None:
     import time
 
@@ -191,9 +232,10 @@ def test_seeds_are_their_owners_alone_and_are_told_to_nobody(secured: Secured) -
     public = (secured.keys / "nats-security.conf").read_text() + (secured.keys / "users.jsonl").read_text()
 
     assert stat.S_IMODE(os.stat(secured.keys).st_mode) == 0o700
-    private = ("account.seed", "operator.seed", "system.seed", "tester.creds", "users.jsonl")
+    names = ("account", "nodes", "operator", "ops", "root", "system")
+    private = (*(f"{name}.seed" for name in names), "tester.creds", "users.jsonl")
     assert {name: modes[name] for name in private} == dict.fromkeys(private, 0o600)
-    assert len(seeds) == 3
+    assert len(seeds) == len(names)
     assert [seed for seed in seeds if seed in logs + public] == []
 
 

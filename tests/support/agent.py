@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import event_subject, request_subject, run_pattern
 from ccm_agent.daemon.agent import Agent
 from ccm_agent.daemon.config import Settings
@@ -34,6 +35,7 @@ from ccm_agent.testing import clock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 
 NODE = "web1.example.net"
+RESOURCE_TYPES = ("apply", "archive", "exec", "file", "package", "scaffold", "service")
 WAIT_S = 10.0
 """How long a test waits for what must happen; only a failure takes so long."""
 
@@ -154,7 +156,9 @@ def _summary(source: ManifestSource, options: ApplyOptions) -> SessionSummary:
     )
 
 
-def simple_match(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
+async def simple_match(
+    targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any], *, is_request: bool = False
+) -> bool:
     """Targets of the form `key=value` on top-level facts, and nothing else of the selector language."""
     if where:
         raise CcmError(f"{where}: no expressions here")
@@ -194,9 +198,9 @@ async def until_asked(ask: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.02)
 
 
-def memory_bus(broker: MemoryBroker, identity: str) -> Bus:
-    """The ports of one process on a broker in memory."""
-    one = MemoryBus(broker, identity)
+def memory_bus(broker: MemoryBroker, identity: str, signatory: Signatory | None = None) -> Bus:
+    """The ports of one process on a broker in memory; with a signatory it signs what it sends and writes."""
+    one = MemoryBus(broker, identity, signatory)
     return Bus(one.link, one.requests, one.events, one.bucket, one.objects)
 
 
@@ -280,6 +284,7 @@ def agent_ports(bus: Bus, engine: Any, clock: Any, **fields: Any) -> Ports:
         "matches": simple_match,
         "shorten": lambda event: event,
         "clock": clock,
+        "resource_types": lambda: RESOURCE_TYPES,
     }
     return Ports(**(values | fields))
 

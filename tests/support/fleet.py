@@ -149,12 +149,18 @@ class Controller:
 
 @dataclass
 class AgentProcess:
-    """One agent: its state outlives its processes."""
+    """
+    One agent: its state outlives its processes.
+
+    Attributes:
+        code: The tree that its processes run.
+    """
 
     name: str
     directory: Path
-    environ: Mapping[str, str]
+    environ: dict[str, str]
     process: subprocess.Popen[bytes] | None = field(default=None)
+    code: Path = TOP
 
     @property
     def files(self) -> Path:
@@ -187,7 +193,8 @@ class AgentProcess:
         with (self.directory / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
-                cwd=TOP, env=dict(self.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                cwd=self.code, env=self.environ | {"PYTHONPATH": str(self.code)},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def kill(self) -> None:
@@ -249,10 +256,10 @@ class Fleet:
         """The first server."""
         return self.servers[0]
 
-    def add(self, *names: str, **settings: Any) -> None:
-        """Start agents, and wait until they are all present."""
+    def add(self, *names: str, code: Path = TOP, **settings: Any) -> None:
+        """Start agents of a tree, and wait until they are all present."""
         for name in names:
-            agent = AgentProcess(name, self.directory / name, self.environ)
+            agent = AgentProcess(name, self.directory / name, self.environ, code=code)
             agent.configure(self.url, **settings)
             self.agents[name] = agent
             agent.start()
@@ -269,12 +276,14 @@ class Fleet:
 
         self.wait_for(present, f"{wanted} to be present")
 
-    def ctl(self, *arguments: str, stdin: str = "", environ: Mapping[str, str] | None = None) -> Done:
-        """Run `ccmctl` to its end."""
+    def ctl(
+        self, *arguments: str, stdin: str = "", environ: Mapping[str, str] | None = None, code: Path = TOP
+    ) -> Done:
+        """Run `ccmctl` of a tree to its end."""
         done = subprocess.run(
             [sys.executable, "-m", "ccm_ctl", *arguments],
-            cwd=TOP, env=self.environ | dict(environ or {}), input=stdin, capture_output=True, text=True,
-            check=False, timeout=WAIT_S * 2,
+            cwd=code, env=self.environ | {"PYTHONPATH": str(code)} | dict(environ or {}),
+            input=stdin, capture_output=True, text=True, check=False, timeout=WAIT_S * 2,
         )  # fmt: skip
         return Done(done.returncode, done.stdout, done.stderr)
 

@@ -49,19 +49,53 @@ def operator_mode() -> tuple[str, str]:
     return extra, creds
 
 
+def a_seed(prefix: int) -> str:
+    """A new seed."""
+    return bytes(_pair(prefix).seed).decode()
+
+
+def operator_jwt(operator: str) -> str:
+    """What `ccmctl init --security` writes as `operator`: the same each time, for a server reloads no other."""
+    pair = nkeys.from_seed(bytearray(operator.encode()))
+    return _jwt(pair, pair, "operator", {}, name="ccm", issued=1)
+
+
+def account_jwt(operator: str, account: str, name: str, *, stores: bool = False) -> str:
+    """An account on its own, which takes nothing from others, by its public key."""
+    limits = {
+        "subs": -1,
+        "data": -1,
+        "payload": -1,
+        "imports": -1,
+        "exports": -1,
+        "wildcards": True,
+        "conn": -1,
+        "leaf": 0,
+    }
+    store = dict.fromkeys(_NO_STORE, -1) if stores else _NO_STORE
+    pair = nkeys.from_seed(bytearray(operator.encode()))
+    return _jwt(pair, account, "account", {"limits": limits | store}, name=name)
+
+
 def _pair(prefix: int) -> Any:
     return nkeys.from_seed(bytearray(nkeys.encode_seed(secrets.token_bytes(32), prefix)))
 
 
-def _jwt(issuer: Any, subject: Any, kind: str, claims: dict[str, Any]) -> str:
+def _jwt(
+    issuer: Any, subject: Any, kind: str, claims: dict[str, Any], *, name: str = "", issued: int | None = None
+) -> str:
     body: dict[str, Any] = {
-        "iat": int(time.time()),
+        "iat": int(time.time()) if issued is None else issued,
         "iss": issuer.public_key.decode(),
-        "sub": subject.public_key.decode(),
-        "name": kind,
+        "sub": subject if isinstance(subject, str) else subject.public_key.decode(),
+        "name": name or kind,
         "nats": {**claims, "type": kind, "version": 2},
     }
-    body["jti"] = base64.b32encode(hashlib.sha256(json.dumps(body).encode()).digest()).decode().rstrip("=")
+    body["jti"] = (
+        base64.b32encode(hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).digest())
+        .decode()
+        .rstrip("=")
+    )
     text = f"{_part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part(body)}"
     return f"{text}.{_unpadded(issuer.sign(text.encode()))}"
 

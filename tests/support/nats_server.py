@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from msgspec import Struct
 
+from ccm_agent.bus.accounts import Account, as_configuration
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
@@ -204,8 +205,18 @@ def running_server(directory: Path, extra: str = "", **others: Any) -> Iterator[
         server.stop()
 
 
-def users_configuration(users: Mapping[str, Permissions]) -> str:
-    """What a server's configuration says of its users; each has its own name for a password."""
+def users_configuration(users: Mapping[str, Permissions], *, moving: bool = False) -> str:
+    """What a server's configuration says of its accounts and users; each user has its own name for a password."""
+    entries = dict.fromkeys(Account, "")
+    for name, allowed in users.items():
+        entries[allowed.account] += (
+            f'      {{ user: "{name}", password: "{name}", permissions: {allowed.as_configuration()} }}\n'
+        )
+    return as_configuration(entries, moving=moving)
+
+
+def one_account_configuration(users: Mapping[str, Permissions]) -> str:
+    """The same with all users in the account that holds the streams, as before there were several accounts."""
     lines = "\n".join(
         f'{{ user: "{name}", password: "{name}", permissions: {allowed.as_configuration()} }}'
         for name, allowed in users.items()
@@ -227,6 +238,14 @@ def secured_server(directory: Path, known: str) -> Iterator[NatsServer]:
 
 
 @contextlib.asynccontextmanager
+async def connected_plain(server: NatsServer, name: str) -> AsyncIterator[Connection]:
+    """A connection to a server that asks for no credentials."""
+    async with Connection(settings(server, name)) as connection:
+        await connection.connect_now()
+        yield connection
+
+
+@contextlib.asynccontextmanager
 async def connected(server: NatsServer, name: str) -> AsyncIterator[Connection]:
     """A connection of one of a server's users: by the credentials in its directory, or else by name."""
     creds = server.settings.directory / f"{name}.creds"
@@ -238,10 +257,10 @@ async def connected(server: NatsServer, name: str) -> AsyncIterator[Connection]:
 
 
 @contextlib.contextmanager
-def running_cluster(directory: Path, extra: str = "") -> Iterator[list[NatsServer]]:
-    """Three servers that know each other."""
+def running_cluster(directory: Path, extra: str = "", **others: str) -> Iterator[list[NatsServer]]:
+    """Three servers that know each other; `others` as of `cluster_servers`."""
     require_server()
-    servers = list(cluster_servers(directory, extra=extra))
+    servers = list(cluster_servers(directory, extra=extra, **others))
     try:
         for server in servers:
             server.launch()

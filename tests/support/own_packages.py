@@ -48,6 +48,7 @@ BuildArch: noarch
 AutoReqProv: no
 Provides: python(abi) = %(python)s
 Provides: libc.so.6(GLIBC_%(c_library)s)(64bit)
+Provides: libstdc++.so.6(GLIBCXX_3.4.21)(64bit)
 %%description
 None.
 %%files
@@ -281,6 +282,8 @@ def join(lab: testenv.Lab, packages: Path, desk: Desk, kind: str, name: str) -> 
         hosts.write(f"{desk.host.node.ip} {BROKER}\n")
     creds = desk.type(f"ccmctl node add {name}")
     host.node.path("/root/web1.creds").write_text(creds)
+    authority = desk.host.node.path("/root/.config/ccm/keys/ca.pem").read_text()
+    host.node.path("/root/ca.pem").write_text(authority)
     host.sh(f"cp {SHARED}/1/ccm-agent* .")
     for block in [*desk.page.of(f"node {kind}"), *desk.page.of("node")]:
         host.sh(block.replace("identity: web1", f"identity: {name}"))

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
+from ccm_agent.model.errors import PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonProperties
@@ -26,6 +27,7 @@ class Run:
     """
 
     health_check_only = False
+    is_restricted = False
 
     def __init__(self, provider: Any, *, noop: bool = False, changed: Collection[str] = ()) -> None:
         self._provider = provider
@@ -34,6 +36,12 @@ class Run:
 
     def now(self) -> datetime:
         return NOON
+
+    async def refusal(self, declared: Declared) -> PolicyError | None:
+        return None
+
+    def unknown(self, why: str) -> PolicyError:
+        raise AssertionError("nothing was to be left open")
 
     async def provider(self, declared: Declared) -> tuple[str, Any]:
         return "posix", self._provider

@@ -32,6 +32,16 @@ def record(key: str, value: str) -> bytes:
     return str(length).encode() + rest
 
 
+def holes(blocks: int) -> bytes:
+    """A file with holes, whose map has so many more blocks."""
+    block = bytearray(header("s", tarfile.GNUTYPE_SPARSE))
+    block[482] = 1
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    more = (b"%011o\0%011o\0" % (1, 1)) * 21 + b"\1"
+    return bytes(block) + more.ljust(512, b"\0") * blocks
+
+
 HOLD_UPS = [
     pytest.param(
         attributes(b"1" * 300_000) + header("a"),
@@ -47,6 +57,38 @@ HOLD_UPS = [
         header("a", tarfile.XHDTYPE, (1 << 20) + 1),
         "a header claims 1048577 bytes",
         id="attributes without end",
+    ),
+    pytest.param(
+        b"".join(attributes(record("comment", "x")) for _ in range(9)) + header("a"),
+        "more than 8 headers stand in front of one entry",
+        id="attributes of attributes",
+    ),
+    pytest.param(
+        header("a", tarfile.XGLTYPE, (64 << 10) + 1),
+        "a header claims 65537 bytes",
+        id="attributes for all that comes",
+    ),
+    pytest.param(
+        header("l", tarfile.GNUTYPE_LONGNAME, 4098),
+        "a header claims 4098 bytes for a name",
+        id="a name without end",
+    ),
+    pytest.param(
+        holes(5000),
+        "its files have more than 100000 holes",
+        id="holes without end",
+    ),
+    pytest.param(
+        attributes(record("GNU.sparse.major", "1") + record("GNU.sparse.minor", "0"))
+        + header("a", size=512)
+        + b"100001\n".ljust(512, b"\0"),
+        "its files have more than 100000 holes",
+        id="holes in the content",
+    ),
+    pytest.param(
+        attributes(record("GNU.sparse.map", "1,1," * 110_000 + "1,1")) + header("a"),
+        "its files have more than 100000 holes",
+        id="holes in an attribute",
     ),
     pytest.param(
         header("a") + header("d", tarfile.DIRTYPE, -512),

@@ -62,15 +62,3 @@ def _inside(value: Any, key: str, field: str) -> Any:
     if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
         return value[int(key)]
     raise TemplateError(f"`{{{field}}}`: there is no constant `{key}`")
-
-
-def render_jinja(text: str, constants: Mapping[str, Any], name: str) -> str:
-    """
-    A fetched file with Jinja's expressions in it rendered. Blocking.
-
-    Raises:
-        TemplateError: It does not parse, or a name in it is no constant.
-    """
-    from ccm_agent.templates.engines.jinja import Jinja
-
-    return Jinja().render(text, constants, name=name)

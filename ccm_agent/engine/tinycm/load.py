@@ -17,17 +17,27 @@ from msgspec.structs import replace
 
 from ccm_agent.engine.expand import Expander
 from ccm_agent.engine.load import Document, Loaded, MakeExpressions
-from ccm_agent.engine.tinycm.content import interpolate, render_jinja
+from ccm_agent.engine.tinycm.content import interpolate
 from ccm_agent.engine.tinycm.definitions import MASK, Definition, definitions_of
 from ccm_agent.engine.tinycm.manifest import constants_of, read_parts
 from ccm_agent.model import merge
-from ccm_agent.model.errors import CcmError, DownloadError, InputError, ManifestError, Place
+from ccm_agent.model.errors import (
+    CcmError,
+    DownloadError,
+    InputError,
+    ManifestError,
+    Place,
+    PolicyError,
+)
 from ccm_agent.model.ports import Transfer
 
 if TYPE_CHECKING:
+    from ccm_agent.engine.expressions import Expressions
+    from ccm_agent.engine.permission import Permission
     from ccm_agent.engine.world import World
     from ccm_agent.model.data import Resolved
     from ccm_agent.resources.converge import Declared
+    from ccm_agent.templates.env import Environment
 
 CONTENT_LIMIT_BYTES = 16 << 20
 """A file whose constants are put in may be so large; others are copied and have the limit of the file type."""
@@ -57,7 +67,11 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 async def load_tinycm(
-    document: Document, world: World, make_expressions: MakeExpressions, host: Host
+    document: Document,
+    world: World,
+    make_expressions: MakeExpressions,
+    host: Host,
+    permission: Permission | None = None,
 ) -> Loaded:
     """
     Resolve and check a manifest; what its files are to hold is fetched where constants are put into it.
@@ -65,6 +79,7 @@ async def load_tinycm(
     Raises:
         InputError: Something in it cannot be right, or is not supported.
         CcmError: A file that it names cannot be fetched.
+        PolicyError: The node's policy does not let it be read.
     """
     constants, definitions = await asyncio.to_thread(_read, document, host)
     resources: list[Declared] = []
@@ -74,8 +89,12 @@ async def load_tinycm(
     for one in definitions:
         try:
             kind = world.catalog.find(one.type)
-            raw = await _raw(one, constants, world, document.directory)
+            if permission is not None:
+                await _check_content(one, permission, document.directory)
+            raw = await _raw(one, expressions, world, document.directory)
             resources.append(expander.declare(kind, raw, (), len(resources)))
+        except PolicyError:
+            raise
         except CcmError as err:
             raise _placed(err, one, document) from err
     return Loaded(
@@ -124,8 +143,8 @@ def _placed(err: CcmError, one: Definition, document: Document) -> CcmError:
     )
 
 
-async def _raw(one: Definition, constants: Mapping[str, Any], world: World, directory: str) -> dict[str, Any]:
-    """The properties of our own type."""
+async def _raw(one: Definition, expressions: Expressions, world: World, directory: str) -> dict[str, Any]:
+    """The properties of our own type; the constants are the data of the expressions."""
     raw: dict[str, Any] = {"name": one.name}
     if one.after:
         raw["require"] = ["#".join(identifier.split("::", 1)) for identifier in one.after]
@@ -144,7 +163,7 @@ async def _raw(one: Definition, constants: Mapping[str, Any], world: World, dire
         "mode": one.said.get(MASK, "xxx"),
     }
     if "contents" in one.said:
-        raw |= await _content(one, constants, world, directory)
+        raw |= await _content(one, expressions.environment, world, directory)
         if ensure == "exists":
             raw["replace"] = False
     elif ensure == "contents" and ("type" in one.said or "ensure" in one.said):
@@ -152,14 +171,14 @@ async def _raw(one: Definition, constants: Mapping[str, Any], world: World, dire
     return raw
 
 
-async def _content(
-    one: Definition, constants: Mapping[str, Any], world: World, directory: str
-) -> dict[str, Any]:
+async def _content(one: Definition, environment: Environment, world: World, directory: str) -> dict[str, Any]:
     """`content`, or `source` where nothing has to be put into what is fetched."""
     kind, written = one.said.get("type", "constant"), str(one.said["contents"])
     needs_constants = one.said.get("interpolate", False)
     if kind == "constant":
-        return {"content": interpolate(written, constants) if needs_constants else written}
+        if needs_constants:
+            written = await asyncio.to_thread(interpolate, written, environment.data)
+        return {"content": written}
     if kind == "http" and not written.startswith(("http://", "https://")):
         raise ManifestError(f"`contents` of `type: http` must be an http or https URL, not `{written}`")
     encoding = _encoding(str(one.said.get("encoding", "utf-8")))
@@ -173,8 +192,16 @@ async def _content(
         data = await world.files.read(path, CONTENT_LIMIT_BYTES)
     text = _decoded(data, encoding)
     if needs_constants:
-        text = await asyncio.to_thread(render_jinja, text, constants, written)
+        text = await asyncio.to_thread(
+            environment.render, "jinja", text, name=written, variables=environment.data
+        )
     return {"content": text}
+
+
+async def _check_content(one: Definition, permission: Permission, directory: str) -> None:
+    """See that the node's policy lets what a file is to hold be read; it is, while the manifest is loaded."""
+    if one.type == "file" and one.said.get("type", "constant") != "constant" and "contents" in one.said:
+        await permission.check_source(str(one.said["contents"]), directory)
 
 
 def _encoding(name: str) -> str:

@@ -11,7 +11,9 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import FileLook
 
 CONTENT_LIMIT_BYTES = 64 << 20
-"""A larger file is not read for its content; `sha256` and `size` work for any."""
+"""A larger file is not read for its content."""
+SHA256_LIMIT_BYTES = 1 << 40
+"""`size` works for any file; a digest is not made of one that is larger than this, or mostly a hole."""
 
 
 async def look(look: Look) -> dict[str, Any]:
@@ -39,8 +41,9 @@ async def look(look: Look) -> dict[str, Any]:
     if {"contents", "md5", "sha512"} & set(look.asked):
         values |= await _content(look, path)
     if "sha256" in look.asked:
-        target = (await look.host.files.look([path], digest=True, follow=True))[0]
-        values["sha256"] = target.sha256 or Nothing(target.error or "this is no regular file")
+        target = (await look.host.files.look([path], digest={path: [SHA256_LIMIT_BYTES]}))[0]
+        why = target.undigested or target.error or "this is no regular file"
+        values["sha256"] = target.sha256 or Nothing(why)
     return values
 
 

@@ -24,6 +24,8 @@ class Kind(Struct, frozen=True, kw_only=True):
         texts: Attributes that are long texts: a list is patterns for their lines.
         options: What else a rule may say.
         spellings: Other names of attributes.
+        reach: What a look at it takes besides reading what the host tells anyone: "command", "network", or "" for nothing.
+        reads: Attributes for which the content of the thing is read.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Kind(Struct, frozen=True, kw_only=True):
     texts: frozenset[str] = frozenset()
     options: frozenset[str] = frozenset()
     spellings: Mapping[str, str] = {}
+    reach: str = ""
+    reads: frozenset[str] = frozenset()
 
 
 _RETRIES = frozenset({"retry_count", "retry_delay"})
@@ -49,6 +53,7 @@ _ALL = (
         look=files.look,
         texts=frozenset({"contents"}),
         spellings={"contains": "contents"},
+        reads=frozenset({"contents", "md5", "sha256", "sha512"}),
     ),
     Kind(
         name="package",
@@ -73,12 +78,14 @@ _ALL = (
         look=programs.look_at_command,
         texts=frozenset({"stdout", "stderr"}),
         options=_RETRIES | {"timeout"},
+        reach="command",
     ),
     Kind(
         name="http",
         subject="url",
         attributes=("status", "headers", "body"),
         look=network.look_at_url,
+        reach="network",
         texts=frozenset({"headers", "body"}),
         options=frozenset(
             {
@@ -92,6 +99,7 @@ _ALL = (
         subject="address",
         attributes=("reachable",),
         look=network.look_at_address,
+        reach="network",
         options=frozenset({"timeout", "local-address"}),
     ),
     Kind(
@@ -99,6 +107,7 @@ _ALL = (
         subject="resolve",
         attributes=("resolvable", "addrs"),
         look=network.look_at_name,
+        reach="network",
         options=_RETRIES | {"timeout", "server"},
         spellings={"resolveable": "resolvable"},
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccm_agent.resources.apply.model import ApplyProperties, ApplyState
-from ccm_agent.resources.apply.resource import check, decide, has_changed
+from ccm_agent.resources.apply.resource import check, decide, has_changed, reach
 from ccm_agent.resources.contract import CommandLine, ProviderSpec, ResourceContext, ResourceType
 
 
@@ -29,6 +29,7 @@ TYPE: ResourceType[ApplyProperties, ApplyState] = ResourceType(
     verify=False,
     why_unverified="the child's resources were each verified; applying it again would be another run",
     nests=True,
+    reach=reach,
     can_status=False,
     why_no_status="what a manifest would change is what `ccm apply --noop` says",
     command=CommandLine(is_offered=False),

@@ -6,7 +6,7 @@ import re
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.resources.apply.model import ApplyProperties, ApplyState
-from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.contract import Decision, Reach, Situation, Step
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -16,6 +16,11 @@ def check(wanted: ApplyProperties) -> None:
     if _SCHEME.match(wanted.name):
         message = f"`{wanted.name}` is a URL, and a child manifest must be a file; write ./ before a name with a colon"
         raise PropertyError(message, place=Place(path="$.name"))
+
+
+def reach(wanted: ApplyProperties) -> Reach:
+    """The child's file is read; what is in it is judged resource by resource."""
+    return Reach(reads=(wanted.name,))
 
 
 def decide(wanted: ApplyProperties, found: ApplyState, situation: Situation) -> Decision:

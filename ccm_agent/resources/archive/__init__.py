@@ -7,7 +7,7 @@ from typing import Any
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.archive.command import COMMAND
 from ccm_agent.resources.archive.model import ArchiveProperties, ArchiveState
-from ccm_agent.resources.archive.resource import check, decide
+from ccm_agent.resources.archive.resource import check, decide, reach
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 
 
@@ -32,8 +32,9 @@ TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     providers=(ProviderSpec(name="http", make=_make_http, rank=10, takes=_is_web),),
     secret=frozenset({"password", "headers"}),
     urls=frozenset({"url"}),
-    ours=frozenset({"timeout"}),
+    ours=frozenset({"timeout", "drop_special_bits"}),
     stable_when_changed=True,
+    reach=reach,
     noop_joint=". ",
     can_status=False,
     why_no_status="an archive's state depends on more than its name: what it is checked against stands in the manifest",

@@ -40,6 +40,13 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
     ] = ""
     owner: Annotated[str, Meta(description="User that owns the archive file: a name or a number.")] = ""
     group: Annotated[str, Meta(description="Group that owns the archive file: a name or a number.")] = ""
+    drop_special_bits: Annotated[
+        bool,
+        Meta(
+            description="Leave out the setuid, setgid and sticky bits that a tar's entries have; without it they are kept, as "
+            "`tar` keeps them."
+        ),
+    ] = False
     timeout: Annotated[
         str,
         Meta(

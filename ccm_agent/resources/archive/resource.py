@@ -18,7 +18,7 @@ from ccm_agent.resources.archive.model import (
     ArchiveState,
     kind_of,
 )
-from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.contract import Decision, Reach, Situation, Step
 from ccm_agent.resources.owners import is_same_owner
 
 CHECKSUM = re.compile(r"[0-9a-fA-F]{64}")
@@ -81,6 +81,12 @@ def _refuse(message: str, field: str) -> NoReturn:
     raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
+def reach(wanted: ArchiveProperties) -> Reach:
+    """What it touches; see `ResourceType`. What is unpacked may be anything below the directory."""
+    trees = (wanted.extract_parent,) if wanted.extract_parent and wanted.ensure != ABSENT else ()
+    return Reach(paths=(wanted.name,), trees=trees, reads=(wanted.url,) if wanted.url else ())
+
+
 def decide(wanted: ArchiveProperties, found: ArchiveState, situation: Situation) -> Decision:
     """The decision tables of the archive type; see docs/resources/archive.md."""
     metadata = found.metadata
@@ -109,7 +115,7 @@ def _difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
     if not found.archive_exists:
         return "the archive file is missing"
     if wanted.checksum and not _has_checksum(wanted, found):
-        return f"checksum mismatch: found {found.checksum}, wanted {wanted.checksum}"
+        return f"checksum mismatch: found {found.checksum or f'{found.size} bytes'}, wanted {wanted.checksum}"
     return _attribute_difference(wanted, found)
 
 

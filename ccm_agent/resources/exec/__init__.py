@@ -7,19 +7,19 @@ from typing import Any
 
 from ccm_agent.resources.contract import CommandLine, Flag, Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.exec.model import ExecProperties, ExecState
-from ccm_agent.resources.exec.resource import check, check_in_manifest, decide
+from ccm_agent.resources.exec.resource import check, check_in_manifest, decide, reach
 
 
 def _make_posix(context: ResourceContext) -> Any:
     from ccm_agent.resources.exec.providers.posix import Posix
 
-    return Posix(context.runner, context.files, context.say)
+    return Posix(context.runner, context.files, context.say, runs_guards=context.may_run_commands)
 
 
 def _make_shell(context: ResourceContext) -> Any:
     from ccm_agent.resources.exec.providers.shell import Shell
 
-    return Shell(context.runner, context.files, context.say)
+    return Shell(context.runner, context.files, context.say, runs_guards=context.may_run_commands)
 
 
 def _has_shell(facts: Mapping[str, Any], probe: Probe) -> bool:
@@ -43,6 +43,8 @@ TYPE: ResourceType[ExecProperties, ExecState] = ResourceType(
     why_unverified="A command says by its exit code whether it has worked; there is nothing else to look at.",
     can_status=False,
     why_no_status="Whether a command is to run depends on its guards, which stand in a manifest.",
+    reach=reach,
+    commands=frozenset({"command", "onlyif", "unless"}),
     providers=(
         ProviderSpec(name="posix", make=_make_posix, rank=1),
         ProviderSpec(name="shell", make=_make_shell, rank=99, is_usable=_has_shell),

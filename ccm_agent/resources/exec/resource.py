@@ -11,7 +11,7 @@ from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.shellwords import split_words
-from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.contract import Decision, Reach, Situation, Step
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 from ccm_agent.resources.exec.provider import ExecProvider
 
@@ -90,8 +90,15 @@ def _refuse(message: str, field: str) -> NoReturn:
     raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
+def reach(wanted: ExecProperties) -> Reach:
+    """A command may touch anything, so there is nothing to name: a policy forbids the type, or does not."""
+    return Reach()
+
+
 def decide(wanted: ExecProperties, found: ExecState, situation: Situation) -> Decision:
     """The decision table of the exec type; see docs/resources/exec.md."""
+    if situation.is_restricted and _needs_guards(wanted, found, situation):
+        return Decision(unknown="the guards are not run")
     is_stable = (
         found.creates_satisfied
         or (wanted.onlyif != "" and not found.onlyif_satisfied)
@@ -104,6 +111,12 @@ def decide(wanted: ExecProperties, found: ExecState, situation: Situation) -> De
     if is_stable:
         return Decision()
     return Decision(steps=(Step(noop="Would have executed", action=_execution(wanted)),))
+
+
+def _needs_guards(wanted: ExecProperties, found: ExecState, situation: Situation) -> bool:
+    """Only the guards can say whether the command would run."""
+    is_settled = situation.triggered_by != "" or found.creates_satisfied or wanted.refreshonly
+    return not is_settled and bool(wanted.onlyif or wanted.unless)
 
 
 def _execution(wanted: ExecProperties) -> Callable[[ExecProvider], Awaitable[ExecState]]:

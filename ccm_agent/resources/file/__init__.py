@@ -7,7 +7,7 @@ from typing import Any
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.file.command import COMMAND
 from ccm_agent.resources.file.model import KEEP, FileProperties, FileState
-from ccm_agent.resources.file.resource import check, decide, our_forms, settle
+from ccm_agent.resources.file.resource import check, decide, our_forms, reach, settle
 
 
 def _make_posix(context: ResourceContext) -> Any:
@@ -34,6 +34,7 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
     our_forms=our_forms,
     our_values={"owner": frozenset({KEEP}), "group": frozenset({KEEP})},
     stable_when_changed=True,
+    reach=reach,
     providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
     command=COMMAND,
 )

@@ -132,7 +132,7 @@ class FileMetadata(Struct, kw_only=True, omit_defaults=True):
         name: The path.
         owner, group: Names, or numbers where the system knows no name; "" when there is nothing.
         mode: Permissions as four octal digits, without setuid, setgid and sticky bits; "" when there is nothing.
-        checksum: SHA-256 of a file's content.
+        checksum: SHA-256 of a file's content; "" when it is so large that it cannot be the wanted one.
         provider: The provider that looked.
         mtime, size: Of what is there.
         uid, gid: The same owner in numbers. Ours, as what follows.
@@ -161,12 +161,14 @@ class SourceFile(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         path: Where it is; of a URL nothing secret.
-        checksum: SHA-256 of its content.
+        checksum: SHA-256 of its content; "" when nobody read it, for its size alone says that the file differs from it.
+        size: Of its content; 0 of a URL.
         error: Why it cannot be used.
     """
 
     path: str
     checksum: str = ""
+    size: int = 0
     error: str = ""
 
 

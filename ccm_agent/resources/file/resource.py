@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.contract import Decision, Reach, Situation, Step
 from ccm_agent.resources.file.model import (
     DIRECTORY,
     KEEP,
@@ -99,6 +99,17 @@ def our_forms(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "mode", f"never finds a file right with `mode: {mode}`, write `0{mode}`"
     if isinstance(source, str) and source.startswith(SCHEMES):
         yield "source", "does not fetch its `source` from the web"
+
+
+def reach(wanted: FileProperties) -> Reach:
+    """What it touches; see `ResourceType`."""
+    named = (wanted.name,)
+    is_tree = wanted.ensure == ABSENT and wanted.force
+    return Reach(
+        paths=() if is_tree else named,
+        trees=named if is_tree else (),
+        reads=(wanted.source,) if wanted.source else (),
+    )
 
 
 def settle(wanted: FileProperties) -> None:
@@ -190,13 +201,20 @@ def _content(wanted: FileProperties, found: FileState) -> str:
     """How the content differs; "" when it does not, or is not managed."""
     if not wanted.manages_content or not wanted.replace:
         return ""
+    metadata = found.metadata
     if found.source:
-        checksum = found.source.checksum
+        checksum, size = found.source.checksum, found.source.size
     else:
-        checksum = sha256((wanted.content or "").encode()).hexdigest()
-    if checksum == found.metadata.checksum:
+        content = (wanted.content or "").encode()
+        checksum, size = sha256(content).hexdigest(), len(content)
+    if checksum and checksum == metadata.checksum:
         return ""
-    return f"content mismatch: found checksum {found.metadata.checksum or 'none'}, wanted {checksum}"
+    if (not metadata.checksum and metadata.size and not metadata.error) or not checksum:
+        # nobody read it, for its size says enough
+        return (
+            f"content mismatch: found {metadata.size} bytes, wanted {f'{size} bytes' if size else checksum}"
+        )
+    return f"content mismatch: found checksum {metadata.checksum or 'none'}, wanted {checksum}"
 
 
 def _attributes(wanted: FileProperties, found: FileState) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.contract import CommandLine, Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.package.model import PackageProperties, PackageState
-from ccm_agent.resources.package.resource import check, decide, has_changed
+from ccm_agent.resources.package.resource import check, decide, has_changed, reach
 
 
 def _make_apt(context: ResourceContext) -> Any:
@@ -58,6 +58,7 @@ TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
     decide=decide,
     check=check,
     has_changed=has_changed,
+    reach=reach,
     command=CommandLine(alias="pkg", gather=_gather),
     providers=(
         ProviderSpec(name="apt", make=_make_apt, rank=10, is_usable=_has_apt, fits=_is_other),

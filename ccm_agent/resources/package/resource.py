@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ccm_agent.model.errors import PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.versions import compare_debian, compare_rpm
-from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.contract import Decision, Reach, Situation, Step
 from ccm_agent.resources.package.model import LATEST, PackageProperties, PackageState
 from ccm_agent.resources.package.provider import PackageProvider
 
@@ -31,6 +31,11 @@ def check(wanted: PackageProperties) -> None:
         raise PropertyError(
             f"package version {ensure!r} begins with a hyphen, which a package manager reads as an option"
         )
+
+
+def reach(wanted: PackageProperties) -> Reach:
+    """What it touches; see `ResourceType`. What a package brings along is the package manager's business."""
+    return Reach(packages=(wanted.name,))
 
 
 def _debian(found: PackageState, version: str) -> int:

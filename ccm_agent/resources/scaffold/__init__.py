@@ -8,7 +8,7 @@ from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.scaffold.command import COMMAND
 from ccm_agent.resources.scaffold.model import ScaffoldProperties, ScaffoldState
-from ccm_agent.resources.scaffold.resource import check, decide, our_forms
+from ccm_agent.resources.scaffold.resource import check, decide, our_forms, reach
 
 
 def _make_choria(context: ResourceContext) -> Any:
@@ -33,6 +33,8 @@ TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     our_forms=our_forms,
     our_values={"engine": frozenset({"jinja"})},
     stable_when_changed=True,
+    reach=reach,
+    commands=frozenset({"post"}),
     can_status=False,
     why_no_status="what a scaffold is compared with is rendered from a source, which stands in the manifest",
     command=COMMAND,

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.contract import Decision, Reach, Situation, Step
 from ccm_agent.resources.scaffold.model import (
     DEFAULT_ENGINE,
     DELIMITERS,
@@ -79,6 +79,11 @@ def our_forms(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What Choria CCM does not understand in properties as they are written; see `ResourceType`."""
     if not written.get("engine"):
         yield "engine", "must be told the `engine`"
+
+
+def reach(wanted: ScaffoldProperties) -> Reach:
+    """What it touches; see `ResourceType`. Templates and commands decide what lies below the directory."""
+    return Reach(trees=(wanted.name,), reads_trees=(wanted.source,) if wanted.source else ())
 
 
 def decide(wanted: ScaffoldProperties, found: ScaffoldState, situation: Situation) -> Decision:

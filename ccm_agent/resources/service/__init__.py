@@ -8,7 +8,7 @@ from typing import Any
 from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.service.command import COMMAND
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
-from ccm_agent.resources.service.resource import check, decide
+from ccm_agent.resources.service.resource import check, decide, reach
 
 
 def _make_systemd(context: ResourceContext) -> Any:
@@ -31,5 +31,6 @@ TYPE: ResourceType[ServiceProperties, ServiceState] = ResourceType(
     ensure=(RUNNING, STOPPED),
     default_ensure=RUNNING,
     command=COMMAND,
+    reach=reach,
     providers=(ProviderSpec(name="systemd", make=_make_systemd, rank=10, is_usable=_has_systemctl),),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.resources.contract import Decision, Situation, Step
+from ccm_agent.resources.contract import Decision, Reach, Situation, Step
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 
 NAME = re.compile(r"[A-Za-z0-9._+:~][A-Za-z0-9._+:~-]*")
@@ -20,6 +20,11 @@ def check(wanted: ServiceProperties) -> None:
         raise PropertyError(
             f"service name contains invalid characters: {wanted.name!r} (allowed: alphanumeric, ._+:~-, no hyphen first)"
         )
+
+
+def reach(wanted: ServiceProperties) -> Reach:
+    """What it touches; see `ResourceType`."""
+    return Reach(services=(wanted.name,))
 
 
 def decide(wanted: ServiceProperties, found: ServiceState, situation: Situation) -> Decision:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sized
 
-from ccm_agent.model.errors import TemplateError
+from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
 
 STEPS_MAX = 2_000_000  # statements run, iterations and calls: some ten seconds
 OUTPUT_MAX = 16 * 1024 * 1024  # characters of output, or of one text value
 ITEMS_MAX = 2_000_000  # elements of one list or map that a function makes
+OUT_OF_MEMORY = "template needs more memory than it may have; does a loop make ever longer values?"
 DEPTH_MAX = 100  # templates or blocks inside one another; parentheses and controls inside one another
 
 
@@ -36,7 +37,7 @@ class Budget:
         """Count one statement, iteration or call."""
         self._steps -= 1
         if self._steps < 0:
-            raise TemplateError(
+            raise TemplateLimitError(
                 f"template runs too long: more than {STEPS_MAX} steps; does a loop or block never end?"
             )
 
@@ -44,13 +45,13 @@ class Budget:
         """Count characters of output."""
         self._room -= length
         if self._room < 0:
-            raise TemplateError(f"output is too long: more than {OUTPUT_MAX} characters")
+            raise TemplateLimitError(f"output is too long: more than {OUTPUT_MAX} characters")
 
     def enter(self) -> None:
         """Go one template or block deeper; `leave` comes back."""
         self.depth += 1
         if self.depth > DEPTH_MAX:
-            raise TemplateError(
+            raise TemplateLimitError(
                 f"templates are nested too deeply: more than {DEPTH_MAX}; does one include itself?"
             )
 
@@ -64,10 +65,10 @@ def check_length(length: int) -> None:
     Refuse to make a text of this many characters.
 
     Raises:
-        TemplateError: It is more than OUTPUT_MAX.
+        TemplateLimitError: It is more than OUTPUT_MAX.
     """
     if length > OUTPUT_MAX:
-        raise TemplateError(f"text is too long: more than {OUTPUT_MAX} characters")
+        raise TemplateLimitError(f"text is too long: more than {OUTPUT_MAX} characters")
 
 
 def check_count(count: int) -> None:
@@ -75,10 +76,10 @@ def check_count(count: int) -> None:
     Refuse to make a list of this many items.
 
     Raises:
-        TemplateError: It is more than ITEMS_MAX.
+        TemplateLimitError: It is more than ITEMS_MAX.
     """
     if count > ITEMS_MAX:
-        raise TemplateError(f"list is too long: more than {ITEMS_MAX} items")
+        raise TemplateLimitError(f"list is too long: more than {ITEMS_MAX} items")
 
 
 def check_size(value: object) -> None:
@@ -86,9 +87,15 @@ def check_size(value: object) -> None:
     Refuse a text or list that a function has made when it is too large to work on.
 
     Raises:
-        TemplateError: It is more than OUTPUT_MAX characters or ITEMS_MAX items.
+        TemplateLimitError: It is more than OUTPUT_MAX characters or ITEMS_MAX items.
     """
     if isinstance(value, str):
         check_length(len(value))
     elif isinstance(value, Sized):
         check_count(len(value))
+
+
+def placed(err: CcmError, place: Place) -> TemplateError:
+    """The same error with the place of the template that it came from."""
+    kind = TemplateLimitError if isinstance(err, TemplateLimitError) else TemplateError
+    return kind(err.message, place=place)

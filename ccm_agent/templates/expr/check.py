@@ -50,6 +50,9 @@ from ccm_agent.templates.expr.signatures import SIGNATURES
 
 _ENVIRONMENT = "$env"
 
+PATTERN_SIZE_LIMIT = 250_000
+"""Instructions of all patterns that stand in an expression; compiling so many takes some tenths of a second."""
+
 
 def check(root: Node, variables: Mapping[str, Nature], functions: frozenset[str]) -> Nature:
     """
@@ -73,6 +76,7 @@ class _Checker:
     def __init__(self, variables: Mapping[str, Nature], functions: frozenset[str]) -> None:
         self.variables = variables
         self.functions = functions
+        self.pattern_size = 0
         self.lets: list[tuple[str, Nature]] = []
         # What each predicate we are in goes over, and the pointers beside `#` that it has.
         self.scopes: list[tuple[Nature, dict[str, Nature]]] = []
@@ -136,9 +140,11 @@ class _Checker:
         from ccm_agent.templates.regex import PatternError, compile_pattern
 
         try:
-            compile_pattern(node.value)
+            self.pattern_size += compile_pattern(node.value).size
         except PatternError as err:
             raise Fault(f"the pattern does not parse: {err}", node.offset) from None
+        if self.pattern_size > PATTERN_SIZE_LIMIT:
+            raise Fault("the patterns of the expression are too large together; repeat less", node.offset)
 
     def chain(self, node: Chain) -> Nature:
         return self.visit(node.inner)

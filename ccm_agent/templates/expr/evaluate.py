@@ -12,10 +12,10 @@ from typing import Any
 
 from ccm_agent.templates.expr import operators
 from ccm_agent.templates.expr.collections import is_nil
-from ccm_agent.templates.expr.faults import Fault
-from ccm_agent.templates.expr.frame import Frame, weight
+from ccm_agent.templates.expr.faults import Fault, LimitFault
+from ccm_agent.templates.expr.frame import MAP_BYTES, Frame, weight
 from ccm_agent.templates.expr.functions import FUNCTIONS
-from ccm_agent.templates.expr.infix import infix
+from ccm_agent.templates.expr.infix import infix, literal_range, sum_of_range
 from ccm_agent.templates.expr.loops import Loop
 from ccm_agent.templates.expr.methods import Method
 from ccm_agent.templates.expr.natures import INT, STRING
@@ -244,13 +244,13 @@ class Compiler:
         return run
 
     def loop(self, node: Builtin) -> Run:
+        if node.name == "sum" and len(node.arguments) == 1:
+            bounds = literal_range(node.arguments[0])
+            if bounds is not None:
+                return self.constant(Constant(node.offset, sum_of_range(*bounds)))
         source, *others = [self.compile(argument) for argument in node.arguments]
         body, extra = ([*others, None, None])[:2]
-        loop = Loop(node.name, node.offset, source, body, extra)
-        loop.mapped = None if node.mapped is None else self.compile(node.mapped)
-        loop.enough = node.enough
-        loop.must_find = node.must_find
-        return loop.compiled()
+        return Loop(node.name, node.offset, source, body, extra).compiled()
 
     def predicate(self, node: Predicate) -> Run:
         return self.compile(node.body)
@@ -310,6 +310,7 @@ class Compiler:
 
         def run(frame: Frame) -> dict[str, Any]:
             frame.grow(len(pairs))
+            frame.hold(MAP_BYTES)
             made: dict[str, Any] = {}
             for key, value, offset in pairs:
                 name = key(frame)
@@ -330,7 +331,7 @@ def _boolean(value: Any, sign: str, offset: int) -> bool:
 
 def _called(function: Callable[..., Any], name: str, values: list[Any], offset: int) -> Any:
     """Call a function of the environment; what it raises gets the place of the call."""
-    from ccm_agent.model.errors import CcmError
+    from ccm_agent.model.errors import CcmError, ExpressionLimitError
 
     try:
         return function(*values)
@@ -342,6 +343,8 @@ def _called(function: Callable[..., Any], name: str, values: list[Any], offset: 
         ):  # ours: the call itself failed
             raise Fault(f"{name}() does not take {len(values)} arguments", offset) from None
         raise
+    except ExpressionLimitError as err:
+        raise LimitFault(err.message, offset) from None
     except CcmError as err:
         raise Fault(f"{name}() failed: {err.message}", offset) from err
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccm_agent.model.errors import ExpressionError
+from ccm_agent.model.errors import ExpressionError, ExpressionLimitError
 
 _SHOWN = 80
 
@@ -27,6 +27,10 @@ class Fault(Exception):
         return self
 
 
+class LimitFault(Fault):
+    """An evaluation would take more steps, time or memory than it may."""
+
+
 def located(expression: str, fault: Fault) -> ExpressionError:
     """The error that a user reads: what is wrong, and at which character of which expression."""
     offset = min(max(fault.offset or 0, 0), len(expression))
@@ -34,7 +38,8 @@ def located(expression: str, fault: Fault) -> ExpressionError:
     column = offset - (before.rfind("\n") + 1) + 1
     line = before.count("\n") + 1
     where = f"character {column}" if "\n" not in expression else f"line {line}, character {column}"
-    return ExpressionError(
+    kind = ExpressionLimitError if isinstance(fault, LimitFault) else ExpressionError
+    return kind(
         f"{fault.message} (at {where} of `{shorten(expression)}`)", expression=expression, offset=offset
     )
 

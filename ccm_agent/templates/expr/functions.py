@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "repeat": text_functions.repeat,
     "join": text_functions.join,
     "indexOf": text_functions.index("indexOf", str.find),
-    "lastIndexOf": text_functions.index("lastIndexOf", str.rfind),
+    "lastIndexOf": text_functions.index("lastIndexOf", text_functions.find_last),
     "hasPrefix": text_functions.has_prefix,
     "hasSuffix": text_functions.has_suffix,
     "toBase64": text_functions.to_base64,

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ccm_agent.model.errors import TemplateError
+from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr import operators
 from ccm_agent.templates.expr.collections import is_nil
 from ccm_agent.templates.expr.faults import Fault
 from ccm_agent.templates.expr.frame import Frame, weight
-from ccm_agent.templates.expr.nodes import Binary, Constant
+from ccm_agent.templates.expr.natures import INT
+from ccm_agent.templates.expr.nodes import Array, Binary, Constant, Node
 from ccm_agent.templates.expr.operators import describe
-from ccm_agent.templates.expr.optimize import TextSet
-from ccm_agent.templates.values import clean_text
+from ccm_agent.templates.values import clean_text, wrap_int
+
+if TYPE_CHECKING:
+    from ccm_agent.templates.regex import Pattern
 
 Run = Callable[[Frame], Any]
 
@@ -20,11 +25,13 @@ Run = Callable[[Frame], Any]
 def infix(node: Binary, left: Run, right: Run) -> Run:
     """The closure of an operator, with its place for what goes wrong."""
     sign, offset = node.operator, node.offset
-    if isinstance(node.right, Constant):
-        if sign == "matches" and isinstance(node.right.value, str):
-            return _matches_constant(left, node.right.value, offset)
-        if sign == "in" and isinstance(node.right.value, TextSet):
-            return _in_texts(left, node.right.value, offset)
+    if sign == "matches" and isinstance(node.right, Constant) and isinstance(node.right.value, str):
+        return _matches_constant(left, node.right.value, offset)
+    if sign == "in" and (texts := _literal_texts(node.right)):
+        return _in_texts(left, texts, offset)
+    is_integer = node.left.nature is not None and node.left.nature.type == INT.type
+    if sign == "in" and is_integer and (bounds := literal_range(node.right)):
+        return _in_range(left, *bounds, offset)
     with_frame = _WITH_FRAME.get(sign)
     if with_frame is not None:
         return _framed(with_frame, left, right, offset)
@@ -55,7 +62,7 @@ def _framed(operate: Callable[[Frame, Any, Any], Any], left: Run, right: Run, of
 
 def _add(frame: Frame, left: Any, right: Any) -> Any:
     if type(left) is str and type(right) is str:
-        frame.write(len(left) + len(right))
+        frame.write(size_of(left) + size_of(right))
         return left + right
     return operators.add(left, right)
 
@@ -92,36 +99,48 @@ def _matches(frame: Frame, left: Any, right: Any) -> bool:
         pattern = compile_pattern(right)
     except PatternError as err:
         raise Fault(f"the pattern does not parse: {err}") from None
-    return _match(frame, pattern.matches, left)
+    frame.spend(pattern.size >> 4)
+    return _match(frame, pattern, left)
 
 
-def _match(frame: Frame, matches: Callable[[str], bool], value: Any) -> bool:
+def _match(frame: Frame, pattern: Pattern, value: Any) -> bool:
     if isinstance(value, bytes):
         value = clean_text(value.decode("utf-8", "replace"))
     elif type(value) is not str:
         raise Fault(f"matches looks at text, not at {describe(value)}")
-    frame.spend(len(value) >> 3)
-    return matches(value)
+    frame.spend(len(value) * pattern.size >> 5)
+    try:
+        return pattern.matches(value)
+    except TemplateError as err:
+        raise Fault(err.message) from None
 
 
 def _matches_constant(left: Run, text: str, offset: int) -> Run:
+    """A pattern is up to 8 MiB, so the expression keeps its text and `compile_pattern` keeps a few patterns."""
     from ccm_agent.templates.regex import compile_pattern
-
-    matches = compile_pattern(text).matches
 
     def run(frame: Frame) -> bool:
         value = left(frame)
         if is_nil(value):
             return False
         try:
-            return _match(frame, matches, value)
+            return _match(frame, compile_pattern(text), value)
         except Fault as fault:
             raise fault.at(offset) from None
 
     return run
 
 
-def _in_texts(left: Run, texts: TextSet, offset: int) -> Run:
+def _literal_texts(node: Node) -> frozenset[str]:
+    """The items of a list of literal texts; nothing for any other list."""
+    items = node.items if isinstance(node, Array) else []
+    texts = [item.value for item in items if isinstance(item, Constant) and type(item.value) is str]
+    return frozenset(texts) if len(texts) == len(items) else frozenset()
+
+
+def _in_texts(left: Run, texts: frozenset[str], offset: int) -> Run:
+    """Whether a text is in a list of literal texts: as in the reference only text can be asked for, and nil as the empty one."""
+
     def run(frame: Frame) -> bool:
         try:
             return operators.text_key(left(frame)) in texts
@@ -129,6 +148,36 @@ def _in_texts(left: Run, texts: TextSet, offset: int) -> Run:
             raise fault.at(offset) from None
 
     return run
+
+
+def literal_range(node: Node) -> tuple[int, int] | None:
+    """The bounds of `a..b` where both are literals."""
+    if not isinstance(node, Binary) or node.operator != "..":
+        return None
+    if not isinstance(node.left, Constant) or not isinstance(node.right, Constant):
+        return None
+    low, high = node.left.value, node.right.value
+    return (low, high) if type(low) is int and type(high) is int else None
+
+
+def _in_range(left: Run, low: int, high: int, offset: int) -> Run:
+    """Whether an integer is in a range, without a list of the whole range."""
+
+    def run(frame: Frame) -> bool:
+        value = left(frame)
+        if type(value) is int:
+            return low <= value <= high
+        try:
+            return operators.contained(frame, value, _range(frame, low, high))
+        except Fault as fault:
+            raise fault.at(offset) from None
+
+    return run
+
+
+def sum_of_range(low: int, high: int) -> int:
+    """The sum of `low..high`, without a list of the whole range."""
+    return wrap_int((high - low + 1) * (low + high) // 2) if low <= high else 0
 
 
 _PLAIN: dict[str, Callable[[Any, Any], Any]] = {

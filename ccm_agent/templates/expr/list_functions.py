@@ -142,6 +142,9 @@ def sorted_by(frame: Frame, pairs: list[tuple[Any, Any]], descends: bool) -> lis
         return pairs
     kinds = {type(key) for key, _ in pairs}
     frame.spend(len(pairs))
+    if kinds == {str}:  # two long texts may differ at their ends only
+        longest = max(len(key) for key, _ in pairs)
+        frame.spend(len(pairs) * len(pairs).bit_length() * longest >> 12)
     if kinds in ({int}, {str}) or (kinds <= {int, float} and not any(key != key for key, _ in pairs)):
         return sorted(pairs, key=_key_of, reverse=descends)
     frame.spend(len(pairs) * len(pairs).bit_length())

@@ -7,7 +7,7 @@ from typing import Any
 
 from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key
 from ccm_agent.templates.expr.faults import Fault
-from ccm_agent.templates.expr.frame import Frame
+from ccm_agent.templates.expr.frame import MAP_BYTES, Frame
 from ccm_agent.templates.expr.list_functions import descends, sorted_by
 from ccm_agent.templates.expr.operators import add, describe
 from ccm_agent.templates.values import to_bytes
@@ -23,12 +23,9 @@ class Loop:
         source: What it goes through.
         body: The predicate; None where it may be left out and was.
         extra: The third argument, if there is one.
-        mapped: What a filter or find gives instead of the element.
-        enough: A count may end here.
-        must_find: Nothing found is an error.
     """
 
-    __slots__ = ("body", "enough", "extra", "mapped", "must_find", "name", "offset", "source")
+    __slots__ = ("body", "extra", "name", "offset", "source")
 
     def __init__(self, name: str, offset: int, source: Run, body: Run | None, extra: Run | None) -> None:
         self.name = name
@@ -36,9 +33,6 @@ class Loop:
         self.source = source
         self.body = body
         self.extra = extra
-        self.mapped: Run | None = None
-        self.enough: int | None = None
-        self.must_find = False
 
     def items(self, frame: Frame) -> Sequence[Any]:
         """What there is to go through."""
@@ -142,14 +136,11 @@ def _one(loop: Loop) -> _Body:
 
 def _count(loop: Loop) -> _Body:
     test = loop.test()
-    enough = loop.enough
 
     def run(frame: Frame, items: Sequence[Any]) -> int:
         found = 0
         for frame.index, frame.item in enumerate(items):
             found += test(frame)
-            if found == enough:
-                break
         return found
 
     return run
@@ -157,13 +148,12 @@ def _count(loop: Loop) -> _Body:
 
 def _filter(loop: Loop) -> _Body:
     test = loop.test()
-    mapped = loop.mapped or _element
 
     def run(frame: Frame, items: Sequence[Any]) -> list[Any]:
         kept = []
         for frame.index, frame.item in enumerate(items):
             if test(frame):
-                kept.append(mapped(frame))
+                kept.append(frame.item)
         frame.grow(len(kept))
         return kept
 
@@ -186,15 +176,12 @@ def _map(loop: Loop) -> _Body:
 def _find(*, backwards: bool, gives_index: bool) -> Callable[[Loop], _Body]:
     def make(loop: Loop) -> _Body:
         test = loop.test()
-        mapped = loop.mapped or _element
 
         def run(frame: Frame, items: Sequence[Any]) -> Any:
             for index in range(len(items) - 1, -1, -1) if backwards else range(len(items)):
                 frame.index, frame.item = index, items[index]
                 if test(frame):
-                    return index if gives_index else mapped(frame)
-            if loop.must_find:
-                raise Fault("index out of range: the filter found nothing")
+                    return index if gives_index else frame.item
             return None
 
         return run
@@ -247,6 +234,7 @@ def _group_by(loop: Loop) -> _Body:
                 raise Fault(f"groupBy() cannot group by {describe(found)}") from None
             groups.setdefault(key, []).append(frame.item)
         frame.grow(len(items))
+        frame.hold(len(groups) * MAP_BYTES)
         return groups
 
     return run

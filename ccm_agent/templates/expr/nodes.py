@@ -28,7 +28,7 @@ class Node:
 
 
 class Constant(Node):
-    """A literal, or what folding made of literals: nil, a boolean, a number, text, bytes or a list of them."""
+    """A literal: nil, a boolean, a number, text or bytes."""
 
     __slots__ = ("value",)
 
@@ -117,24 +117,14 @@ class Call(Node):
 
 
 class Builtin(Node):
-    """
-    A call of a function of the language.
+    """A call of a function of the language."""
 
-    Attributes:
-        mapped: What a `filter` gives instead of the element itself; folding puts a `map` around it here.
-        enough: A `count` may end at this number.
-        must_find: A `find` that finds nothing is an error.
-    """
-
-    __slots__ = ("arguments", "enough", "mapped", "must_find", "name")
+    __slots__ = ("arguments", "name")
 
     def __init__(self, offset: int, name: str, arguments: list[Node]) -> None:
         super().__init__(offset, *arguments)
         self.name = name
         self.arguments = arguments
-        self.mapped: Node | None = None
-        self.enough: int | None = None
-        self.must_find = False
 
 
 class Predicate(Node):

@@ -229,7 +229,7 @@ def contained(frame: Frame, needle: Any, haystack: Any) -> bool:
     """The operator `in`."""
     if isinstance(haystack, (list, bytes)):
         if type(needle) is str and isinstance(haystack, list):
-            frame.spend(len(haystack) >> 4)
+            frame.spend((len(haystack) >> 4) + len(haystack) * (len(needle) >> 12))
             return needle in haystack
         frame.spend(len(haystack))
         return any(equal(frame, item, needle) for item in haystack)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
+from ccm_agent.model.errors import ExpressionLimitError
+from ccm_agent.templates.allowance import Allowance
 from ccm_agent.templates.expr.check import check
 from ccm_agent.templates.expr.evaluate import Compiler
-from ccm_agent.templates.expr.faults import Fault, located
+from ccm_agent.templates.expr.faults import Fault, LimitFault, located
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.functions import FUNCTIONS
 from ccm_agent.templates.expr.natures import ANY, MAP, STRING, STRING_MAP, Nature
-from ccm_agent.templates.expr.optimize import optimize
 from ccm_agent.templates.expr.parser import parse
+from ccm_agent.templates.text_cache import TextCache
 
 CACHED_LENGTH = 4096  # characters of an expression that is kept when it is compiled
+CACHE_LENGTH = (
+    256 * 1024
+)  # characters of all that are kept; a compiled expression takes a hundred bytes for each
+COMPILE_STEPS = 4  # for each character
 
 _BUILTINS = frozenset(FUNCTIONS)
 _NATURES: dict[str, Nature] = {"any": ANY, "map": MAP, "text": STRING, "text map": STRING_MAP}
@@ -68,26 +73,38 @@ class Program:
         self._slots = slots
         self._is_condition = is_condition
 
-    def run(self, variables: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+    def run(
+        self,
+        variables: Mapping[str, Any],
+        functions: Mapping[str, Callable[..., Any]],
+        allowance: Allowance | None = None,
+    ) -> Any:
         """
         The value of the expression.
 
         Args:
             variables: A value for each variable that the names have.
             functions: Likewise the functions. They may raise errors of ours, which get the place of the call.
+            allowance: What this and other evaluations may use together; None gives this one an allowance of its own.
 
         Raises:
-            ExpressionError: It fails on these values, or takes more steps or memory than it may.
+            ExpressionError: It fails on these values.
+            ExpressionLimitError: It takes more steps, time or memory than it may.
         """
+        frame = Frame(variables, functions, self._slots, allowance or Allowance())
         try:
-            value = self._run(Frame(variables, functions, self._slots))
+            value = self._run(frame)
             if self._is_condition:
                 return _as_condition(value)
             return value
         except Fault as fault:
             raise located(self.text, fault) from fault.__cause__
+        except ExpressionLimitError as err:
+            raise located(self.text, LimitFault(err.message)) from None
         except RecursionError:
             raise located(self.text, Fault("the values are nested too deeply")) from None
+        finally:
+            frame.settle()
 
 
 def _as_condition(value: Any) -> bool:
@@ -101,7 +118,12 @@ def _as_condition(value: Any) -> bool:
     raise Fault(f"a condition must give a boolean, and this gave {describe(value)}")
 
 
-def compile_expression(text: str, names: Names, *, is_condition: bool = False) -> Program:
+_kept: TextCache[tuple[str, Names, bool], Program] = TextCache(CACHE_LENGTH)
+
+
+def compile_expression(
+    text: str, names: Names, *, is_condition: bool = False, allowance: Allowance | None = None
+) -> Program:
     """
     Compile an expression; the same one again costs nothing.
 
@@ -109,18 +131,22 @@ def compile_expression(text: str, names: Names, *, is_condition: bool = False) -
         text: The expression.
         names: What it may name.
         is_condition: It must give a boolean; nil counts as false.
+        allowance: What compiling counts against.
 
     Raises:
         ExpressionError: It does not parse or its types do not go together.
+        ExpressionLimitError: Nothing is left of the allowance.
     """
-    if len(text) > CACHED_LENGTH:
-        return _compile(text, names, is_condition)
-    return _compile_once(text, names, is_condition)
-
-
-@lru_cache(maxsize=4096)
-def _compile_once(text: str, names: Names, is_condition: bool) -> Program:
-    return _compile(text, names, is_condition)
+    key = text, names, is_condition
+    kept = _kept.get(key)
+    if kept is not None:
+        return kept
+    if allowance is not None:
+        allowance.spend(COMPILE_STEPS * len(text))
+    program = _compile(text, names, is_condition)
+    if len(text) <= CACHED_LENGTH:
+        _kept.put(key, program, len(text))
+    return program
 
 
 def _compile(text: str, names: Names, is_condition: bool) -> Program:
@@ -131,7 +157,7 @@ def _compile(text: str, names: Names, is_condition: bool) -> Program:
         if is_condition and nature.kind != "bool" and not nature.is_unknown:
             raise Fault(f"a condition must give a boolean, and this gives {nature}", 0)
         compiler = Compiler()
-        run = compiler.compile(optimize(tree))
+        run = compiler.compile(tree)
     except Fault as fault:
         raise located(text, fault) from None
     except RecursionError:

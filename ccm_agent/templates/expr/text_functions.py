@@ -7,10 +7,11 @@ import binascii
 from collections.abc import Callable
 from typing import Any
 
+from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr.arguments import as_text, wrong
 from ccm_agent.templates.expr.collections import NilList
 from ccm_agent.templates.expr.faults import Fault
-from ccm_agent.templates.expr.frame import Frame
+from ccm_agent.templates.expr.frame import MAP_BYTES, Frame
 from ccm_agent.templates.expr.operators import describe, to_int
 from ccm_agent.templates.scan import GO_SPACE
 from ccm_agent.templates.values import (
@@ -22,8 +23,10 @@ from ccm_agent.templates.values import (
 _REPEAT_LIMIT = 1_000_000
 
 
-def trim(_frame: Frame, text: Any, cutset: Any = GO_SPACE) -> str:
-    return as_text("trim", text).strip(as_text("trim", cutset))
+def trim(frame: Frame, text: Any, cutset: Any = GO_SPACE) -> str:
+    whole, unwanted = as_text("trim", text), "".join(set(as_text("trim", cutset)))
+    frame.spend(len(whole) * len(unwanted) >> 10)
+    return whole.strip(unwanted)
 
 
 def trim_prefix(_frame: Frame, text: Any, prefix: Any = " ") -> str:
@@ -36,13 +39,13 @@ def trim_suffix(_frame: Frame, text: Any, suffix: Any = " ") -> str:
 
 def upper(frame: Frame, text: Any) -> str:
     text = as_text("upper", text)
-    frame.write(len(text))
+    frame.write(size_of(text))
     return text.upper() if text.isascii() else "".join(map(_upper_char, text))
 
 
 def lower(frame: Frame, text: Any) -> str:
     text = as_text("lower", text)
-    frame.write(len(text))
+    frame.write(size_of(text))
     return text.lower() if text.isascii() else "".join(map(_lower_char, text))
 
 
@@ -66,7 +69,7 @@ def splitting(name: str, keep: bool) -> Callable[..., list[Any]]:
         if most == 0:
             return NilList()
         frame.grow((text.count(separator) if separator else len(text)) + 1)
-        frame.write(len(text))
+        frame.write(size_of(text))
         if separator:
             parts: list[Any] = text.split(separator, most - 1 if most > 0 else -1)
             return [part + separator for part in parts[:-1]] + parts[-1:] if keep else parts
@@ -82,7 +85,8 @@ def replace(frame: Frame, value: Any, old: Any, new: Any, count: Any = -1) -> st
     times = text.count(searched)
     if most >= 0:
         times = min(times, most)
-    frame.write(len(text) + times * len(replacement))
+    width = 1 if text.isascii() and replacement.isascii() else 4
+    frame.write(width * (len(text) + times * len(replacement)))
     return text.replace(searched, replacement, times)
 
 
@@ -92,7 +96,7 @@ def repeat(frame: Frame, value: Any, count: Any) -> str:
         raise Fault("repeat() repeats zero times or more")
     if times > _REPEAT_LIMIT:
         raise Fault(f"repeat() repeats {_REPEAT_LIMIT} times at most")
-    frame.grow(byte_length(text) * times)
+    frame.grow(byte_length(text) * times, 1 if text.isascii() else 4)
     return text * times
 
 
@@ -103,17 +107,25 @@ def join(frame: Frame, items: Any, glue: Any = "") -> str:
     for item in items:
         if type(item) is not str:
             raise Fault(f"join() joins texts, and here is {describe(item)}; use map(…, string(#)) first")
-    frame.write(sum(map(len, items)) + len(between) * len(items))
+    frame.spend(len(items))
+    frame.write(sum(map(size_of, items)) + size_of(between) * len(items))
     return between.join(items)
 
 
 def index(name: str, find: Callable[[str, str], int]) -> Callable[[Frame, Any, Any], int]:
-    def run(_frame: Frame, text: Any, part: Any) -> int:
+    def run(frame: Frame, text: Any, part: Any) -> int:
         text = as_text(name, text)
+        frame.write(size_of(text))
         place = find(text, as_text(name, part))
         return byte_length(text[:place]) if place > 0 else place
 
     return run
+
+
+def find_last(text: str, part: str) -> int:
+    """As `str.rfind`, in linear time: that one compares at every place where part and text look alike."""
+    place = text[::-1].find(part[::-1])
+    return len(text) - len(part) - place if place >= 0 else -1
 
 
 def has_prefix(_frame: Frame, text: Any, prefix: Any) -> bool:
@@ -141,13 +153,17 @@ def from_base64(_frame: Frame, text: Any) -> str:
 
 
 def to_json(frame: Frame, value: Any) -> str:
-    from ccm_agent.templates.gojson import JSONError, write
+    from ccm_agent.templates.gojson import TEXT_LIMIT, JSONError, write
 
+    limit = min(TEXT_LIMIT, 4 * frame.left)
     try:
-        text = write(value, "  ")
+        text = write(value, "  ", limit=limit)
     except JSONError as err:
+        if limit < TEXT_LIMIT:
+            frame.spend(limit >> 2)
         raise Fault(f"toJSON() cannot write this: {err}") from None
-    frame.write(len(text))
+    frame.spend(len(text) >> 2)
+    frame.write(size_of(text))
     return text
 
 
@@ -155,7 +171,9 @@ def from_json(frame: Frame, text: Any) -> Any:
     from ccm_agent.templates.gojson import JSONError, read
 
     text = as_text("fromJSON", text)
-    frame.write(len(text))
+    frame.write(size_of(text))
+    frame.grow(text.count(",") + text.count("[") + text.count("{"))
+    frame.hold(MAP_BYTES * text.count("{"))
     try:
         return read(text)
     except JSONError as err:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ccm_agent.model.errors import TemplateError
+from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr.arguments import is_number, wrong
 from ccm_agent.templates.expr.collections import AnyMap, NilList
 from ccm_agent.templates.expr.faults import Fault
@@ -21,6 +22,7 @@ from ccm_agent.templates.gotime import (
 from ccm_agent.templates.values import (
     INT_MAX,
     INT_MIN,
+    PRINT_LIMIT,
     GoValue,
     StringMap,
     go_print,
@@ -61,11 +63,16 @@ def type_of(_frame: Frame, value: Any) -> str:
 
 
 def to_text(frame: Frame, value: Any) -> str:
+    limit = min(PRINT_LIMIT, frame.left)
     try:
-        text = go_print(value)
+        text = go_print(value, limit)
     except TemplateError as err:
+        if limit < PRINT_LIMIT:
+            frame.spend(limit)
         raise Fault(f"string(): {err.message}") from None
-    frame.write(len(text))
+    if type(value) is not str:
+        frame.spend(len(text))
+    frame.write(size_of(text))
     return text
 
 

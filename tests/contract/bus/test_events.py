@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ccm_agent.bus.subjects import event_subject, run_pattern
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
-from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.ports import Published, StoredEvent
 from ccm_agent.model.wire import AGENT_SHUTDOWN, AGENT_STARTUP, PROTOCOL, SESSION_ANSWER, SESSION_PROGRESS
 from tests.support.nats_server import Heard
 
@@ -21,11 +22,26 @@ SUMMARY = event_subject(SESSION_SUMMARY, "web1", RUN)
 async def test_an_event_is_stored_when_publish_returns(broker) -> None:
     node, operator = await broker.connect("web1"), await broker.connect("op")
 
-    sequence = await node.events.publish(START, "id1", b"one")
+    sequence = (await node.events.publish(START, "id1", b"one")).sequence
 
     assert await operator.events.read(run_pattern(RUN)) == [
         StoredEvent(subject=START, body=b"one", sequence=sequence)
     ]
+
+
+async def test_a_reader_is_given_what_the_sender_said_about_place_and_author(broker) -> None:
+    node, operator = await broker.connect("web1"), await broker.connect("op")
+    heard = Heard()
+    await operator.events.follow(run_pattern(RUN), heard)
+
+    headers = {"Ccm-Chain": "a place", "Ccm-Signature": "a signature", "Other": "x"}
+    published = await node.events.publish(START, "id1", b"one", headers)
+
+    early = StoredEvent(subject=START, body=b"one", chain="a place", signature="a signature")
+    stored = msgspec.structs.replace(early, sequence=published.sequence)
+    assert await heard.wait(1) == [early]
+    assert await operator.events.read(run_pattern(RUN)) == [stored]
+    assert await operator.events.newest([START]) == [stored]
 
 
 async def test_events_are_read_in_the_order_in_which_they_were_stored(broker) -> None:
@@ -75,7 +91,7 @@ async def test_the_same_event_sent_again_is_stored_once(broker) -> None:
     first = await node.events.publish(START, "id1", b"one")
     again = await node.events.publish(START, "id1", b"one")
 
-    assert again == first
+    assert (first.is_duplicate, again) == (False, Published(sequence=first.sequence, is_duplicate=True))
     assert len(await node.events.read(run_pattern(RUN))) == 1
 
 
@@ -181,7 +197,7 @@ async def test_a_document_copied_into_the_stream_of_events_is_dropped_by_readers
     await broker.put_plain("CCM_DATA", "trap", b'{"protocol":"io.choria.ccm.v1.session.summary"}')
 
     await broker.copy_to(SUMMARY, "KV_CCM_DATA", "$KV.CCM_DATA.trap")
-    sequence = await node.events.publish(START, "id1", b"one")
+    sequence = (await node.events.publish(START, "id1", b"one")).sequence
 
     assert sequence == 2
     assert await operator.events.read(run_pattern(RUN)) == [

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
-
 import pytest
 
 from ccm_agent.bus.subjects import encode_token
@@ -16,7 +13,7 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
     UsageError,
 )
-from tests.support.nats_server import WAIT_S, Heard
+from tests.support.nats_server import Heard
 
 BUCKET = "CCM_DATA"
 
@@ -239,43 +236,6 @@ async def test_who_was_poked_reads_at_least_that_revision(broker) -> None:
     entry = await reader.bucket(BUCKET).get(key, at_least=revision)
 
     assert entry.revision == revision
-
-
-async def test_a_watch_shows_what_is_there_and_then_each_change(broker) -> None:
-    writer, reader = await broker.connect("op"), await broker.connect("op2")
-    bucket = writer.bucket(BUCKET)
-    await bucket.put("role.web", b"one")
-    await bucket.put("other", b"no")
-    seen = []
-
-    async with asyncio.timeout(WAIT_S), aclosing(reader.bucket(BUCKET).watch("role.")) as changes:
-        seen.append(await anext(changes))
-        await bucket.put("role.db", b"two")
-        seen.append(await anext(changes))
-        await bucket.delete("role.web")
-        seen.append(await anext(changes))
-
-    assert [(entry.key, entry.value) for entry in seen] == [
-        ("role.web", b"one"),
-        ("role.db", b"two"),
-        ("role.web", b""),
-    ]
-
-
-async def test_a_watch_goes_on_after_the_broker_was_away(broker) -> None:
-    ports = await broker.connect("op")
-    bucket = ports.bucket(BUCKET)
-    await bucket.put("common", b"one")
-
-    async with asyncio.timeout(WAIT_S), aclosing(bucket.watch()) as changes:
-        first = await anext(changes)
-        waiting = asyncio.ensure_future(anext(changes))
-        await broker.stop()
-        await broker.start()
-        await bucket.put("common", b"two")
-        second = await waiting
-
-    assert (first.value, second.value) == (b"one", b"two")
 
 
 async def test_a_key_with_a_lifetime_is_there_until_it_ends(broker) -> None:

@@ -14,7 +14,7 @@ from aiohttp import web
 from ccm_agent.model.errors import DownloadError, FileError
 from ccm_agent.model.ports import Transfer, Transferred
 from ccm_agent.model.secret import Secret
-from ccm_agent.system.http import SystemDownload
+from ccm_agent.system.download import SystemDownload
 
 WAIT_S = 10.0
 LARGE = bytes(range(256)) * 20_000
@@ -29,6 +29,7 @@ class Site:
         self.requests: list[web.Request] = []
         self.url = ""
         self.other = ""
+        self.other_port = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
@@ -50,15 +51,16 @@ class Site:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    """A server that has two names: `localhost` is another host than `127.0.0.1`."""
+    """A server that has two names and two ports: `localhost` is another host than `127.0.0.1`."""
     site = Site()
     server = web.Server(site.answer)
     runner = web.ServerRunner(server)
     await runner.setup()
-    tcp = web.TCPSite(runner, "127.0.0.1", 0)
-    await tcp.start()
-    port = runner.addresses[0][1]
+    for _ in range(2):
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+    (_, port), (_, other_port) = runner.addresses
     site.url, site.other = f"http://127.0.0.1:{port}", f"http://localhost:{port}"
+    site.other_port = f"http://127.0.0.1:{other_port}"
     yield site
     await runner.cleanup()
 
@@ -251,9 +253,12 @@ class TestSecrets:
         assert site.requests[1].headers["X-Key"] == "k"
 
     @pytest.mark.parametrize("by", ["properties", "url"])
-    async def test_they_go_to_no_other_host(self, site: Site, download: SystemDownload, by: str) -> None:
+    @pytest.mark.parametrize("where", ["other", "other_port"])
+    async def test_they_go_to_no_other_host_and_port(
+        self, site: Site, download: SystemDownload, by: str, where: str
+    ) -> None:
         site.page("/b", body=b"x")
-        url = site.redirect("/a", f"{site.other}/b")
+        url = site.redirect("/a", f"{getattr(site, where)}/b")
         transfer = Transfer(url=url, username="me", password=Secret("pw"), headers={"X-Key": "k"})
         if by == "url":
             transfer = Transfer(url=url.replace("http://", "http://me:pw@"), headers={"X-Key": "k"})
@@ -319,7 +324,7 @@ class TestRedirects:
     async def test_what_is_no_address_is_said(self, site: Site, download: SystemDownload) -> None:
         url = site.redirect("/a", "http://[::1")
 
-        assert await refused(download.fetch(Transfer(url=url))) == f"{url}: redirects to what is no URL"
+        assert await refused(download.fetch(Transfer(url=url))) == f"{url}: redirects to what is not a URL"
 
 
 class TestSaving:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -95,6 +96,19 @@ async def test_who_waits_says_for_which_lock_and_who_has_it(
     assert list(told) == ["package"]
     assert told["package"].startswith(f"ccm apply (pid {somebody.pid}) since 20")
     assert locks.waits_for == {}
+
+
+async def test_a_full_disk_keeps_nobody_from_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    locks = SystemLocks(str(tmp_path))
+
+    async with asyncio.timeout(WAIT_S):
+        for _ in range(2):
+            async with locks.hold("package"):
+                pass
 
 
 async def test_a_lock_is_free_again_after_a_failure(locks: Locks) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import cast
 
@@ -18,12 +19,12 @@ WAIT_S = 10.0
 
 
 class Site:
-    """A web server: what it was asked, and its two names."""
+    """A web server: what it was asked, and where it listens."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.moves: dict[str, tuple[int, str]] = {}
-        self.port = 0
+        self.port = self.other_port = 0
 
     @property
     def url(self) -> str:
@@ -44,8 +45,9 @@ async def site() -> AsyncIterator[Site]:
     made = Site()
     runner = web.ServerRunner(web.Server(made.answer))
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.port = runner.addresses[0][1]
+    for _ in range(2):
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+    (_, made.port), (_, made.other_port) = runner.addresses
     yield made
     await runner.cleanup()
 
@@ -69,8 +71,10 @@ async def test_an_answer_is_one_whatever_its_status(site: Site) -> None:
     assert (headers["X-A"], headers["Authorization"], headers["User-Agent"]) == ("1", "Basic dTpw", "t")
 
 
-async def test_a_redirect_is_followed_without_what_is_secret_to_another_host(site: Site) -> None:
-    site.moves = {"/a": (302, "/b"), "/b": (307, f"http://localhost:{site.port}/c")}
+@pytest.mark.parametrize("where", ["localhost:{port}", "127.0.0.1:{other_port}"])
+async def test_a_redirect_to_another_host_or_port_is_followed_without_secrets(where: str, site: Site) -> None:
+    there = where.format(port=site.port, other_port=site.other_port)
+    site.moves = {"/a": (302, "/b"), "/b": (307, f"http://{there}/c")}
 
     async with asyncio.timeout(WAIT_S):
         answer = await SystemNetwork().ask(
@@ -85,6 +89,15 @@ async def test_a_redirect_is_followed_without_what_is_secret_to_another_host(sit
     ]  # fmt: skip
 
 
+async def test_user_and_password_win_over_a_header(site: Site) -> None:
+    async with asyncio.timeout(WAIT_S):
+        await SystemNetwork().ask(
+            Ask(url=site.url, headers=(("authorization", "x"),), username="u", password=Secret("p"))
+        )
+
+    assert site.requests[0][2]["Authorization"] == "Basic dTpw"
+
+
 async def test_a_redirect_that_is_not_followed_is_the_answer(site: Site) -> None:
     site.moves = {"/a": (302, "/b")}
 
@@ -97,8 +110,10 @@ async def test_a_redirect_that_is_not_followed_is_the_answer(site: Site) -> None
 @pytest.mark.parametrize(
     ("path", "target", "why"),
     [
-        pytest.param("/a", "/a", "the server redirects more than 10 times", id="in circles"),
-        pytest.param("/a", "file:///etc/passwd", "only http and https can be asked", id="to a file"),
+        pytest.param("/a", "/a", "redirects more than 10 times", id="in circles"),
+        pytest.param(
+            "/a", "file:///etc/passwd", "leads to file:, and only http and https are fetched", id="to a file"
+        ),
     ],
 )
 async def test_a_redirect_that_leads_nowhere_is_no_answer(
@@ -159,6 +174,8 @@ class NameServer(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         if b"silent" in data:
             return
+        if b"liar" in data:
+            data = bytes([data[0] ^ 1]) + data[1:]
         flags = b"\x83\x80" if b"large" in data else b"\x81\x80"
         self.transport.sendto(self.answer(data, flags), addr)
 
@@ -203,8 +220,44 @@ async def test_a_name_server_that_stays_silent_is_waited_for_until_the_caller_gi
             await SystemNetwork().records("127.0.0.1", name_server, "silent.example", "A")
 
 
-async def test_what_cannot_be_asked_is_an_error(name_server: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "record", "why"),
+    [
+        pytest.param(
+            "host", "PTR", "'host' does not appear to be an IPv4 or IPv6 address", id="not an address"
+        ),
+        pytest.param("", "A", "the name is empty", id="no name"),
+        pytest.param("a..b", "A", "A DNS label is empty.", id="an empty label"),
+        pytest.param("a" * 64, "A", "A DNS label is > 63 octets long.", id="a label that is too long"),
+        pytest.param("a." * 130, "A", "A DNS name is > 255 octets long.", id="a name that is too long"),
+    ],
+)
+async def test_what_cannot_be_asked_is_an_error(name: str, record: str, why: str, name_server: int) -> None:
     with pytest.raises(DownloadError) as caught:
-        await SystemNetwork().records("127.0.0.1", name_server, "host", "PTR")
+        await SystemNetwork().records("127.0.0.1", name_server, name, record)
 
-    assert str(caught.value) == "127.0.0.1: 'host' does not appear to be an IPv4 or IPv6 address"
+    assert str(caught.value) == f"127.0.0.1: {why}"
+
+
+async def test_an_answer_to_another_question_is_not_believed(name_server: int) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await SystemNetwork().records("127.0.0.1", name_server, "liar.example", "A")
+
+
+async def test_an_address_may_be_asked_for_and_a_name_may_be_international(name_server: int) -> None:
+    async with asyncio.timeout(WAIT_S):
+        assert await SystemNetwork().records("localhost", name_server, "192.0.2.1", "PTR") == []
+        assert await SystemNetwork().records("127.0.0.1", name_server, "bücher.example", "A") == ["10.0.0.1"]
+
+
+async def test_a_name_server_that_is_not_there_is_an_error_at_once() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+
+    with pytest.raises(DownloadError) as caught:
+        async with asyncio.timeout(WAIT_S):
+            await SystemNetwork().records("127.0.0.1", port, "a.example", "A")
+
+    assert str(caught.value) == "127.0.0.1: connection refused"

@@ -86,3 +86,12 @@ class TestHost:
         monkeypatch.setattr("os.geteuid", lambda: uid)
 
         assert record_directory() == directory
+
+
+async def test_what_others_could_have_written_is_not_recalled(tmp_path: Path) -> None:
+    records = SystemRecords(str(tmp_path))
+    await records.keep("scaffold", "/out", b"{}")
+    (tmp_path / "scaffold").chmod(0o777)
+
+    with pytest.raises(FileError, match="others may write there, and would say what is removed"):
+        await records.recall("scaffold", "/out")

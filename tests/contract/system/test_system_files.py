@@ -15,6 +15,7 @@ import pytest
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import CopyOf
+from ccm_agent.system import look as look_module
 from ccm_agent.system import store as store_module
 from ccm_agent.system.change import set_attributes
 from ccm_agent.system.files import SystemFiles
@@ -27,6 +28,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can play se
 # version 2; user::rw-, user:daemon:rw-, group::r--, mask::rw-, other::---
 ACL = bytes.fromhex(
     "0200000001000600ffffffff020006000100000004000400ffffffff10000600ffffffff20000000ffffffff"
+)
+# version 2; user::rwx, user:daemon:rwx, group::r-x, mask::rwx, other::r-x
+ACL_WRITE = bytes.fromhex(
+    "0200000001000700ffffffff020007000100000004000500ffffffff10000700ffffffff20000500ffffffff"
 )
 
 
@@ -61,6 +66,46 @@ class TestKills:
         assert all(name.startswith(".ccm-") for row in littered for name in row["others"])
         # a name beside the target exists only from the link to the rename: a few steps of all
         assert len(littered) <= 4
+
+    def test_a_kill_at_any_step_of_an_unpacking_leaves_whole_files_and_no_proof_that_it_was_done(
+        self, tmp_path: Path
+    ) -> None:
+        script = Path(__file__).with_name("unpacks_until_killed.py")
+
+        done = subprocess.run(
+            [sys.executable, str(script), str(tmp_path)],
+            env={"PYTHONPATH": str(TOP)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        whole = dict.fromkeys(["lib/one", "bin/app", "bin/more"], "whole")
+        assert len(rows) > 30
+        assert rows[-1]["killed"] is False
+        assert all(kind != "torn" for row in rows for kind in row["left"].values())
+        done_by = [row for row in rows if any(path.startswith("bin/") for path in row["left"])]
+        assert all(row["left"].items() >= whole.items() for row in done_by)
+        # the next one does all of it, and clears away what was left; but for a name that a file has for an instant
+        littered = [row for row in rows if row["end"] != whole]
+        assert all(row["end"].items() >= whole.items() for row in littered)
+        assert len(littered) <= 4
+
+    def test_a_killed_download_leaves_nothing(self, tmp_path: Path) -> None:
+        script = """
+import os, signal, sys
+from ccm_agent.system.received import Received
+received = Received(sys.argv[1] + "/.ccm-1.part")
+received.add(b"x" * 1_000_000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)], env={"PYTHONPATH": str(TOP)}, check=False
+        )
+
+        assert (done.returncode, os.listdir(tmp_path)) == (-9, [])
 
 
 class TestFullDisks:
@@ -328,6 +373,63 @@ class TestWhatOthersPlant:
         )
         assert os.stat(victim).st_uid == 0
 
+    @pytest.mark.parametrize("mode", [0o2775, 0o775, 0o770])
+    async def test_nor_does_one_where_a_group_makes_names(
+        self, files: SystemFiles, open_to_all: Path, mode: int
+    ) -> None:
+        shared = open_to_all.parent / "group"
+        self.directory(shared, mode, gid=NOBODY)
+        victim = open_to_all.parent / "etc" / "victim"
+        victim.write_text("x")
+        os.link(victim, shared / "a")
+
+        with pytest.raises(FileError, match="others make names in its directory"):
+            await files.set_attributes(f"{shared}/a", owner="nobody", mode=0o666)
+
+        assert (os.stat(victim).st_uid, os.stat(victim).st_mode & 0o777) == (0, 0o644)
+
+    async def test_nor_one_where_an_acl_lets_somebody_make_names(
+        self, files: SystemFiles, open_to_all: Path
+    ) -> None:
+        shared = open_to_all.parent / "with-acl"
+        self.directory(shared, 0o775, gid=0)
+        try:
+            os.setxattr(shared, "system.posix_acl_access", ACL_WRITE)
+        except OSError:
+            pytest.skip("this file system keeps no ACLs")
+        victim = open_to_all.parent / "etc" / "victim"
+        victim.write_text("x")
+        os.link(victim, shared / "a")
+
+        with pytest.raises(FileError, match="others make names in its directory"):
+            await files.set_attributes(f"{shared}/a", owner="nobody", mode=0o666)
+
+    @pytest.mark.parametrize(
+        ("mode", "gid", "second_name"),
+        [
+            pytest.param(0o2775, NOBODY, False, id="a file with one name"),
+            pytest.param(0o775, 0, True, id="where only root's group makes names"),
+            pytest.param(0o755, NOBODY, True, id="where only the owner makes names"),
+        ],
+    )
+    async def test_others_get_their_owner_and_mode(
+        self, files: SystemFiles, open_to_all: Path, mode: int, gid: int, second_name: bool
+    ) -> None:
+        shared = open_to_all.parent / "group"
+        self.directory(shared, mode, gid)
+        (shared / "a").write_text("x")
+        if second_name:
+            os.link(shared / "a", shared / "b")
+
+        await files.set_attributes(f"{shared}/a", owner="nobody", mode=0o640)
+
+        assert (os.stat(shared / "a").st_uid, os.stat(shared / "a").st_mode & 0o777) == (NOBODY, 0o640)
+
+    def directory(self, path: Path, mode: int, gid: int) -> None:
+        path.mkdir()
+        os.chown(path, 0, gid)
+        path.chmod(mode)
+
     @pytest.mark.parametrize("by", ["a file", "a second name"])
     async def test_what_takes_the_place_of_a_staged_file_is_not_adopted(
         self, files: SystemFiles, open_to_all: Path, by: str
@@ -389,10 +491,13 @@ class TestCancellation:
             await task
         assert os.listdir(tmp_path) in ([], ["a"])
 
-    async def test_digests_of_large_files_are_given_up(self, files: SystemFiles, tmp_path: Path) -> None:
+    async def test_digests_of_large_files_are_given_up(
+        self, files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(look_module, "HONEST_BYTES", 1 << 50)
         await files.store(f"{tmp_path}/large", b"", mode=0o644)
         os.truncate(tmp_path / "large", 1 << 40)
-        task = asyncio.create_task(files.look([f"{tmp_path}/large"]))
+        task = asyncio.create_task(files.look([f"{tmp_path}/large"], digest={f"{tmp_path}/large": [1 << 40]}))
         await asyncio.sleep(0)
 
         task.cancel()

@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import Tree, TreeEntry, TreeLook, Trees
+from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook, Trees
 from ccm_agent.system.trees import SystemTrees
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.trees import FakeTrees
@@ -127,8 +127,8 @@ class TestComparing:
                 "same": b"one\n",
                 "d/other": b"two\n",
                 "longer": b"one\ntwo\n",
-                "by-digest": sha256(b"one\n").hexdigest(),
-                "by-other-digest": sha256(b"two\n").hexdigest(),
+                "by-digest": Digest(sha256(b"one\n").hexdigest()),
+                "by-other-digest": Digest(sha256(b"two\n").hexdigest()),
                 "gone": b"one\n",
                 "no/where": b"",
             },

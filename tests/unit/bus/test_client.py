@@ -5,33 +5,15 @@ from __future__ import annotations
 import binascii
 import errno
 import socket
+from typing import Any
 
-import nats.aio.client
 import nats.errors
 import pytest
 
 from ccm_agent.bus.client import BusClient
 from ccm_agent.bus.settings import BusSettings
-
-
-@pytest.mark.parametrize(
-    ("raw", "headers"),
-    [
-        pytest.param(b"", {}, id="none"),
-        pytest.param(b"A: 1\r\nNats-Msg-Id:2\r\n\r\n", {"A": "1", "Nats-Msg-Id": "2"}, id="with and without a space"),
-        pytest.param(b" A\t:\t1 \r\n", {"A": "1"}, id="spaces around"),
-        pytest.param(b"A: b:c\r\nB:\r\n", {"A": "b:c", "B": ""}, id="a colon in a value, and no value"),
-        pytest.param(b"A B: 1\r\nno colon\r\nC: 2\r\n", {"C": "2"}, id="no name"),
-        pytest.param("Ä: 1\r\nB: ä\r\n".encode(), {"B": "ä"}, id="text beyond ASCII"),
-        pytest.param(b"A: \xff\r\n", {"A": "\ufffd"}, id="no text at all"),
-        pytest.param(b"A: 1\r\nA: 2\r\n", {"A": "2"}, id="the last of two"),
-        pytest.param(b"A: 1\n2\r\n", {"A": "1\n2"}, id="a bare newline ends no line"),
-    ],
-)  # fmt: skip
-def test_headers_are_read_as_nats_py_reads_them(raw: bytes, headers: dict[str, str]) -> None:
-    assert BusClient._parse_header_lines(raw) == headers
-    assert nats.aio.client.Client._parse_header_lines(raw) == headers
-
+from ccm_agent.model.secret import Secret
+from tests.support.header_blocks import MALFORMED
 
 URL = "nats://broker:4222"
 
@@ -71,14 +53,72 @@ def test_a_file_that_holds_no_credentials_is_named(err: Exception) -> None:
     assert str(told) == "/x.creds: holds no credentials; `ccmctl node add` and `operator add` make them"
 
 
-async def test_messages_for_several_subscriptions_are_told_in_the_order_in_which_they_came(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+INBOX = b"_INBOX_op.7"
+
+
+async def given(client: BusClient, subject: bytes, reply: bytes, headers: bytes) -> list[object]:
+    """What a subscription is told of one message."""
+    told = list[object]()
+    await client.listen(">", told.append)
+    await client._process_msg(1, subject, reply, b"body", headers)
+    return told
+
+
+@pytest.fixture
+def dropped() -> list[str]:
+    """The subjects of the messages that the client dropped."""
+    return []
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch, dropped: list[str]) -> BusClient:
+    """A client that tells no server of its subscriptions."""
+
     async def send(subscription: object) -> None:
         pass
 
-    client, told = BusClient(BusSettings(servers=(URL,), identity="op")), list[str]()
-    monkeypatch.setattr(client, "_send_subscribe", send)
+    made = BusClient(
+        BusSettings(servers=(URL,), identity="op"), lambda subject, reason: dropped.append(subject)
+    )
+    monkeypatch.setattr(made, "_send_subscribe", send)
+    return made
+
+
+@pytest.mark.parametrize("block", MALFORMED)
+async def test_a_message_with_malformed_headers_is_dropped(
+    client: BusClient, dropped: list[str], block: bytes
+) -> None:
+    assert await given(client, b"a.b", b"", block) == []
+    assert dropped == ["a.b"]
+
+
+@pytest.mark.parametrize("block", MALFORMED)
+async def test_an_answer_with_malformed_headers_is_given_as_a_copy(client: BusClient, block: bytes) -> None:
+    [message] = await given(client, INBOX, b"", block[:-2] + b"Nats-Stream: S\r\nNats-Sequence: 7\r\n\r\n")
+
+    assert message.headers["Nats-Sequence"] == "7"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("subject", "reply"),
+    [
+        pytest.param(b"a.\xff", b"", id="subject that is not UTF-8"),
+        pytest.param(b"a", b"\xff", id="reply subject that is not UTF-8"),
+        pytest.param(b"a.\x0b", b"", id="subject with a control character"),
+        pytest.param(b"a", b"b\x0b1", id="reply subject with a control character"),
+    ],
+)
+async def test_a_message_with_a_malformed_subject_is_dropped(
+    client: BusClient, dropped: list[str], subject: bytes, reply: bytes
+) -> None:
+    assert await given(client, subject, reply, b"") == []
+    assert len(dropped) == 1
+
+
+async def test_messages_for_several_subscriptions_are_told_in_the_order_in_which_they_came(
+    client: BusClient,
+) -> None:
+    told = list[str]()
     for subject in ("a", "b"):
         await client.listen(subject, lambda message: told.append(message.subject))
 
@@ -86,3 +126,74 @@ async def test_messages_for_several_subscriptions_are_told_in_the_order_in_which
         await client._process_msg(number, subject, b"", b"", b"")
 
     assert told == ["a", "b", "a", "b"]
+
+
+class Stream:
+    """What asyncio tells of a connection: the address at its other end, and whether TLS has begun."""
+
+    def __init__(self, peer: str, *, is_encrypted: bool) -> None:
+        self._known = {"peername": (peer, 4222), "ssl_object": object() if is_encrypted else None}
+
+    def get_extra_info(self, name: str) -> object:
+        return self._known[name]
+
+
+class Transport:
+    """A transport of nats-py: a TCP connection, or a websocket."""
+
+    def __init__(self, stream: Stream, field: str = "_io_writer") -> None:
+        setattr(self, field, stream)
+
+
+CREDENTIALS = {"creds": "/x.creds"}
+ELSEWHERE = "192.0.2.7"
+IMPOSTOR = "asks for no credentials, and we have some"
+OPEN = "anyone who reaches it commands its nodes"
+NO_TLS = "would have no TLS"
+
+
+@pytest.mark.parametrize("field", ["_io_writer", "_ws"])
+@pytest.mark.parametrize(
+    ("peer", "asks", "is_encrypted", "settings", "why"),
+    [
+        pytest.param("127.0.0.1", False, False, {}, "", id="loopback, open, without credentials"),
+        pytest.param("127.0.0.1", True, False, CREDENTIALS, "", id="loopback, asks, with credentials"),
+        pytest.param("::1", True, False, CREDENTIALS, "", id="loopback of IPv6"),
+        pytest.param("::ffff:127.0.0.1", True, False, CREDENTIALS, "", id="loopback of IPv4 in IPv6"),
+        pytest.param("127.0.0.1", False, False, CREDENTIALS, IMPOSTOR, id="loopback, open, with credentials"),
+        pytest.param("127.0.0.1", False, False, {"user": "web1"}, IMPOSTOR, id="with a password"),
+        pytest.param("127.0.0.1", False, False, {"token": Secret("t0ken")}, IMPOSTOR, id="with a token"),
+        pytest.param("127.0.0.1", False, False, {"nkey": "/x.nk"}, IMPOSTOR, id="with an nkey"),
+        pytest.param(ELSEWHERE, False, True, CREDENTIALS, IMPOSTOR, id="elsewhere, open, with credentials"),
+        pytest.param(ELSEWHERE, False, True, {}, OPEN, id="elsewhere, open, without credentials"),
+        pytest.param(ELSEWHERE, True, False, CREDENTIALS, NO_TLS, id="elsewhere without TLS"),
+        pytest.param(ELSEWHERE, True, True, CREDENTIALS, "", id="elsewhere with TLS"),
+        pytest.param("::ffff:192.0.2.7", True, False, CREDENTIALS, NO_TLS, id="elsewhere, IPv4 in IPv6"),
+        pytest.param("fe80::1%eth0", True, False, CREDENTIALS, NO_TLS, id="elsewhere on the link"),
+        pytest.param("", True, False, CREDENTIALS, NO_TLS, id="no address at all"),
+        pytest.param(ELSEWHERE, False, False, {"insecure": True}, "", id="accepted, open"),
+        pytest.param(ELSEWHERE, True, False, CREDENTIALS | {"insecure": True}, "", id="accepted without TLS"),
+        pytest.param("127.0.0.1", False, False, CREDENTIALS | {"insecure": True}, "", id="accepted on loopback"),
+        pytest.param(ELSEWHERE, True, False, {"insecure": True, "ca": "/ca.pem"}, "offers no TLS", id="TLS is demanded"),
+    ],
+)  # fmt: skip
+def test_a_broker_is_obeyed_only_when_it_is_the_one_that_was_meant(
+    peer: str, asks: bool, is_encrypted: bool, settings: dict[str, Any], why: str, field: str
+) -> None:
+    client = BusClient(BusSettings(servers=(URL,), identity="web1", **settings))
+    client._transport = Transport(Stream(peer, is_encrypted=is_encrypted), field)
+    client._server_info = {"auth_required": asks}
+
+    refused = client._why_refused()
+
+    assert why in str(refused) if why else refused is None
+    if refused is not None and "offers no TLS" not in why:
+        assert "`insecure: true`" in str(refused)
+        assert "`--insecure`" in str(refused)
+
+
+def test_a_connection_that_is_not_there_yet_is_not_loopback() -> None:
+    client = BusClient(BusSettings(servers=(URL,), identity="web1"))
+    client._server_info = {"auth_required": True}
+
+    assert "would have no TLS" in str(client._why_refused())

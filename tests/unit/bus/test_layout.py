@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.bus.layout import Layout, plan, registration_config
+from ccm_agent.bus.permissions import node_permissions
+from ccm_agent.bus.signing import HEADER_LIMIT
 from ccm_agent.bus.subjects import subject_matches
+from ccm_agent.model.wire import EVENT_LIMIT_BYTES
 
 
 def streams(layout: Layout | None = None, *, with_schedules: bool = True) -> dict:
@@ -33,19 +36,49 @@ def test_no_subject_belongs_to_two_streams() -> None:
     assert clashes == []
 
 
-def test_every_bucket_pokes_with_headers_only() -> None:
+def test_buckets_that_agents_read_poke_with_headers_only() -> None:
     pokes = {name: config["republish"] for name, config in streams().items() if name.startswith("KV_")}
 
-    assert len(pokes) == 5
-    assert all(
-        poke
-        == {
-            "src": f"$KV.{name[3:]}.>",
-            "dest": f"choria.ccm.poke.{name[3:]}.>",
+    assert pokes == {
+        f"KV_{bucket}": {
+            "src": f"$KV.{bucket}.>",
+            "dest": f"choria.ccm.poke.{bucket}.>",
             "headers_only": True,
         }
-        for name, poke in pokes.items()
-    )
+        for bucket in ("CCM_FACTS", "CCM_DATA", "CCM_ASSIGNMENTS", "CCM_TRUST")
+    } | {"KV_CCM_NODES": None, "KV_CCM_RUNS": None}
+
+
+def test_nothing_that_nodes_write_is_republished() -> None:
+    written = [line for line in node_permissions("web1", ["10.0.0.1"]).publish if not line.startswith("$JS")]
+    theirs = {
+        name
+        for name, config in streams().items()
+        for subject in config["subjects"]
+        for line in written
+        if subject_matches(subject, line.replace("*", "x"))
+    }
+
+    assert theirs == {"KV_CCM_NODES", "CCM_EVENTS", "REGISTRATION"}
+    assert [name for name in theirs if streams()[name].get("republish")] == []
+
+
+@pytest.mark.parametrize(
+    ("secure", "rolling"), [(True, set()), (False, {"KV_CCM_DATA", "OBJ_CCM_MANIFESTS", "REGISTRATION"})]
+)
+def test_one_message_erases_no_stream_but_where_other_programs_need_it(
+    secure: bool, rolling: set[str]
+) -> None:
+    made = streams(Layout(secure=secure))
+
+    assert {name for name, config in made.items() if config.get("allow_rollup_hdrs")} == rolling
+
+
+def test_what_nodes_write_has_a_size() -> None:
+    sizes = {name: config.get("max_msg_size") for name, config in streams(Layout(secure=True)).items()}
+
+    assert (sizes["CCM_EVENTS"], sizes["REGISTRATION"], sizes["KV_CCM_NODES"]) == (80 << 10, 8 << 10, 1 << 20)
+    assert sizes["CCM_EVENTS"] > EVENT_LIMIT_BYTES + 2 * HEADER_LIMIT
 
 
 def test_a_store_pokes_for_its_descriptions_alone() -> None:
@@ -63,11 +96,6 @@ def test_what_is_due_goes_out_as_the_request_that_it_is() -> None:
     assert schedules["subjects"] == ["choria.ccm.schedule.>", "choria.ccm.due.>"]
 
 
-def test_nodes_may_not_roll_up() -> None:
-    assert streams()["KV_CCM_NODES"]["allow_rollup_hdrs"] is False
-    assert "subject_delete_marker_ttl" not in streams()["KV_CCM_NODES"]
-
-
 def test_windows_can_be_shortened() -> None:
     events = streams(Layout(duplicate_window_s=2, events_bytes=1 << 20))["CCM_EVENTS"]
 
@@ -78,8 +106,8 @@ def test_schedules_can_be_left_out() -> None:
     assert "CCM_SCHEDULES" not in streams(with_schedules=False)
 
 
-@pytest.mark.parametrize("secure", [False, True])
-def test_registrations_fill_no_disk(secure: bool) -> None:
+@pytest.mark.parametrize(("secure", "size", "discard"), [(False, 1 << 20, "old"), (True, 8 << 10, "new")])
+def test_registrations_fill_no_disk(secure: bool, size: int, discard: str) -> None:
     made = registration_config("REGISTRATION", 60, secure=secure)
 
-    assert (made["max_bytes"], made["max_msg_size"], made["discard"]) == (256 << 20, 1 << 20, "old")
+    assert (made["max_bytes"], made["max_msg_size"], made["discard"]) == (256 << 20, size, discard)

@@ -13,6 +13,7 @@ from ccm_agent.model.wire import MANIFEST_APPLY
 SUBJECT = "io.choria.ccm.v1.manifest.apply.request.fact.role.web"
 BODY = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request","new":"field"}'
 DUE = {
+    "Nats-Scheduler": "choria.ccm.schedule.manifest.apply.request.fact.role.web.nightly",
     "Nats-Stream": "CCM_SCHEDULES",
     "Nats-Subject": "choria.ccm.due.manifest.apply.request.fact.role.web",
     "Nats-Sequence": "7",
@@ -54,6 +55,19 @@ def test_a_due_request_is_admitted_on_the_subject_it_was_due_for() -> None:
         pytest.param({"Nats-Subject": "choria.ccm.schedule.manifest.apply.request.all.x"}, id="not due yet"),
         pytest.param({"Nats-Subject": SUBJECT}, id="stored under the subject of a request"),
         pytest.param({"Nats-Sequence": "-1"}, id="without a sequence"),
+        pytest.param({"Nats-Scheduler": ""}, id="that no schedule made"),
+        pytest.param(
+            {"Nats-Scheduler": "choria.ccm.schedule.manifest.apply.request.all.nightly"},
+            id="of a schedule for another scope",
+        ),
+        pytest.param(
+            {"Nats-Scheduler": "choria.ccm.schedule.manifest.plan.request.fact.role.web.nightly"},
+            id="of a schedule for another action",
+        ),
+        pytest.param(
+            {"Nats-Scheduler": "choria.ccm.schedule.manifest.apply.request.fact.role.web.nightly.x"},
+            id="of a schedule whose name is more than a token",
+        ),
     ],
 )
 def test_a_copy_is_refused(changed) -> None:
@@ -61,10 +75,18 @@ def test_a_copy_is_refused(changed) -> None:
         admit(SUBJECT, BODY, DUE | changed)
 
 
-@pytest.mark.parametrize("missing", ["Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"])
+@pytest.mark.parametrize(
+    "missing", ["Nats-Scheduler", "Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"]
+)
 def test_a_due_request_without_a_header_is_refused(missing) -> None:
     with pytest.raises(ProtocolError):
         admit(SUBJECT, BODY, {name: value for name, value in DUE.items() if name != missing})
+
+
+@pytest.mark.parametrize("name", ["Nats-Subject", "nats-sequence", "Nats-Time-Stamp"])
+def test_a_copy_whose_stream_is_hidden_is_refused(name: str) -> None:
+    with pytest.raises(ProtocolError, match="a copy of a message"):
+        admit(SUBJECT, BODY, {"Ccm-Sent": "1", "X": "abNats-Stream: KV_CCM_RUNS", name: "1"})
 
 
 def test_a_header_counts_however_it_is_written() -> None:

@@ -64,6 +64,26 @@ def test_a_context_that_is_named_must_be_there(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reach", "environ", "ca", "insecure"),
+    [
+        (Reach(), {}, "", False),
+        (Reach(), {"CCM_CA": "/ca.pem"}, "/ca.pem", False),
+        (Reach(ca="/own.pem"), {"CCM_CA": "/ca.pem"}, "/own.pem", False),
+        (Reach(insecure=True), {}, "", True),
+        (Reach(), {"CCM_INSECURE": "1"}, "", True),
+        (Reach(), {"CCM_INSECURE": "0"}, "", False),
+        (Reach(insecure=True), {"CCM_INSECURE": "false"}, "", True),
+    ],
+)
+def test_the_environment_may_name_the_authority_and_accept_an_open_broker(
+    home: Path, reach: Reach, environ: dict[str, str], ca: str, insecure: bool
+) -> None:
+    settings = bus_settings(reach, environ)
+
+    assert (settings.ca, settings.insecure) == (ca, insecure)
+
+
+@pytest.mark.parametrize(
     ("reach", "environ", "operator"),
     [
         (Reach(operator="me"), {"CCM_OPERATOR": "you", "USER": "root"}, "me"),

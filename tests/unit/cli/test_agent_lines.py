@@ -60,6 +60,23 @@ def test_a_running_agent_is_told_on_one_screen() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        (
+            {"path": "/etc/choria/ccm/policy.yaml", "digest": "0123456789abcdef", "rules": 1},
+            "  Policy:       /etc/choria/ccm/policy.yaml, digest 0123456789ab, 1 rule\n",
+        ),
+        (
+            {"path": "/p", "trouble": "/p:2: unknown key"},
+            "  Policy:       cannot be used, so nothing that comes over the bus is run: /p:2: unknown key\n",
+        ),
+    ],
+)
+def test_the_policy_has_a_line_of_its_own(policy: dict[str, Any], line: str) -> None:
+    assert line in status_text({**RUNNING, "policy": policy}, NOW)
+
+
 def test_one_that_is_disabled_alone_and_disputed_says_so_first() -> None:
     disabled = {
         "since": "2026-11-21T14:00:00Z",

@@ -8,10 +8,10 @@ import pytest
 
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.daemon.assignments import BUCKET, Candidate, Known, conflicts, read_assignment, winners
-from ccm_agent.daemon.stamps import Stamps
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import Entry
 from ccm_agent.model.wire import Assignment, Bundle, Stamped
+from tests.support.signing import unsigned_stamps
 
 DIGEST = "ab" * 32
 
@@ -83,7 +83,7 @@ def entry(key: str = "all.site", number: int = 1, **changes: Any) -> Entry:
 
 def test_an_assignment_is_read_out_of_its_stamp(tmp_path: Path) -> None:
     found = read_assignment(
-        Stamps(tmp_path / "d.json"), entry(number=3, deadline="2030-01-01T00:00:00Z", later=1)
+        unsigned_stamps(tmp_path / "d.json"), entry(number=3, deadline="2030-01-01T00:00:00Z", later=1)
     )
 
     assert (found.key, found.number, found.sequence, found.pins) == ("all.site", 3, 7, {})
@@ -105,7 +105,7 @@ def test_an_assignment_is_read_out_of_its_stamp(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_to_be_obeyed_is_refused_with_the_reason(tmp_path: Path, found: Entry, why: str) -> None:
-    stamps = Stamps(tmp_path / "d.json")
+    stamps = unsigned_stamps(tmp_path / "d.json")
     stamps.numbers[f"{BUCKET}/all.site"] = 2 if "older" in why else 0
 
     with pytest.raises(ProtocolError, match=why):

@@ -445,7 +445,9 @@ async def test_what_was_seen_last_is_kept_by_an_agent_that_ends_at_once(fleet: F
     bus, path = memory_bus(fleet.broker, NODE), fleet.folder / "due.json"
     fleet.fire()
     incoming = await bus.requests.last_due(request_subject(MANIFEST_APPLY, "all"))
-    one = CatchUp(NODE, bus.requests, bus.link, path, list, lambda _: None, fleet.clock)
+    one = CatchUp(
+        NODE, bus.requests, bus.link, path, list, lambda _: None, fleet.clock, is_known=lambda _: False
+    )
     task = asyncio.create_task(one.run(), name="catch_up")
     await asyncio.sleep(0)
 
@@ -457,6 +459,7 @@ async def test_what_was_seen_last_is_kept_by_an_agent_that_ends_at_once(fleet: F
     kept = await asyncio.to_thread(read_kept, path, dict[str, Any])
     assert kept is not None
     assert kept["seen"].keys() == {incoming.subject}
+    assert kept["latest"] == kept["seen"]
 
 
 @pytest.mark.parametrize("catch_up", [True, False])
@@ -476,3 +479,129 @@ async def test_what_somebody_delivers_again_after_the_ledger_forgot_it_is_not_ta
     assert told["message"] == (
         f"{due.subject}: it was due 2026-11-21 12:01 UTC and is not taken any more; is this host's clock right?"
     )
+
+
+async def replayed(fleet: Fleet, due: Any) -> str:
+    """Have a stored due request delivered again with all its headers, as a direct get does; why it is refused."""
+    count = len(fleet.refused)
+    fleet.broker.inject(due.subject, due.body, dict(due.headers))
+    await until(lambda: len(fleet.refused) > count)
+    told = [
+        body["message"] for subject, body in fleet.controller.heard if subject.startswith(f"{AGENT_REFUSED}.")
+    ]
+    return str(told[-1])
+
+
+@pytest.mark.parametrize("catch_up", [True, False])
+async def test_an_older_due_request_is_not_taken_again_when_the_ledger_has_forgotten_it(
+    fleet: Fleet, catch_up: bool
+) -> None:
+    """The ledger may forget before the request is old: how long it remembers is configuration."""
+    async with fleet.node():
+        fleet.fire("old", catch_up=catch_up)
+        old = fleet.broker.due[request_subject(MANIFEST_APPLY, "all")]
+        fleet.fire("new", catch_up=catch_up)
+        await until(lambda: len(fleet.applied) == 2)
+    await asyncio.to_thread((fleet.folder / "ledger.log").unlink)
+
+    async with fleet.node():
+        why = await replayed(fleet, old)
+
+    assert fleet.applied == ["old", "new"]
+    assert why.endswith("is sent again: it was taken before, or a later one was; refused")
+
+
+@pytest.mark.parametrize("catch_up", [True, False])
+async def test_the_latest_due_request_is_not_taken_again_when_the_ledger_has_forgotten_it(
+    fleet: Fleet, catch_up: bool
+) -> None:
+    async with fleet.node():
+        fleet.fire(catch_up=catch_up)
+        due = fleet.broker.due[request_subject(MANIFEST_APPLY, "all")]
+        await until(lambda: len(fleet.applied) == 1)
+    await asyncio.to_thread((fleet.folder / "ledger.log").unlink)
+    fleet.clock_on(3600)
+
+    async with fleet.node():
+        await replayed(fleet, due)
+
+    assert fleet.applied == ["nightly"]
+
+
+async def test_what_was_not_to_be_caught_up_with_is_not_taken_when_another_sends_it_again(
+    fleet: Fleet,
+) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire(catch_up=False)
+    due = fleet.broker.due[request_subject(MANIFEST_APPLY, "all")]
+    fleet.clock_on(3600)
+
+    async with fleet.node():
+        await replayed(fleet, due)
+
+    assert fleet.applied == []
+
+
+async def test_a_role_that_was_lost_and_came_back_does_not_bring_a_request_back(fleet: Fleet) -> None:
+    await fleet.assign("web", 1)
+    async with fleet.node() as one:
+        await until(lambda: WEB in one.agent.scopes)
+        fleet.fire(scope=WEB)
+        due = fleet.broker.due[request_subject(MANIFEST_APPLY, WEB)]
+        await until(lambda: len(fleet.applied) == 1)
+        await fleet.assign("", 2)
+        await until(lambda: WEB not in one.agent.scopes)
+        await fleet.settled(one)
+    await asyncio.to_thread((fleet.folder / "ledger.log").unlink)
+    fleet.clock_on(3600)
+    await fleet.assign("web", 3)
+
+    async with fleet.node() as one:
+        await until(lambda: WEB in one.agent.scopes)
+        await replayed(fleet, due)
+
+    assert fleet.applied == ["nightly"]
+
+
+async def test_a_broker_that_counts_from_one_again_is_obeyed_without_catch_up_too(fleet: Fleet) -> None:
+    async with fleet.node():
+        for name in ("first", "second"):
+            fleet.fire(name, catch_up=False)
+        await until(lambda: len(fleet.applied) == 2)
+    fleet.broker._sequences["CCM_SCHEDULES"] = 0
+
+    async with fleet.node():
+        fleet.fire("anew", catch_up=False)
+        await until(lambda: len(fleet.applied) == 3)
+
+    assert fleet.applied == ["first", "second", "anew"]
+
+
+async def test_two_schedules_that_are_due_at_one_moment_are_both_taken(fleet: Fleet) -> None:
+    async with fleet.node() as one:
+        subject = request_subject(MANIFEST_APPLY, "all")
+        fleet.fire("first", catch_up=False)
+        due = fleet.broker.due[subject]
+        await until(lambda: len(fleet.applied) == 1)
+        body = due.body.replace(b"first", b"second")
+        fleet.broker.inject(subject, body, {**due.headers, "Nats-Sequence": "2"})
+        await until(lambda: len(fleet.applied) == 2)
+        await fleet.settled(one)
+
+    assert fleet.applied == ["first", "second"]
+
+
+async def test_a_time_that_is_to_come_is_refused_and_keeps_no_later_request_out(fleet: Fleet) -> None:
+    async with fleet.node() as one:
+        fleet.fire("first", catch_up=False)
+        due = fleet.broker.due[request_subject(MANIFEST_APPLY, "all")]
+        await until(lambda: len(fleet.applied) == 1)
+        headers = {**due.headers, "Nats-Sequence": "7", "Nats-Time-Stamp": "2036-11-21T12:00:00Z"}
+        fleet.broker.inject(due.subject, due.body, headers)
+        await until(lambda: len(fleet.refused) == 1)
+        fleet.fire("next", catch_up=False)
+        await until(lambda: len(fleet.applied) == 2)
+        await fleet.settled(one)
+
+    assert fleet.applied == ["first", "next"]

@@ -24,7 +24,7 @@ def test_the_example_of_a_configuration_is_taken() -> None:
         state_dir="/var/lib/ccm",
         identity="web1.example.net",
         broker=BrokerSettings(
-            servers=("nats://nats1.example.net:4222", "nats://nats2.example.net:4222"),
+            servers=("tls://nats1.example.net:4222", "tls://nats2.example.net:4222"),
             creds="/etc/choria/ccm/node.creds",
             tls=TlsConfig(ca="/etc/choria/ccm/ca.pem"),
         ),
@@ -32,6 +32,7 @@ def test_the_example_of_a_configuration_is_taken() -> None:
         routed_facts=("host.info.platformFamily",),
         external_data_url="kv://CCM_DATA/common",
         stamped_data=True,
+        policy_file=str(DEPLOY / "examples" / "policy.yaml"),
         registration="jetstream",
     )
 
@@ -47,7 +48,9 @@ def test_the_configuration_of_a_package_is_refused_until_something_is_configured
         read_config(DEPLOY / "packages" / "config.yaml")
 
     assert read_config(config).broker == BrokerSettings(
-        servers=("nats://nats1.example.net:4222",), creds="/etc/choria/ccm/node.creds"
+        servers=("tls://nats1.example.net:4222",),
+        creds="/etc/choria/ccm/node.creds",
+        tls=TlsConfig(ca="/etc/choria/ccm/ca.pem"),
     )
 
 

@@ -440,7 +440,7 @@ async def test_a_copied_request_is_refused_and_said_so(tmp_path: Path) -> None:
         told = await refused(at)
 
         assert told["details"] == {"refused": subject}
-        assert "somebody had sent here; refused" in told["message"]
+        assert "which was sent here; refused" in told["message"]
         assert at.engine.applied == []
 
 

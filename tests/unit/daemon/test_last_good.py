@@ -12,6 +12,7 @@ from ccm_agent.model.ports import Entry
 from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import Bus, memory_bus
+from tests.support.signing import unsigned_stamps
 
 BUCKET = "CCM_DATA"
 
@@ -27,7 +28,7 @@ class Stage:
 
     async def process(self, *, demand_stamps: bool = False) -> tuple[LastGood, Stamps]:
         """As a process that has just started."""
-        stamps = Stamps(self.folder / "documents.json")
+        stamps = unsigned_stamps(self.folder / "documents.json")
         await asyncio.to_thread(stamps.open)
         inner = self.bus.bucket(BUCKET)
         return (

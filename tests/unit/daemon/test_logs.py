@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from ccm_agent.daemon.logs import JsonFormatter, TextFormatter, set_up_logging
+from ccm_agent.model.secret import Masker
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +74,40 @@ def test_a_traceback_follows_its_line() -> None:
 
     assert TextFormatter().format(made).endswith("ValueError: x")
     assert json.loads(JsonFormatter().format(made))["traceback"].endswith("ValueError: x")
+
+
+def test_what_a_run_has_learned_stands_in_no_line_and_no_traceback() -> None:
+    secrets = Masker(["hunter22"])
+    try:
+        try:
+            raise ValueError("hunter22 is wrong")
+        except ValueError as err:
+            raise RuntimeError('it is "hunter22"') from err
+    except RuntimeError as err:
+        made = record("set %s", pin="hunter22", seen={"hunter22": ["x hunter22"]}, error=err, count=3)
+        made.args = ("hunter22",)
+        made.exc_info = (RuntimeError, err, err.__traceback__)
+    text, line = TextFormatter(secrets).format(made), JsonFormatter(secrets).format(made)
+
+    assert "hunter22" not in text + line
+    assert "pin=*** " in text
+    assert 'RuntimeError: it is "***"' in text
+    assert json.loads(line)["count"] == 3
+    assert json.loads(line)["seen"] == {"***": ["x ***"]}
+
+
+def test_a_log_that_is_set_up_masks_what_is_learned_later() -> None:
+    stream, secrets = io.StringIO(), Masker()
+    set_up_logging("info", "text", stream, secrets=secrets)
+
+    Masker(teaches=secrets).learn("hunter22")
+    logging.getLogger("ccm_agent.x").info("it is hunter22")
+    logging.getLogger("aiohttp").error("GET https://me:pw@h/?token=abc failed")
+
+    assert [line.split(" ", 2)[-1].strip() for line in stream.getvalue().splitlines()] == [
+        "it is ***",
+        "GET https://***@h/?token=*** failed",
+    ]
 
 
 def test_the_level_is_that_of_our_own_words_and_libraries_are_quieter() -> None:

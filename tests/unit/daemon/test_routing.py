@@ -45,7 +45,7 @@ class Stage:
 
         def bucket(name: str) -> KeyValue:
             made = bus.bucket(name)
-            really = made.get
+            really = made.newest
 
             async def counted(key: str, at_least: int = 0) -> Entry | None:
                 self.readings += 1
@@ -56,7 +56,7 @@ class Stage:
                     )
                 return entry
 
-            made.get = counted  # type: ignore[method-assign]
+            made.newest = counted  # type: ignore[method-assign]
             return made
 
         ports = agent_ports(bus, FakeEngine(), FakeClock(), gather_facts=lambda: facts or {}, bucket=bucket)

@@ -1,14 +1,17 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from ccm_agent.bus.signing import SignatureError
 from ccm_agent.daemon.source import SourcePorts, make_source
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import CcmError, DownloadError, ManifestError
+from ccm_agent.model.errors import CcmError, DownloadError, ManifestError, ProtocolError
 from ccm_agent.testing.download import FakeDownload
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.bundles import digest_of, packed
+from tests.support.signing import Keyring, authenticator, now_ms
 
 URL = "https://node:s3cret@config.example.com/web.tar.gz"
 
@@ -152,6 +155,68 @@ async def test_the_manifest_before_the_newest_stays_for_a_run_that_uses_it(world
         found.append(await source.current())
 
     assert [is_there(one) for one in found] == [False, True, True]
+
+
+@pytest.fixture
+def keys() -> Keyring:
+    return Keyring()
+
+
+def guarded(world: World, keys: Keyring) -> SourcePorts:
+    """The ports of a node that demands signatures."""
+    node = authenticator(world.folder.parent, keys.trust())
+    return replace(world.ports, check_object=node.object)
+
+
+@pytest.mark.parametrize(
+    ("author", "why"),
+    [
+        pytest.param(None, "not signed", id="nobody"),
+        pytest.param(
+            {"apply": ("fact.role.web",)}, "may not apply to all nodes", id="an operator of some nodes"
+        ),
+        pytest.param({"apply": (">",)}, "", id="an operator of all nodes"),
+    ],
+)
+async def test_node_with_keys_takes_an_object_that_an_operator_of_all_nodes_signed(
+    world: World, keys: Keyring, author: dict[str, tuple[str, ...]] | None, why: str
+) -> None:
+    signatory = keys.operator("bob", **author) if author else None
+    await MemoryBus(world.broker, "op", signatory).objects("site").put("web.tar.gz", packed("one"))
+    source = make_source("obj://site/web.tar.gz", guarded(world, keys), world.folder)
+
+    if why:
+        with pytest.raises(SignatureError, match=why):
+            await source.current()
+    else:
+        assert read(await source.current()) == "one"
+
+
+async def test_object_under_the_signature_of_another_is_refused(world: World, keys: Keyring) -> None:
+    bob = keys.operator("bob", apply=(">",))
+    await MemoryBus(world.broker, "op", bob).objects("site").put("web.tar.gz", packed("one"))
+    world.broker.objects["site"]["web.tar.gz"] = packed("evil")
+    source = make_source("obj://site/web.tar.gz", guarded(world, keys), world.folder)
+
+    with pytest.raises(SignatureError, match="changed after signing"):
+        await source.current()
+
+
+async def test_object_that_was_signed_before_the_one_at_hand_is_refused(world: World, keys: Keyring) -> None:
+    bob = keys.operator("bob", apply=(">",))
+    objects = MemoryBus(world.broker, "op", bob).objects("site")
+    source = make_source("obj://site/web.tar.gz", guarded(world, keys), world.folder)
+    subject = (await objects.signature("web.tar.gz"))[0]
+    await objects.put("web.tar.gz", packed("old"))
+    old = world.broker.object_signatures[subject]
+    bob._now_ms = lambda: now_ms() + 1000
+    await objects.put("web.tar.gz", packed("new"))
+
+    assert read(await source.current()) == "new"
+    world.broker.objects["site"]["web.tar.gz"] = packed("old")
+    world.broker.object_signatures[subject] = old
+    with pytest.raises(ProtocolError, match="signed before"):
+        await source.current()
 
 
 @pytest.mark.parametrize("url", ["ftp://a/b.tar.gz", "obj://bucket", "obj:///key"])

@@ -102,6 +102,10 @@ OWNED = "owner: root, group: root"
             "`archive` of Choria CCM has no `timeout`",
         ),
         (
+            f'archive: {{name: /a.tgz, ensure: present, url: "https://example.net/a.tgz", {OWNED}, drop_special_bits: true}}',
+            "`archive` of Choria CCM has no `drop_special_bits`",
+        ),
+        (
             "scaffold: {name: /a, ensure: present, source: s}",
             "`scaffold` of Choria CCM must be told the `engine`",
         ),

@@ -10,6 +10,7 @@ from ccm_agent.engine import mask
 from ccm_agent.model.health import HealthResult
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.secret import Masker
+from ccm_agent.resources.converge import OUTPUT_TAIL
 from tests.support.engine import Board, NoteProperties, note_type
 
 KIND = note_type(Board())
@@ -114,3 +115,73 @@ def test_of_what_is_masked_not_even_a_digest_leaves() -> None:
     found = mask.for_bus(mask.masked(event(wanted), kind, masker), kind)
 
     assert found.properties["pin"] == "***"
+
+
+def variables(**fields: Any) -> tuple[Any, NoteProperties, Masker]:
+    """A note whose `subscribe` holds environment variables, and a masker that knows them."""
+    kind = note_type(Board(), names_only=frozenset({"subscribe"}))
+    wanted = NoteProperties(name="a", **fields)
+    masker = Masker()
+    mask.learn(masker, kind, wanted)
+    return kind, wanted, masker
+
+
+def test_values_of_an_environment_are_masked_in_what_a_command_says() -> None:
+    kind, wanted, masker = variables(subscribe=["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"])
+
+    found = mask.masked(event(wanted, output="APP is some-value in /root, C.UTF-8, true"), kind, masker)
+
+    assert found.output == "APP is *** in /root, C.UTF-8, true"
+    assert found.properties["subscribe"] == ["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"]
+
+
+def test_a_value_of_an_environment_changes_names_only_when_its_variable_says_that_it_is_secret() -> None:
+    kind, wanted, masker = variables(subscribe=["MODE=production", "DB_PASSWORD=s3cret-word"])
+    named = event(
+        wanted,
+        name="deploy production s3cret-word",
+        alias="s3cret-word",
+        unmet_requirements=["exec#s3cret-word", "file#/etc/production"],
+        triggered_by="exec#s3cret-word",
+        parent="apply#s3cret-word",
+    )
+
+    found = mask.masked(named, kind, masker)
+
+    assert (found.name, found.alias) == ("deploy production ***", "***")
+    assert found.unmet_requirements == ["exec#***", "file#/etc/production"]
+    assert (found.triggered_by, found.parent) == ("exec#***", "apply#***")
+
+
+def test_what_still_holds_a_template_is_not_learned() -> None:
+    kind = note_type(Board(), names_only=frozenset({"subscribe"}))
+    masker = Masker()
+
+    mask.learn(
+        masker, kind, NoteProperties(name="a", subscribe=["A={{ x }}"], pin="{{ y }}"), ("subscribe", "pin")
+    )
+
+    assert masker.is_idle
+
+
+def test_tokens_in_urls_are_taken_out_of_every_field_and_of_what_quotes_them() -> None:
+    masker = Masker()
+    wanted = NoteProperties(
+        name="get https://h/?sig=abcdef", plain="curl 'https://h/?access_token=ghijkl&n=1'"
+    )
+
+    mask.learn(masker, KIND, wanted)
+    found = mask.masked(event(wanted, error=["abcdef and ghijkl"]), KIND, masker)
+
+    assert found.name == "get https://h/?sig=***"
+    assert found.properties["plain"] == "curl 'https://h/?access_token=***&n=1'"
+    assert found.error == ["*** and ***"]
+
+
+def test_an_output_that_was_cut_does_not_begin_with_the_end_of_a_secret() -> None:
+    masker = Masker(["a-very-long-secret"])
+    output = "long-secret".ljust(OUTPUT_TAIL, ".")
+
+    found = mask.masked(event(NoteProperties(name="a"), output=output), KIND, masker)
+
+    assert found.output.startswith("***.")

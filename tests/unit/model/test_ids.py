@@ -1,8 +1,8 @@
-"""Ids sort in the order in which they were made, and are what the library says they are."""
+"""Ids sort in the order in which they were made, and are the KSUIDs that others make of the same time and bytes."""
 
 from datetime import UTC, datetime
 
-from ksuid import Ksuid
+import pytest
 
 from ccm_agent.model.ids import derive_id, follow, is_id, new_id
 
@@ -16,11 +16,21 @@ def test_ids_of_one_process_grow_within_a_second_and_when_the_clock_steps_back()
     assert made == sorted(set(made))
 
 
-def test_an_id_derived_from_time_and_bytes_is_the_same_everywhere() -> None:
-    text = derive_id(1_800_000_000, bytes(range(16)))
-
-    read = Ksuid.from_base62(text)
-    assert (read.timestamp, read.payload, len(text)) == (1_800_000_000, bytes(range(16)), 27)
+# The first is the example of github.com/segmentio/ksuid; svix-ksuid 0.7.0 reads each as this time and payload.
+@pytest.mark.parametrize(
+    ("second", "payload", "text"),
+    [
+        (1_507_608_047, "b5a1cd34b5f99d1154fb6853345c9735", "0ujtsYcgvSTl8PAuAdqWYSMnLOv"),
+        (1_507_610_780, "73fc1aa3b2446246d6e89fcd909e8fe8", "0ujzPyRiIAffKhBux4PvQdDqMHY"),
+        (1_800_000_000, "000102030405060708090a0b0c0d0e0f", "3Ouil37bUs2V3TmTG2OoEYtuLS3"),
+        (1_400_000_000, "00" * 16, "000000000000000000000000000"),
+        (1_400_000_000 + 2**32 - 1, "ff" * 16, "aWgEPTl1tmebfsQzFP4bxwgy80V"),
+    ],
+)
+def test_an_id_derived_from_time_and_bytes_is_the_same_everywhere(
+    second: int, payload: str, text: str
+) -> None:
+    assert derive_id(second, bytes.fromhex(payload)) == text
 
 
 def test_only_ids_are_ids() -> None:

@@ -51,7 +51,9 @@ def smallest(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {
         field.encode_name: smallest(field.type)
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
-        else samples.get(field.type, [] if "list" in str(field.type) else {})
+        else samples.get(field.type)
+        or samples.get(getattr(field.type, "__origin__", None))
+        or ([] if "list" in str(field.type) else {} if "dict" in str(field.type) else False)
         for field in msgspec.structs.fields(kind)
         if field.required
     }

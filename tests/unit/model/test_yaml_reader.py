@@ -18,59 +18,32 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
         pytest.param("1: a\ntrue: b\n~: c\n", {"1": "a", "true": "b", "null": "c"}, id="keys are text"),
         pytest.param("16: a\n0x10: b\n", {"16": "b"}, id="one number in two spellings is no duplicate"),
         pytest.param("a: 1\n---\nb: 2\n", {"a": 1}, id="the first document counts"),
-        pytest.param("---\na: 1\n...\n# c\nb: 2\n", {"a": 1}, id="a document after the end of another"),
-        pytest.param("a: 1\n...\n  b: 2\n", {"a": 1}, id="one that is indented"),
-        pytest.param("# c\n...\na: 1\n", {"a": 1}, id="an end before any document"),
         pytest.param("a: &x 1\n---\nb: *x\n", {"a": 1}, id="anchors hold for later documents"),
         pytest.param("", None, id="no document"),
         pytest.param("- |\n one\n- >\n two\n three\n", ["one\n", "two three\n"], id="block texts"),
-        pytest.param("a: |\n  \tx\n  y\n", {"a": "\tx\ny\n"}, id="a block text that begins with a tab"),
-        pytest.param('a: "\\ud83d\\ude00!"\n', {"a": "😀!"}, id="a surrogate pair is one character"),
         pytest.param(
             "a: {x:y, b: c:d}\n", {"a": {"x": "y", "b": "c:d"}}, id="a colon parts key and value in braces"
         ),
         pytest.param("a: {x:y\n}\n", {"a": {"x": "y"}}, id="so it does before a line's end"),
         pytest.param("{x :1, y:'2', z:\"3\"}\n", {"x": 1, "y": "2", "z": "3"}, id="and before quotes"),
         pytest.param("{http://x}\n", {"http://x": None}, id="but not in an address"),
-        pytest.param("{a: 1, x:}\n", {"a": 1, "x": None}, id="a key may end in its colon"),
         pytest.param("{'x:y'}\n", {"x:y": None}, id="nor in quotes"),
-        pytest.param(
-            "l:\n  - %Y-%m\n  -  %d # c\n", {"l": ["%Y-%m", "%d"]}, id="one in a line that has some"
-        ),
-        pytest.param("a: ,\nb: }}\n", {"a": ",", "b": "}}"}, id="signs of flow text outside of it"),
-        pytest.param("a: [::1, :80]\n", {"a": ["::1", ":80"]}, id="a colon in front, in brackets"),
-        pytest.param("a: {ip: ::1}\n", {"a": {"ip": "::1"}}, id="and in braces"),
-        pytest.param("a: ?\nb: 1\n", {"a": "?", "b": 1}, id="a question mark alone"),
         pytest.param("a: &x [1]\nb: *x\n", {"a": [1], "b": [1]}, id="an alias"),
         pytest.param("a: &a\n  b: *a\n", {"a": {"b": None}}, id="an alias inside its own anchor"),
         pytest.param("&k a: 1\nb: *k\n", {"a": 1, "b": "a"}, id="an anchor on a key"),
         pytest.param("a: !python/object:os.system x\n", {"a": "x"}, id="unknown tags mean nothing"),
         pytest.param("\ufeffa: 1\n", {"a": 1}, id="a byte order mark is no part of the first key"),
         pytest.param(
-            "a: |\n  \x1b[1mx\x07\n\x7f: y\n", {"a": "\x1b[1mx\x07\n", "\x7f": "y"}, id="control characters"
-        ),
-        pytest.param(
-            "a: x\u2028y\nb: 'x\x85 y'\n", {"a": "x\u2028y", "b": "x\x85 y"}, id="Unicode's line breaks"
-        ),
-        pytest.param(
-            "a: \x1b\U000f0000\u2029\n", {"a": "\x1b\U000f0000\u2029"}, id="beside private characters"
+            '"\\x1b": "\\x85\\u2028"\n',
+            {"\x1b": "\x85\u2028"},
+            id="escapes of characters that are not allowed",
         ),
         pytest.param("a: 'x\ty'\n", {"a": "x\ty"}, id="a tab within text"),
-        pytest.param("-\tx\n- \t\t'y'\n-\t# c\n", ["x", "y", None], id="tabs after a dash"),
-        pytest.param("\t# c\na:\n  \t# d\n  b: 1\n", {"a": {"b": 1}}, id="tabs in lines with nothing"),
         pytest.param("a: |-\n  x \n  y  \nb: 'z '\n", {"a": "x \ny", "b": "z "}, id="spaces at a text's end"),
     ],
 )
 def test_a_document_is_read(text: str, value: object) -> None:
     assert decode_yaml(text) == value
-
-
-def test_many_values_that_begin_with_a_sign_are_mended_in_one_go() -> None:
-    text = "l:\n" + "  - %h '%' 5% [%, :]\n" * 2000 + "  - [:1, ::2, 'a, :b', {c: d}]\n" * 2000
-
-    assert decode_yaml(text) == {
-        "l": ["%h '%' 5% [%, :]"] * 2000 + [[":1", "::2", "a, :b", {"c": "d"}]] * 2000
-    }
 
 
 @pytest.mark.parametrize(
@@ -116,12 +89,10 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         ),
         pytest.param(
             "-\ta: 1\n  b: 2\n",
-            "f.yaml:1:2: a tab cannot begin plain text: put the value in quotes",
+            "f.yaml:1:2: a tab is not allowed here: use spaces",
             id="item",
         ),
-        pytest.param(
-            "a: @x\n", "f.yaml:1:4: `@` cannot begin plain text: put the value in quotes", id="reserved"
-        ),
+        pytest.param("a: @x\n", "f.yaml:1:4: text cannot begin with `@`: put it in quotes", id="reserved"),
         pytest.param(
             "a: {{ lookup('x') }}\n",
             "f.yaml:1:5: a key must be a single text; text that begins with `{{` or `{` needs quotes",
@@ -129,13 +100,13 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         ),
         pytest.param(
             "a: ${ x ? 'y' : 'z' }\n",
-            "f.yaml:1:15: `: ` cannot stand here: put the value in quotes, or mend the indentation; "
+            "f.yaml:1:15: `: ` is not allowed here: put the value in quotes, or fix the indentation; "
             "a value with an expression in it is safest in quotes",
             id="ternary without quotes",
         ),
         pytest.param(
             "a: 1\n b: 2\n",
-            "f.yaml:2:3: `: ` cannot stand here: put the value in quotes, or mend the indentation",
+            "f.yaml:2:3: `: ` is not allowed here: put the value in quotes, or fix the indentation",
             id="indentation too deep",
         ),
         pytest.param(
@@ -149,17 +120,14 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
             id="duplicate key in a later document",
         ),
         pytest.param(
-            "a:\n  %b: 1\n  %b: 2\n",
-            "f.yaml:3:3: the key `%b` stands here a second time: it is already at line 2, column 3; remove one of them",
-            id="duplicate key that begins with a sign",
-        ),
-        pytest.param(
             "a: 1\n---\nb: *x\n",
             "f.yaml:3:4: no anchor `&x` stands before this alias",
             id="unknown alias in a later document",
         ),
         pytest.param(
-            "a: 1\n---\nb: ]\n", "f.yaml:3:4: a value was expected here", id="broken later document"
+            "a: 1\n---\nb: ]\n",
+            "f.yaml:3:4: a value is expected here; text that begins with this character needs quotes",
+            id="broken later document",
         ),
         pytest.param("a: *x\n", "f.yaml:1:4: no anchor `&x` stands before this alias", id="unknown alias"),
         pytest.param(
@@ -174,7 +142,43 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
             id="tag that does not fit",
         ),
         pytest.param(
-            "a: \x00\n", "f.yaml:1:4: this is no text file: it holds a NUL character; is it UTF-16?", id="NUL"
+            "a: \x00\n",
+            "f.yaml:1:4: this is not a text file: it contains a NUL character; is it UTF-16?",
+            id="NUL",
+        ),
+        pytest.param(
+            "l:\n  - %d\n", "f.yaml:2:5: text cannot begin with `%`: put it in quotes", id="percent sign"
+        ),
+        pytest.param(
+            "a: [::1]\n",
+            "f.yaml:1:5: a value is expected here; text that begins with this character needs quotes",
+            id="colon in front",
+        ),
+        pytest.param(
+            "{a: 1, x:}\n", "f.yaml:1:9: a `:` inside of `{ }` needs a space after it", id="colon behind"
+        ),
+        pytest.param(
+            "a: ?\n", "f.yaml:1:4: `?` is not allowed here: put the value in quotes", id="question mark"
+        ),
+        pytest.param(
+            "a: 1\n...\nb: 2\n",
+            "f.yaml:3:1: the document has ended before this: fix the indentation, or begin another document with `---`",
+            id="after the end",
+        ),
+        pytest.param(
+            'a: "\\ud83d\\ude00"\n',
+            "f.yaml:1:7: this escape is not a character; write the character itself, not a pair of \\u escapes",
+            id="surrogate pair",
+        ),
+        pytest.param(
+            "a: 1\nb: é\x1b[1m\n",
+            'f.yaml:2:5: the character U+001B is not allowed: write it as "\\x1b", in double quotes',
+            id="control character",
+        ),
+        pytest.param(
+            "a: b # x\u2028c: d\n",
+            'f.yaml:1:9: the character U+2028 is not allowed: write it as "\\u2028", in double quotes',
+            id="Unicode's line break",
         ),
         pytest.param(
             "a: |\n\tx\n", "f.yaml:2:1: a tab cannot be used for indentation: use spaces", id="tab in block"
@@ -246,3 +250,7 @@ def test_no_text_leaves_the_error_tree(text: str) -> None:
         return
 
     assert value is None or isinstance(value, (str, int, float, bool, list, dict))
+
+
+def test_an_alias_without_a_value_in_braces_is_no_crash() -> None:
+    assert decode_yaml("a: &x k\nb: {*x }\n") == {"a": "k", "b": {"k": None}}

@@ -21,9 +21,10 @@ from ccm_agent.model.ports import Packed
 from ccm_agent.system import unpack as module
 from ccm_agent.system.entries import Entry
 from ccm_agent.system.hop import Stop
+from ccm_agent.system.store import NewFile
 from ccm_agent.system.tree import Tree
 from ccm_agent.system.unpack import unpack
-from tests.support.tars import HOLD_UPS
+from tests.support.tars import HOLD_UPS, attributes, header, record
 
 Part = dict[str, Any]
 
@@ -71,11 +72,11 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(place: Path, content: bytes, kind: str = "tar.gz", **limits: int) -> int:
+def run(place: Path, content: bytes, kind: str = "tar.gz", **more: int) -> int:
     """Unpack into `into`."""
     archive = place / f"a.{kind}"
     archive.write_bytes(content)
-    return unpack(Packed(path=str(archive), kind=kind, **limits), str(place / "into"), Stop())
+    return unpack(Packed(path=str(archive), kind=kind, **more), str(place / "into"), Stop())
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -198,6 +199,22 @@ def test_links_modes_and_directories_arrive_as_packed(place: Path) -> None:
     assert [(place / "into" / n).stat().st_mode & 0o777 for n in ("d", "d/run")] == [0o500, 0o755]
     assert (place / "into/d/run").stat().st_ino == (place / "into/d/hard").stat().st_ino
     assert (place / "into/d").stat().st_mtime == 1_600_000_000
+
+
+@pytest.mark.parametrize(("drops", "modes"), [(False, [0o2775, 0o6755]), (True, [0o775, 0o755])])
+def test_special_bits_are_kept_as_tar_keeps_them_unless_they_are_to_be_dropped(
+    place: Path, drops: bool, modes: list[int]
+) -> None:
+    run(
+        place,
+        tar(
+            {"name": "shared", "directory": True, "mode": 0o2775},
+            {"name": "shared/tool", "content": "x", "mode": 0o6755},
+        ),
+        drop_special_bits=drops,
+    )
+
+    assert [(place / "into" / n).stat().st_mode & 0o7777 for n in ("shared", "shared/tool")] == modes
 
 
 def test_what_is_there_is_replaced_and_what_is_not_packed_stays(place: Path) -> None:
@@ -409,6 +426,67 @@ def test_a_header_that_would_hold_us_up_is_refused(place: Path, plain: bytes, se
     assert caught.value.message == f"{place}/a.tar.gz: archive cannot be unpacked: {sentence}"
 
 
+def test_more_entries_than_an_archive_of_its_size_can_honestly_hold_are_not_read(place: Path) -> None:
+    """A header of zeros takes two bytes of a compressed archive, and as much time and memory as any other."""
+    base = bytearray(tarfile.TarInfo("f").tobuf(tarfile.GNU_FORMAT))
+    content = gzip.compress(bytes(base) * 60_000, mtime=0)
+    seen = 0
+
+    class Counts(Stop):
+        def check(self) -> None:
+            nonlocal seen
+            seen += 1
+
+    (place / "a.tar.gz").write_bytes(content)
+    with pytest.raises(FileError, match=r"holds more than 2\d{4} entries"):
+        unpack(Packed(path=f"{place}/a.tar.gz", kind="tar.gz"), f"{place}/into", Counts())
+    assert seen < 30_000
+    assert tree(place / "into") == {}
+
+
+def test_entries_for_the_directory_itself_count_too(place: Path) -> None:
+    with pytest.raises(FileError, match="holds more than 3 entries"):
+        run(place, tar(*({"name": "./", "directory": True} for _ in range(4))), limit_entries=3)
+
+
+def test_a_zip_whose_directory_holds_more_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = zipped(*({"name": f"f{n}"} for n in range(40)))
+    monkeypatch.setattr(zipfile.ZipFile, "_RealGetContents", None)  # it would be called
+
+    with pytest.raises(FileError, match="holds more than 10 entries"):
+        run(place, content, "zip", limit_entries=10)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [("mtime", "nan"), ("mtime", "inf"), ("mtime", "1e300"), ("uid", "4294967295"), ("gid", "9" * 200)],
+)
+def test_a_time_or_an_owner_that_cannot_be_is_refused_before_anything_is_written(
+    place: Path, attribute: str, value: str
+) -> None:
+    plain = header("first") + attributes(record(attribute, value)) + header("a") + b"\0" * 1024
+
+    with pytest.raises(FileError, match="entry 'a' has a time or an owner that is out of range"):
+        run(place, gzip.compress(plain, mtime=0))
+
+    assert tree(place / "into") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("n" * 4097, "has a name of more than 4096 characters"), ("d/" * 501, "more than 500 directories deep")],
+)
+def test_a_name_that_is_too_long_or_too_deep_is_refused_before_anything_is_written(
+    place: Path, name: str, sentence: str
+) -> None:
+    plain = header("first") + attributes(record("path", f"{name}x")) + header("a") + b"\0" * 1024
+
+    with pytest.raises(FileError, match=sentence):
+        run(place, gzip.compress(plain, mtime=0))
+
+    assert tree(place / "into") == {}
+
+
 def test_damage_within_xz_is_an_error_of_ours(place: Path) -> None:
     content = bytearray(lzma.compress(tar({"name": "a", "content": "x" * 2000}, packed=False)))
     content[40] ^= 0xFF
@@ -423,14 +501,15 @@ def test_what_somebody_puts_in_the_place_of_a_new_file_gets_none_of_its_attribut
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who owns the directory sees a new file come, and is faster: a program of his own must not become setuid, and root's."""
-    real = Tree.put_in_place
+    real = NewFile.give_name
 
-    def swapped(self: Tree, parent: int, temporary: str, name: str, entry: Entry) -> None:
-        os.unlink(temporary, dir_fd=parent)
-        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=parent))
-        real(self, parent, temporary, name, entry)
+    def swapped(self: NewFile) -> None:
+        real(self)
+        path = place / "into" / self.name
+        path.unlink()
+        path.touch(0o600)
 
-    monkeypatch.setattr(Tree, "put_in_place", swapped)
+    monkeypatch.setattr(NewFile, "give_name", swapped)
 
     run(place, tar({"name": "tool", "content": "honest", "mode": 0o4755}))
 
@@ -438,20 +517,49 @@ def test_what_somebody_puts_in_the_place_of_a_new_file_gets_none_of_its_attribut
 
 
 def test_nor_what_comes_in_the_place_of_a_new_symlink(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Tree.put_in_place
+    real = Tree.own_symlink
 
-    def swapped(self: Tree, parent: int, temporary: str, name: str, entry: Entry) -> None:
-        os.unlink(temporary, dir_fd=parent)
-        os.link(place / "outside/file", temporary, dst_dir_fd=parent)
-        real(self, parent, temporary, name, entry)
+    def swapped(self: Tree, parent: int, name: str, entry: Entry) -> None:
+        os.unlink(name, dir_fd=parent)
+        os.link(place / "outside/file", name, dst_dir_fd=parent)
+        real(self, parent, name, entry)
 
-    monkeypatch.setattr(Tree, "put_in_place", swapped)
+    monkeypatch.setattr(Tree, "own_symlink", swapped)
 
     with pytest.raises(FileError) as caught:
         run(place, tar({"name": "link", "symlink": "there"}))
 
     assert caught.value.message == f"{place}/a.tar.gz: entry 'link': somebody replaced it just now"
     assert (place / "outside/file").stat().st_mtime != 1_600_000_000
+
+
+def test_a_quota_that_ends_in_the_middle_leaves_whole_files_and_no_proof(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.write_all
+
+    def limited(fd: int, content: bytes) -> None:
+        if b"second" in content:
+            real(fd, content[:3])
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        real(fd, content)
+
+    monkeypatch.setattr(module, "write_all", limited)
+    content = tar(
+        {"name": "app", "content": "proof"},
+        {"name": "lib/a", "content": "first"},
+        {"name": "lib/b", "content": "second"},
+    )
+    (place / "a.tar.gz").write_bytes(content)
+
+    with pytest.raises(FileError) as caught:
+        unpack(Packed(path=f"{place}/a.tar.gz", kind="tar.gz", proof="app"), str(place / "into"), Stop())
+
+    assert (caught.value.errno, caught.value.message) == (
+        errno.EDQUOT,
+        f"{place}/a.tar.gz: entry 'lib/b' cannot be unpacked: Disk quota exceeded",
+    )
+    assert tree(place / "into") == {"lib": "/", "lib/a": "first"}
 
 
 class TestAChecksum:

@@ -11,6 +11,7 @@ from ccm_agent.bus.subjects import event_subject, request_subject, run_pattern
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RevisionError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
+from ccm_agent.model.ports import Published
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_agent.testing.memory_broker import Sent
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
@@ -41,9 +42,9 @@ async def test_a_lost_acknowledgement_is_stored_all_the_same() -> None:
 
     with pytest.raises(BusUnavailableError):
         await events.publish(START, "id1", b"one")
-    sequence = await events.publish(START, "id1", b"one")
+    published = await events.publish(START, "id1", b"one")
 
-    assert sequence == 1
+    assert published == Published(sequence=1, is_duplicate=True)
     assert [event.body for event in await events.read(run_pattern(RUN))] == [b"one"]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DownloadError, FileError
-from ccm_agent.model.ports import Download, Files, Packed, Transfer, Unpack
+from ccm_agent.model.ports import Download, Files, Packed, Transfer, Transferred, Unpack
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.secret import Secret, mask_url
 from ccm_agent.resources.archive.model import (
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PROVIDER = "http"
 PROTOCOL = "io.choria.ccm.v1.resource.archive.state"
 LIMIT_BYTES = 1 << 40
+TOLD_BYTES = 1 << 30
+"""Where no checksum is wanted, that of a larger archive is not told: it would be read for that alone."""
 PROGRESS_BYTES = 64 << 20
 """A long download says how far it is each time so much has come."""
 
@@ -49,12 +51,13 @@ class Http:
         self._unpack = unpack
         self._say = say
         self._staged: dict[str, str] = {}
-        self._digests: dict[str, str] = {}  # of what this run downloaded
+        self._got: dict[str, Transferred] = {}  # by name, what this run downloaded
         self._deadline: dict[str, float] = {}
 
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
         paths = [wanted.name, *([_absolute(wanted.creates)] if wanted.creates else [])]
-        archive, *creates = await self._files.look(paths)
+        largest = LIMIT_BYTES if wanted.checksum else TOLD_BYTES
+        archive, *creates = await self._files.look(paths, digest={wanted.name: [largest]})
         if archive.kind == "unreadable":
             raise FileError(f"{wanted.name}: cannot be looked at: {archive.error}")
         if archive.kind == "other":
@@ -93,13 +96,16 @@ class Http:
 
     async def extract(self, wanted: ArchiveProperties) -> None:
         staged = self._staged.pop(wanted.name, "")
+        got = self._got.pop(wanted.name, None)
         try:
             async with self._limit(wanted):
                 packed = Packed(
                     path=staged or wanted.name,
                     kind=wanted.kind,
                     proof=_proof(wanted),
-                    sha256=self._digests.pop(wanted.name, wanted.checksum.lower()),
+                    sha256=got.sha256 if got else wanted.checksum.lower(),
+                    size_bytes=got.size_bytes if got else -1,
+                    drop_special_bits=wanted.drop_special_bits,
                 )
                 await self._unpack.unpack(packed, wanted.extract_parent)
         except BaseException as err:
@@ -149,7 +155,7 @@ class Http:
             raise DownloadError(
                 f"{mask_url(wanted.url)}: checksum mismatch: wanted {wanted.checksum}, got {got.sha256}; nothing was changed"
             )
-        self._digests[wanted.name] = got.sha256
+        self._got[wanted.name] = got
 
     async def _put_in_place(self, wanted: ArchiveProperties, staged: str) -> None:
         try:

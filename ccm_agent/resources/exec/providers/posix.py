@@ -11,8 +11,8 @@ from ccm_agent.resources.exec.providers.commands import Commands, Say
 class Posix(Commands):
     """Cuts a command line into words and runs the first with the rest; nothing in it is expanded."""
 
-    def __init__(self, runner: Runner, files: Files, say: Say) -> None:
-        super().__init__(runner, files, say, _argv)
+    def __init__(self, runner: Runner, files: Files, say: Say, *, runs_guards: bool = True) -> None:
+        super().__init__(runner, files, say, _argv, runs_guards=runs_guards)
 
 
 def _argv(line: str) -> tuple[str, ...]:

@@ -11,5 +11,5 @@ SHELL = "/bin/sh"
 class Shell(Commands):
     """Gives a command line to `/bin/sh -c` as it is."""
 
-    def __init__(self, runner: Runner, files: Files, say: Say) -> None:
-        super().__init__(runner, files, say, lambda line: (SHELL, "-c", line))
+    def __init__(self, runner: Runner, files: Files, say: Say, *, runs_guards: bool = True) -> None:
+        super().__init__(runner, files, say, lambda line: (SHELL, "-c", line), runs_guards=runs_guards)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from ccm_agent.model.errors import DownloadError, FileError
-from ccm_agent.model.ports import CopyOf, Download, FileLook, Files, Transfer
+from ccm_agent.model.ports import DIGEST_BYTES, CopyOf, Download, FileLook, Files, Transfer
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.secret import mask_url
 from ccm_agent.resources.file.model import (
@@ -26,6 +26,8 @@ from ccm_agent.resources.file.model import (
 PROTOCOL = "io.choria.ccm.v1.resource.file.state"
 URL_LIMIT_BYTES = 256 << 20
 """A larger file is no configuration: `archive` fetches those."""
+SOURCE_LIMIT_BYTES = 1 << 40
+"""Of a local source whose checksum the manifest says; there is no other way to compare them than to read all of it."""
 
 
 class Posix:
@@ -64,7 +66,8 @@ class Posix:
         sources = [self._source(one) for one in wanted]
         asked = [one.name for one in wanted]
         asked += [source for source in sources if source]
-        looks = {look.path: look for look in await self._files.look(asked)}
+        digest = _how_large(wanted, sources)
+        looks = {look.path: look for look in await self._files.look(asked, digest=digest)}
         found: list[FileState | None] = []
         for one, source in zip(wanted, sources, strict=True):
             look = looks[one.name]
@@ -73,7 +76,7 @@ class Posix:
                 continue
             state = _state(one, look)
             if source:
-                state.source = _source_file(looks[source])
+                state.source = _source_file(looks[source], one.checksum)
             await self._name_alike(one, look, state.metadata)
             found.append(state)
         return found
@@ -171,6 +174,22 @@ class Posix:
             metadata.group = group
 
 
+def _how_large(wanted: Sequence[FileProperties], sources: Sequence[str]) -> dict[str, list[int | str]]:
+    """By path how large a file may be to be read: one that should have other content is no larger than that."""
+    largest: dict[str, list[int | str]] = {}
+    for one, source in zip(wanted, sources, strict=True):
+        own = largest.setdefault(one.name, [])
+        if one.ensure != PRESENT or not one.manages_content or not one.replace:
+            own.append(DIGEST_BYTES)
+        elif source:
+            own.append(source)
+        else:
+            own.append(URL_LIMIT_BYTES if one.is_url else len((one.content or "").encode()))
+        if source:
+            largest.setdefault(source, []).append(SOURCE_LIMIT_BYTES if one.checksum else one.name)
+    return largest
+
+
 def _state(wanted: FileProperties, look: FileLook) -> FileState:
     ensure = {"absent": ABSENT, "directory": DIRECTORY}.get(look.kind, PRESENT)
     is_there = look.uid >= 0
@@ -197,12 +216,13 @@ def _state(wanted: FileProperties, look: FileLook) -> FileState:
     )
 
 
-def _source_file(look: FileLook) -> SourceFile:
+def _source_file(look: FileLook, wanted_checksum: str) -> SourceFile:
     if look.kind == "file":
-        return SourceFile(path=look.path, checksum=look.sha256, error=look.error)
-    error = {
+        error = look.error or (look.undigested if wanted_checksum else "")
+        return SourceFile(path=look.path, checksum=look.sha256, size=look.size_bytes, error=error)
+    errors = {
         "absent": "there is no such file",
         "directory": "this is a directory, not a file",
         "other": "this is a FIFO, socket or device, not a file",
     }
-    return SourceFile(path=look.path, error=error.get(look.kind, look.error))
+    return SourceFile(path=look.path, error=errors.get(look.kind, look.error))

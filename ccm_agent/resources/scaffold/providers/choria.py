@@ -9,13 +9,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import CommandError, FileError
-from ccm_agent.model.ports import Tree, TreeEntry, TreeLook, Trees
+from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook, Trees
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldProperties, ScaffoldState
 from ccm_agent.resources.scaffold.providers import record as memory
 from ccm_agent.resources.scaffold.providers.post import Post, Workshop
 from ccm_agent.resources.scaffold.providers.record import Made, Record
-from ccm_agent.resources.scaffold.providers.rendering import Rendered, render_tree
+from ccm_agent.templates.rendering import Rendered, TreeWish
 from ccm_agent.templates.values import clean_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROVIDER = "choria"
 PROTOCOL = "io.choria.ccm.v1.resource.scaffold.state"
-SOURCE_BYTES = 256 << 20
+SOURCE_BYTES = 64 << 20
 
 
 class Plan:
@@ -35,7 +35,7 @@ class Plan:
         rendered: What its source renders to.
         record: What is remembered of it.
         commands: The `post` commands of each rendered file that has some.
-        made: By path of the rendered file what it comes to, as far as is known: paths with content, or its SHA-256 as text.
+        made: By path of the rendered file what it comes to, as far as is known: paths with content, or what is known of it.
         unknown: Rendered files of which only their commands can tell what they come to.
         look: How the directory compares with all of `made`.
         reason: Why nothing is rendered; "" when something is.
@@ -50,7 +50,7 @@ class Plan:
         self.reason = reason
         self.commands: dict[str, list[tuple[str, ...]]] = {}
         self.keys: dict[str, str] = {}
-        self.made: dict[str, dict[str, bytes | str]] = {}
+        self.made: dict[str, dict[str, bytes | Digest]] = {}
         self.unknown: set[str] = set()
         self.look = TreeLook(exists=False, files={})
         self._know()
@@ -66,7 +66,7 @@ class Plan:
             self.keys[path] = memory.key_of(content, commands)
             before = self._remembered(path)
             if before is not None and before.key == self.keys[path] and not before.failed:
-                self.made[path] = dict(before.files)
+                self.made[path] = {one: before.digest(one) for one in before.files}
             else:
                 self.unknown.add(path)
 
@@ -74,7 +74,7 @@ class Plan:
         return self.record.made.get(path) if self.record is not None else None
 
     @property
-    def expected(self) -> dict[str, bytes | str]:
+    def expected(self) -> dict[str, bytes | Digest]:
         """All files with their content or its digest; of two that claim one path the later one has it."""
         return {path: content for files in self.made.values() for path, content in files.items()}
 
@@ -148,7 +148,17 @@ class Choria:
         rendered = Rendered()
         reason = ""
         if source is not None and source.kind == "directory":
-            rendered = await asyncio.to_thread(render_tree, source, wanted, self._context.environment)
+            rendered = await asyncio.to_thread(
+                self._context.environment(wanted.data or None).render_tree,
+                source,
+                TreeWish(
+                    source=wanted.source,
+                    engine=wanted.engine,
+                    left_delimiter=wanted.left_delimiter,
+                    right_delimiter=wanted.right_delimiter,
+                    skip_empty=wanted.skip_empty,
+                ),
+            )
         if not rendered.files:
             reason = _why_nothing(wanted, source)
         plan = Plan(wanted, rendered, record, reason)
@@ -180,13 +190,13 @@ class Choria:
         wanted = plan.wanted
         before = plan.record.made if plan.record is not None else {}
         if plan.rendered.files:
-            files: dict[str, bytes | str] = dict(plan.rendered.files)
+            files: dict[str, bytes | Digest] = dict(plan.rendered.files)
             files.update(
-                (path, "") for one in plan.rendered.files if one in before for path in before[one].files
+                (path, Digest()) for one in plan.rendered.files if one in before for path in before[one].files
             )
             files.update(plan.expected)
         else:
-            files = dict.fromkeys(plan.record.files if plan.record is not None else [], "")
+            files = dict.fromkeys(plan.record.files if plan.record is not None else [], Digest())
         plan.look = await self._trees.compare(wanted.name, files)
         if source is None and plan.record is None and plan.look.exists:
             raise FileError(
@@ -236,7 +246,8 @@ def _made(plan: Plan, path: str, entries: list[TreeEntry]) -> Made:
     if path not in plan.commands:
         return Made(files={path: ""})
     files = {entry.path: sha256(entry.content).hexdigest() for entry in entries}
-    return Made(key=plan.keys[path], files=files)
+    sizes = {entry.path: len(entry.content) for entry in entries}
+    return Made(key=plan.keys[path], files=files, sizes=sizes)
 
 
 def _unchanged(plan: Plan) -> dict[str, Made]:
@@ -245,7 +256,10 @@ def _unchanged(plan: Plan) -> dict[str, Made]:
     return {
         path: Made(
             key=plan.keys.get(path, ""),
-            files={one: c if isinstance(c, str) else "" for one, c in files.items()},
+            files={one: c.sha256 if isinstance(c, Digest) else "" for one, c in files.items()},
+            sizes={
+                one: c.size_bytes for one, c in files.items() if isinstance(c, Digest) and c.size_bytes >= 0
+            },
         )
         for path, files in plan.made.items()
         if path not in pending

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ccm_agent.model.durations import format_duration
-from ccm_agent.model.errors import CommandError, PropertyError
+from ccm_agent.model.errors import CommandError, FileError, PropertyError
 from ccm_agent.model.ports import Command, Completed, Files, Runner, TreeEntry, Trees
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.shellwords import split_words
@@ -92,11 +92,19 @@ class Workshop:
 
     async def __aenter__(self) -> Workshop:
         self._cwd = await asyncio.to_thread(os.getcwd)
+        await self._refuse_shared(posixpath.dirname(self._path))
         await self._files.set_attributes(self._path, mode=0o700, directory=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._files.remove(self._path, recursive=True)
+
+    async def _refuse_shared(self, directory: str) -> None:
+        """Who may move the directory that commands work in puts his own content into what they make."""
+        (seen,) = await self._files.look([directory], digest=False)
+        is_shared = seen.mode & 0o022 and not seen.mode & 0o1000
+        if seen.kind == "directory" and (is_shared or seen.uid not in (0, os.geteuid())):
+            raise FileError(f"TMPDIR {directory}: others may move what is in it; name a directory like /tmp")
 
     async def work(self, path: str, content: bytes, commands: list[tuple[str, ...]]) -> list[TreeEntry]:
         """

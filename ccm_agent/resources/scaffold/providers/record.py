@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.model.ports import Records
+from ccm_agent.model.ports import Digest, Records
 
 KIND = "scaffold"
 
@@ -26,12 +26,18 @@ class Made(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         key: Digest of what was rendered and of the commands that ran on it; "" when none did.
         files: Paths of what was written for it; with commands the SHA-256 of each.
+        sizes: With commands how many bytes each has; records of earlier versions do not say it.
         failed: A command failed, so nothing was written.
     """
 
     key: str = ""
     files: dict[str, str] = {}
+    sizes: dict[str, int] = {}
     failed: bool = False
+
+    def digest(self, path: str) -> Digest:
+        """What is known of one of the files."""
+        return Digest(self.files[path], self.sizes.get(path, -1))
 
 
 class Record(Struct, kw_only=True, omit_defaults=True):
@@ -65,9 +71,11 @@ async def recall(records: Records, name: str) -> Record | None:
     if document is None:
         return None
     try:
-        return _with_paths(msgspec.json.decode(document, type=Record), _from_json)
-    except (msgspec.DecodeError, UnicodeError):
+        record = _with_paths(msgspec.json.decode(document, type=Record), _from_json)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None  # as good as none: things are done once more
+    # what it names is removed one day, so it names nothing outside
+    return record if all(map(_is_inside, record.files)) else None
 
 
 async def keep(records: Records, record: Record) -> None:
@@ -80,9 +88,17 @@ async def forget(records: Records, name: str) -> None:
     await records.keep(KIND, name, None)
 
 
+def _is_inside(path: str) -> bool:
+    return bool(path) and not path.startswith("/") and "\0" not in path and ".." not in path.split("/")
+
+
 def _with_paths(record: Record, change: Callable[[str], str]) -> Record:
     made = {
-        change(path): replace(one, files={change(file): digest for file, digest in one.files.items()})
+        change(path): replace(
+            one,
+            files={change(file): digest for file, digest in one.files.items()},
+            sizes={change(file): size for file, size in one.sizes.items()},
+        )
         for path, one in record.made.items()
     }
     return Record(name=change(record.name), made=made)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ccm_agent.model.errors import CcmError, Place, TemplateError
-from ccm_agent.templates.engines.bounds import Budget, check_count, check_size
+from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
+from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY, Budget, check_count, check_size, placed
 from ccm_agent.templates.engines.go import nodes
 from ccm_agent.templates.engines.go.methods import method
 from ccm_agent.templates.engines.go.nodes import Argument, Body, Pipeline, Template
@@ -52,10 +52,12 @@ class Runtime:
             self._run(self._template.bodies[self._template.name], context)
         except RecursionError:
             raise TemplateError("template is nested too deeply", place=self._place()) from None
+        except MemoryError:
+            raise TemplateLimitError(OUT_OF_MEMORY, place=self._place()) from None
         except CcmError as err:
             if err.place is not None and err.place.line:
                 raise
-            raise TemplateError(err.message, place=self._place()) from err
+            raise placed(err, self._place()) from err
         return "".join(self._out)
 
     def _place(self) -> Place:
@@ -276,7 +278,11 @@ class Runtime:
                 values.append(of_value(piped, signature.kind(count - 1)))
             result = function(*values)
         except TemplateError as err:
-            if err.place is not None or err.message.startswith(f"{name!r}"):
+            if (
+                isinstance(err, TemplateLimitError)
+                or err.place is not None
+                or err.message.startswith(f"{name!r}")
+            ):
                 raise
             raise TemplateError(f"{name!r}: {err.message}") from err
         check_size(result)

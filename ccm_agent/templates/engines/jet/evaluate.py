@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ccm_agent.model.errors import TemplateError
+from ccm_agent.model.errors import TemplateError, TemplateLimitError
 from ccm_agent.templates.engines.bounds import Budget, check_size
 from ccm_agent.templates.engines.external import call_plain
 from ccm_agent.templates.engines.gotypes import MISSING
@@ -179,6 +179,8 @@ class Evaluator(ABC):
                 )
             if isinstance(expression, (nodes.Name, nodes.Field, nodes.Chain)):
                 return is_set(self.evaluate(expression))
+        except TemplateLimitError:
+            raise
         except TemplateError:
             return False
         return True

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ccm_agent.model.errors import CcmError, Place, TemplateError
+from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
+from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY, placed
 from ccm_agent.templates.engines.gotypes import MISSING, TypedList, Uint8
 from ccm_agent.templates.engines.jet import nodes
 from ccm_agent.templates.engines.jet.evaluate import Evaluator
@@ -61,10 +62,12 @@ class Runtime(Evaluator):
             self.run_template(template)
         except RecursionError:
             raise TemplateError("template is nested too deeply", place=self._place) from None
+        except MemoryError:
+            raise TemplateLimitError(OUT_OF_MEMORY, place=self._place) from None
         except CcmError as err:
             if err.place is not None and err.place.line:
                 raise
-            raise TemplateError(err.message, place=self._place) from err
+            raise placed(err, self._place) from err
         return "".join(self._out)
 
     def run_template(self, template: Template) -> Any:
@@ -188,6 +191,8 @@ class Runtime(Evaluator):
         before = self.scope, self.context, self._content, self._place, self.budget.depth
         try:
             text, returned = self.aside(lambda: self.run(node.body))
+        except TemplateLimitError:
+            raise
         except (CcmError, RecursionError) as err:
             self.scope, self.context, self._content, self._place, self.budget.depth = before
             return self._catch(node.catch, err)

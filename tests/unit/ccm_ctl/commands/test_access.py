@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.credentials import name_in_credentials
+from ccm_agent.bus.credentials import name_in_credentials, public_key
 from ccm_agent.bus.permissions import node_permissions
+from ccm_agent.model.secret import Secret
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import main
 from ccm_ctl.terminal import Terminal
@@ -36,17 +37,29 @@ def claims(creds: str) -> dict[str, Any]:
     return found
 
 
+def preloaded(keys: Path) -> dict[str, dict[str, Any]]:
+    """What the servers are told of each account, by its name."""
+    preload = (keys / "nats-security.conf").read_text().partition("resolver_preload")[2]
+    found = [claims(f"-\n{line.split(': ')[1]}") for line in preload.splitlines()[1:] if ": " in line]
+    return {one["name"]: one["nats"] for one in found}
+
+
 def test_keys_are_made_once_with_the_first_operators_credentials(keys: Path) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in keys.iterdir()}
 
     assert {name for name, mode in modes.items() if mode == 0o600} == {
         "account.seed",
+        "nodes.seed",
         "operator.seed",
+        "ops.seed",
+        "root.seed",
         "system.seed",
         "op.creds",
         "users.jsonl",
     }
-    assert set(modes) - {"nats-security.conf"} == {name for name, mode in modes.items() if mode == 0o600}
+    assert set(modes) - {"nats-security.conf", "trust.json"} == {
+        name for name, mode in modes.items() if mode == 0o600
+    }
     assert stat.S_IMODE(keys.stat().st_mode) == 0o700
     assert name_in_credentials((keys / "op.creds").read_text()) == "op"
 
@@ -55,7 +68,7 @@ def test_making_keys_says_what_is_next_and_no_secret(tmp_path: Path) -> None:
     said = Desk().ccmctl("init", "--security", "--keys", str(tmp_path / "k"))
 
     seeds = [path.read_text().strip() for path in (tmp_path / "k").glob("*.seed")]
-    assert len(seeds) == 3
+    assert len(seeds) == 6
     assert [seed for seed in seeds if seed in said.out + said.err] == []
     assert "include nats-security.conf" in said.out
     assert f"export CCM_CREDS={tmp_path}/k/op.creds" in said.out
@@ -70,9 +83,9 @@ def test_a_nodes_credentials_say_what_a_node_may(keys: Path) -> None:
     assert found["nats"] == {
         "type": "user",
         "version": 2,
-        "subs": -1,
+        "subs": 2_000,
         "data": -1,
-        "payload": -1,
+        "payload": 1 << 20,
         "pub": {"allow": list(allowed.publish)},
         "sub": {"allow": list(allowed.subscribe)},
         "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
@@ -85,10 +98,7 @@ def test_a_load_balancers_credentials_let_it_read_what_is_registered(keys: Path)
         for more in ([], ["--reads-registrations"])
     )
 
-    assert [subject for subject in lb if subject not in plain] == [
-        "$JS.API.CONSUMER.CREATE.REGISTRATION.*.choria.ccm.registration.v1.>",
-        "$JS.API.CONSUMER.MSG.NEXT.REGISTRATION.*",
-    ]
+    assert [subject for subject in lb if subject not in plain] == ["$JS.API.DIRECT.GET.REGISTRATION"]
 
 
 def test_an_operators_scopes_are_said_as_targets_are(keys: Path) -> None:
@@ -148,7 +158,7 @@ def test_what_cannot_be_given_is_refused(keys: Path, words: list[str], said: str
 
 
 def test_a_seed_that_others_can_read_or_that_is_none_is_refused(keys: Path, tmp_path: Path) -> None:
-    seed = keys / "account.seed"
+    seed = keys / "nodes.seed"
     seed.chmod(0o640)
     readable = ccmctl(keys, "node", "add", "web1")
     seed.chmod(0o600)
@@ -185,9 +195,39 @@ def test_revoking_names_every_key_of_the_name_to_the_servers(keys: Path) -> None
     said = ccmctl(keys, "node", "revoke", "web1")
 
     assert said.out.startswith("web1: 2 of its credentials made void, as soon as the servers have")
-    preload = (keys / "nats-security.conf").read_text().partition("resolver_preload")[2]
-    account = preload.splitlines()[1].split(": ")[1]
-    revoked = claims(f"-\n{account}")["nats"]["revocations"]
+    accounts = preloaded(keys)
     users = [msgspec.json.decode(line) for line in (keys / "users.jsonl").read_bytes().splitlines()]
-    assert set(revoked) == {user["public_key"] for user in users if user["name"] == "web1"}
+    assert set(accounts["nodes"]["revocations"]) == {
+        user["public_key"] for user in users if user["name"] == "web1"
+    }
+    assert [name for name, claims in accounts.items() if "revocations" in claims] == ["nodes"]
     assert ccmctl(keys, "node", "revoke", "web1").code == 1
+
+
+def test_the_accounts_of_nodes_and_operators_store_nothing(keys: Path) -> None:
+    accounts = preloaded(keys)
+
+    assert {name: one["limits"]["disk_storage"] for name, one in accounts.items()} == {
+        "ctl": -1,
+        "ops": 0,
+        "nodes": 0,
+        "system": 0,
+    }
+    assert accounts["nodes"]["limits"]["conn"] > accounts["ops"]["limits"]["conn"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "account"),
+    [
+        (["node", "add", "web1"], "nodes"),
+        (["operator", "add", "bob", "--apply", "everybody", "--schedules"], "ops"),
+        (["operator", "add", "bob", "--admin"], "account"),
+    ],
+)
+def test_credentials_are_of_the_account_that_their_role_needs(
+    keys: Path, words: list[str], account: str
+) -> None:
+    said = ccmctl(keys, *words)
+
+    seed = Secret((keys / f"{account}.seed").read_text().strip())
+    assert claims(said.out)["iss"] == public_key(seed)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from ccm_agent.bus.subjects import ALL, event_subject, fact_scope
 from ccm_agent.model.errors import BusUnavailableError, UsageError
-from ccm_agent.model.wire import Progress
-from ccm_agent.testing.memory_bus import MemoryRequests
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.ports import Incoming
+from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, Progress, Stamped
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryRequests
 from ccm_ctl.commands.apply import deadline_of
 from ccm_ctl.fleet import run as run_module
 from tests.support.controller import NOW, Desk, FakeNode, event
@@ -118,6 +124,21 @@ def test_a_plan_needs_no_yes_and_says_what_would_change(motd: str) -> None:
         "\n"
         "plan motd: 1 node: 1 would change in T (run RUN)\n",
     )
+
+
+def test_what_a_restricted_plan_leaves_open_is_named(motd: str) -> None:
+    why = "unknown until applied: the guards are not run in a plan by pat, who may not apply here"
+    guarded = event("deploy", 2, type="exec", changed=False, skipped=True, noop=True, unknown=why)
+    checked = event("/etc/motd", 3, noop_message="Would have created the file", unknown=why)
+    stable = event("/etc/issue", 4, changed=False, noop=True, unknown=why)
+    desk = Desk(FakeNode("web1", {}, [guarded, checked, stable]))
+
+    said = desk.ccmctl("apply", motd, "--all", "--noop")
+
+    assert "exec#deploy unknown until applied" in said.screen
+    shown = " ".join(said.screen.split())
+    for words in ("Would have created the file", "stable"):
+        assert f"{words}; its health checks are unknown until applied" in shown
 
 
 @pytest.mark.parametrize(
@@ -368,3 +389,91 @@ def test_a_run_does_not_fail_because_assignments_cannot_be_read(motd: str) -> No
     desk.broker.deny("op", "$KV.CCM_ASSIGNMENTS.>")
 
     assert desk.ccmctl("apply", motd, "--all", "--yes").code == 0
+
+
+async def overhear(broker: MemoryBroker) -> None:
+    """A node of another role hears the request, and says that it failed there, and that it goes on and on."""
+    bus = MemoryBus(broker, "evil")
+    tasks = set[asyncio.Task[None]]()
+
+    async def speak(incoming: Incoming) -> None:
+        run = msgspec.json.decode(incoming.body)["run"]
+        failed = SessionSummary(
+            protocol=SESSION_SUMMARY, event_id=new_id(), timestamp=NOW, node="evil", run=run, number=1 << 40, state="failed"
+        )  # fmt: skip
+        for said in (
+            Answer(protocol=SESSION_ANSWER, run=run, node="evil"),
+            failed,
+            msgspec.structs.replace(failed, number=2),
+            Progress(protocol=SESSION_PROGRESS, run=run, node="evil"),
+        ):
+            await bus.events.announce(event_subject(said.protocol, "evil", run), msgspec.json.encode(said))
+
+    def hear(incoming: Incoming) -> None:
+        task = asyncio.get_running_loop().create_task(speak(incoming), name="evil")
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    await bus.requests.subscribe([fact_scope("role", "web"), ALL], hear)
+
+
+def test_a_node_that_overhears_a_request_neither_fails_the_run_nor_holds_it_up(motd: str) -> None:
+    desk = Desk(*three())
+    desk.hooks.append(overhear)
+
+    said = desk.ccmctl("apply", motd, "-t", "role=web", "--yes")
+
+    assert (said.code, said.screen) == (
+        0,
+        "run RUN: apply motd on 2 nodes\n"
+        "ignored: evil answered, but what is assigned there does not fit this run\n"
+        "NODES     STATE    WHAT             TIME\n"
+        "web[1-2]  changed  file#/etc/motd  12 ms\n"
+        "\n"
+        "apply motd: 2 nodes: 2 changed in T (run RUN)\n",
+    )
+
+
+def test_a_node_that_joins_is_shown_and_its_failure_is_not_the_runs(motd: str) -> None:
+    desk = Desk(*three(), FakeNode("web3", {"role": "web"}, "refused: disk is full"))
+    facts = Stamped(bucket="CCM_FACTS", key="web3", number=1, body={"role": "web"})
+
+    async def assign_late(broker: MemoryBroker) -> None:
+        """The node comes between the resolving of names and the request, so it is not on the list."""
+        bus = MemoryBus(broker, "op")
+        for key in ("node.web3", "facts.web3", "presence.web3"):
+            await bus.bucket("CCM_NODES").delete(key)
+
+        async def assign() -> None:
+            await bus.bucket("CCM_FACTS").put("web3", msgspec.json.encode(facts))
+
+        def hear(incoming: Incoming) -> None:
+            desk.task = asyncio.get_running_loop().create_task(assign(), name="assign")  # type: ignore[attr-defined]
+
+        await bus.requests.subscribe([fact_scope("role", "web"), ALL], hear)
+
+    desk.hooks.append(assign_late)
+
+    said = desk.ccmctl("apply", motd, "-t", "role=web", "--yes", "--json")
+
+    results = {
+        one["node"]: (one["state"], one.get("joined")) for one in said.records if one["record"] == "result"
+    }
+    assert said.code == 0
+    assert results == {"web1": ("changed", None), "web2": ("changed", None), "web3": ("refused", True)}
+    assert said.records[-1]["counts"] == {"changed": 2}
+
+
+def test_a_run_is_watched_no_longer_than_its_timeout(motd: str) -> None:
+    desk = Desk(FakeNode("web1", {}, "accepted"), FakeNode("web2", {}, []))
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes", "--timeout", "1s", "--json")
+
+    results = {
+        one["node"]: (one["state"], one.get("reason")) for one in said.records if one["record"] == "result"
+    }
+    assert said.code == 3
+    assert results == {
+        "web1": ("lost", "not at its end after 1 s; it was watched no longer"),
+        "web2": ("stable", None),
+    }

@@ -106,6 +106,21 @@ def test_secrets_are_masked_unless_they_are_asked_for(desk: Desk, tmp_path: Path
     assert "hunter2" in shown.out
 
 
+def test_a_key_that_a_document_declares_secret_is_masked_in_every_document(
+    desk: Desk, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text("hierarchy: {secret: ['app.*.pin']}\ndata: {app: {x: {pin: first-pin, port: 80}}}\n")
+    other.write_text("data: {app: {x: {pin: second-pin}}}\n")
+    command = ["hiera", "explain", "app", "-n", "web1", "--data", str(one), "--data", str(other)]
+
+    said = [desk.ccmctl(*command), desk.ccmctl(*command, "--json")]
+
+    assert [(one.code, "-pin" in one.out + one.err, "80" in one.out) for one in said] == [
+        (0, False, True)
+    ] * 2
+
+
 @pytest.mark.parametrize(
     ("key", "is_masked"),
     [("db.password", True), ("apiKey", True), ("tls.private_key", True), ("tokens", True), ("passenger", False), ("key", False)],

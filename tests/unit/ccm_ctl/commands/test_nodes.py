@@ -55,7 +55,7 @@ def test_nodes_are_listed_with_what_an_operator_should_know() -> None:
         "disabled: restoring; in run 2zFY\n"
         "web1  present  rack=7, role=web                  1.2.3\n"
         "web2  offline  role=web                          1.2.3\n"
-        "3 nodes, 1 not present\n",
+        "3 nodes, 1 not present, 3 in unsigned operation\n",
     )
 
 
@@ -66,10 +66,12 @@ def test_nodes_are_listed_by_selector_and_for_programs() -> None:
         {
             "record": "node", "node": "web1", "state": "present", "facts": {"role": "web", "rack": 7}, "version": "1.2.3",
             "machine": "m-web1",
+            "signatures": False,
         },
         {
             "record": "node", "node": "web2", "state": "offline", "facts": {"role": "web"}, "version": "1.2.3",
             "machine": "m-web2",
+            "signatures": False,
         },
     ]  # fmt: skip
 
@@ -107,7 +109,7 @@ def test_facts_are_listed_as_targets_name_them_and_nodes_in_the_order_of_their_n
         "NODE   STATE    FACTS                               VERSION\n"
         "web2   present  is_new=true, site.dc=ams, tags=[1]  1.2.3\n"
         "web10  present                                      1.2.3\n"
-        "2 nodes\n"
+        "2 nodes, 2 in unsigned operation\n"
     )
 
 

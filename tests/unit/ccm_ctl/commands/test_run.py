@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from ccm_agent.model.ids import new_id
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.controller import Desk, FakeNode, event
 
 
@@ -108,3 +111,68 @@ def forget_the_end(desk: Desk) -> None:
     newest = max(one.sequence for one in bucket if one.subject.endswith(".state"))
     write = next(one for one in bucket if one.sequence == newest)
     write.body = write.body.replace(b'"done"', b'"running"')
+
+
+def test_a_record_that_cannot_be_read_is_left_out_of_the_list(desk: Desk) -> None:
+    async def spoil(broker: MemoryBroker) -> None:
+        runs = MemoryBus(broker, "mallory").bucket("CCM_RUNS")
+        await runs.put(f"mallory.{new_id()}.state", b'{"counts":"x"}')
+        await runs.put(f"mallory.{new_id()}.request", b"{}")
+
+    desk.hooks.append(spoil)
+
+    listed, last = desk.ccmctl("run", "list"), desk.ccmctl("run", "show", "last")
+
+    assert listed.code == 0
+    assert listed.out.count("\n") == 3
+    assert listed.err.startswith("left out: 2 keys of CCM_RUNS that cannot be read, such as mallory.")
+    assert (last.code, last.screen) == (0, TABLE)
+
+
+def test_another_operators_word_for_the_end_is_shown_as_his_and_does_not_prevent_a_stop(
+    desk: Desk, tmp_path: Path
+) -> None:
+    forget_the_end(desk)
+    desk.operator = "bob"
+
+    watched = desk.ccmctl("run", "watch", "last", "--offline", "ok")
+    [newest, _] = desk.ccmctl("run", "list", "--json").records
+    shown = desk.ccmctl("run", "list").out
+    desk.operator = "op"
+    stopped = desk.ccmctl("run", "stop", "last")
+
+    assert watched.code == 2
+    assert (newest["requester"], newest["state"], newest["closed_by"]) == ("op", "done", "bob")
+    assert "1 changed, 1 offline, 1 refused (seen by bob)\n" in shown
+    assert stopped.code == 0
+
+
+SECRET = "hunter2-S3CRET"
+
+
+def test_no_secret_of_a_request_is_kept_on_record(tmp_path: Path) -> None:
+    """The record is kept for months, and every operator may read it."""
+    desk = Desk(FakeNode("web1", {}, []))
+    path = tmp_path / "db.yaml"
+    path.write_text(
+        f"ccm:\n  resources:\n    - exec:\n        - db:\n            environment: [PW={SECRET}]\n"
+    )
+
+    applied = desk.ccmctl(
+        "apply", str(path), "--all", "--yes", "--data", f"https://op:{SECRET}@data.example.com/x.yaml"
+    )
+    ensured = desk.ccmctl(
+        "ensure", "exec", "true", "-t", "node=web1", "--yes", f"environment:=[\"PW={SECRET}\"]"
+    )  # fmt: skip
+
+    assert (applied.code, ensured.code) == (0, 0)
+    assert all(SECRET in str(request) for request in desk.nodes[0].heard)
+    stored = {write.subject: write.body for write in desk.broker.buckets["CCM_RUNS"]}
+    assert len(stored) > 4
+    assert [key for key, body in stored.items() if SECRET.encode() in body] == []
+    told = [msgspec.json.decode(body)["request"] for key, body in stored.items() if key.endswith(".request")]
+    assert [sorted(request) for request in told] == [
+        ["data", "deadline", "digest", "name", "protocol"],
+        ["deadline", "properties", "protocol", "type"],
+    ]
+    assert told[1]["properties"] == ["environment", "name"]

@@ -378,6 +378,22 @@ def test_manifests_of_the_nodes_own_configuration_are_told_with_their_next_turn(
     assert "manifest    obj://CCM_MANIFESTS/app.tar.gz; cannot be fetched: no such object\n" in done.out
 
 
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        ({"path": "/p", "digest": DIGEST, "rules": 3}, "policy      3 rules, digest 0123456789ab\n"),
+        (
+            {"path": "/p", "trouble": "/p:2: unknown key"},
+            "policy      cannot be used, so it runs nothing: /p:2: unknown key\n",
+        ),
+    ],
+)
+def test_the_policy_of_the_node_is_told(policy: dict[str, Any], line: str) -> None:
+    done = a_desk(a_record(), assigned=False, status={"policy": policy}).ccmctl("why", "web1")
+
+    assert line in done.out
+
+
 def test_a_node_that_is_well_says_so() -> None:
     record = a_record(
         last_run=RUN, last_state="stable", last_time=before(minutes=4), assignments={"base": the_base()}

@@ -107,6 +107,13 @@ def test_ccmignore_is_read_as_a_gitignore_is(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_an_ignored_file_may_have_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    top = site(tmp_path, **{".ccmignore": "*.log\n"})
+    (top / os.fsdecode(b"\xff.log")).touch()
+
+    assert read_content(top).files == ("manifest.yaml",)
+
+
 def test_another_manifest_is_named(tmp_path: Path) -> None:
     top = site(tmp_path, **{"roles/web.yaml": MANIFEST})
 

@@ -17,11 +17,13 @@ from ccm_agent.model.outcome import (
     SessionSummary,
     TransactionEvent,
 )
-from ccm_agent.model.wire import SESSION_ANSWER, Answer, NodeState
+from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress, Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet import follow as follow_module
 from ccm_ctl.fleet import run as run_module
 from ccm_ctl.fleet.follow import Follower
+from ccm_ctl.fleet.gaps import Gaps
+from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.run import EventNews, News, Run
 from tests.support.controller import NOW, event, fleet_on
 
@@ -64,8 +66,23 @@ class Scene:
                 await self.on_turn()
 
         async with asyncio.timeout(WAIT_S):
-            await Follower(self.fleet, run, ask=ask, on_turn=turn).follow(begin)
+            may_join = Joining(self.fleet, ["role=web"], "").may_join
+            await Follower(self.fleet, run, ask=ask, may_join=may_join, on_turn=turn).follow(begin)
         return run
+
+    async def other(self, node: str, said: Answer | Progress | SessionStart | SessionSummary) -> None:
+        """What a node says that is not expected."""
+        bus, subject = MemoryBus(self.broker, node), event_subject(said.protocol, node, self.id)
+        if isinstance(said, Answer | Progress):
+            await bus.events.announce(subject, msgspec.json.encode(said))
+        else:
+            await bus.events.publish(subject, new_id(), msgspec.json.encode(said))
+
+    async def assign(self, node: str, **facts: str) -> None:
+        """An operator assigns facts to a node."""
+        await self.fleet.facts.put(
+            node, msgspec.json.encode(Stamped(bucket="CCM_FACTS", key=node, number=1, body=facts))
+        )
 
     async def store(self, said: SessionStart | TransactionEvent | SessionSummary) -> None:
         subject = event_subject(said.protocol, "web1", self.id)
@@ -147,6 +164,7 @@ async def test_who_does_not_answer_is_asked_again_by_name_and_then_unreachable()
 
     async def begin() -> None:
         await scene.answer("refused")
+        await asyncio.sleep(0)  # it is heard before the request goes out again, however busy the machine is
 
     run = await scene.follow(begin)
 
@@ -202,3 +220,98 @@ async def test_what_breaks_the_protocol_and_what_is_of_other_runs_is_passed_over
     run = await scene.follow(begin)
 
     assert (run.counts(), scene.numbers) == ({NodeState.CHANGED: 1}, [1, 2])
+
+
+async def test_a_node_whose_assigned_facts_fit_joins_with_all_that_it_has_said() -> None:
+    scene = Scene()
+    await scene.assign("web9", role="web")
+
+    async def begin() -> None:
+        await scene.other("web9", Answer(protocol=SESSION_ANSWER, state="accepted"))
+        await scene.other("web9", start())
+        await scene.other("web9", summary(2))
+        scene.on_turn = end
+
+    async def end() -> None:
+        if scene.run.joined:
+            scene.on_turn = None
+            for said in (start(), summary(2)):
+                await scene.store(said)
+
+    run = await scene.follow(begin)
+
+    assert (run.joined, run.ignored) == (["web9"], set())
+    assert run.nodes["web9"].state is NodeState.CHANGED
+    assert run.counts() == {NodeState.CHANGED: 1}
+    assert [one.event.number for one in scene.news if one.node == "web9" and isinstance(one, EventNews)] == [
+        1,
+        2,
+    ]
+
+
+@pytest.mark.parametrize("facts", [{}, {"role": "db"}])
+async def test_a_node_whose_assigned_facts_do_not_fit_is_ignored_whatever_it_says(
+    facts: dict[str, str],
+) -> None:
+    """It hears requests to other roles, and says itself what its gathered facts are."""
+    scene = Scene()
+    if facts:
+        await scene.assign("evil", **facts)
+
+    async def begin() -> None:
+        await scene.other("evil", Answer(protocol=SESSION_ANSWER, state="accepted"))
+        await scene.other("evil", start())
+        await scene.other("evil", msgspec.structs.replace(summary(2), state="failed"))
+        for said in (start(), summary(2)):
+            await scene.store(said)
+        scene.on_turn = talk
+
+    async def talk() -> None:
+        await scene.other(
+            "evil", Progress(protocol=SESSION_PROGRESS, run_s=asyncio.get_running_loop().time())
+        )
+
+    run = await scene.follow(begin)
+
+    assert (run.joined, run.ignored, list(run.nodes)) == ([], {"evil"}, ["web1"])
+    assert run.counts() == {NodeState.CHANGED: 1}
+    assert {one.node for one in scene.news} == {"web1"}
+
+
+async def test_a_node_that_joined_cannot_keep_a_run_from_ending_by_talking() -> None:
+    scene = Scene()
+    await scene.assign("web9", role="web")
+
+    async def begin() -> None:
+        await scene.other("web9", Answer(protocol=SESSION_ANSWER, state="accepted"))
+        for said in (start(), summary(2)):
+            await scene.store(said)
+        scene.on_turn = talk
+
+    async def talk() -> None:
+        for _ in range(3):
+            await scene.other(
+                "web9", Progress(protocol=SESSION_PROGRESS, run_s=asyncio.get_running_loop().time())
+            )
+            await asyncio.sleep(0)
+
+    run = await scene.follow(begin)
+
+    assert run.joined == ["web9"]
+    assert run.counts() == {NodeState.CHANGED: 1}
+
+
+@pytest.mark.parametrize("number", ["1099511627776", "-1", "true", "2.0", '"3"', "1" * 400])
+async def test_a_number_that_no_run_has_is_not_heard(number: str) -> None:
+    scene = Scene()
+    hostile = msgspec.json.encode(summary(2)).replace(b'"number":2', b'"number":' + number.encode())
+
+    async def begin() -> None:
+        subject = event_subject(SESSION_SUMMARY, "web1", scene.id)
+        await scene.node.events.publish(subject, new_id(), hostile)
+        for said in (start(), summary(2)):
+            await scene.store(said)
+
+    run = await scene.follow(begin)
+
+    assert (scene.numbers, run.nodes["web1"].missing) == ([1, 2], Gaps())

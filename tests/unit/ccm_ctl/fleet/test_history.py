@@ -4,32 +4,58 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
+from ccm_agent.bus.subjects import encode_token
 from ccm_agent.model.errors import ProtocolError, RunError
-from ccm_agent.model.wire import NodeEnd, NodeState, RunRecord, RunState
-from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
+from ccm_agent.model.wire import NodeEnd, NodeState, RunEnds, RunRecord, RunState, RunTargets
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet import history as module
 from ccm_ctl.fleet.history import History, restore_ends
+from ccm_ctl.fleet.ports import Bucket, Fleet
 from ccm_ctl.fleet.run import Run
-from tests.support.controller import NOW
+from tests.support.controller import NOW, fleet_on
 
 A, B, C = "2zFXa" + "0" * 22, "2zFXb" + "0" * 22, "2zGYc" + "0" * 22
 
 
 @pytest.fixture
-def bucket() -> MemoryKeyValue:
-    return MemoryBus(MemoryBroker(), "op").bucket("CCM_RUNS")
+def broker() -> MemoryBroker:
+    return MemoryBroker(now=lambda: NOW)
+
+
+@pytest.fixture
+def fleet(broker: MemoryBroker) -> Fleet:
+    return fleet_on(MemoryBus(broker, "op"))
+
+
+@pytest.fixture
+def other(broker: MemoryBroker) -> Fleet:
+    """Another operator."""
+    return fleet_on(MemoryBus(broker, "mallory"))
+
+
+@pytest.fixture
+def bucket(fleet: Fleet) -> Bucket:
+    return fleet.runs
+
+
+async def runs_of(fleet: Fleet, most: int = 9) -> list[str]:
+    return [record.run for record, *_ in (await History(fleet).newest(most)).runs]
 
 
 def a_record(run: str, minutes: int = 0) -> RunRecord:
-    return RunRecord(run=run, action="apply", name="motd", time=NOW + timedelta(minutes=minutes))
+    time = NOW + timedelta(minutes=minutes)
+    return RunRecord(run=run, action="apply", name="motd", requester="op", time=time)
 
 
-async def test_a_run_is_kept_whole_in_pieces(bucket: MemoryKeyValue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_is_kept_whole_in_pieces(
+    fleet: Fleet, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "PIECE_NODES", 2)
     nodes = [f"n{number}" for number in range(25)]
-    history = History(bucket)
+    history = History(fleet)
 
     await history.begin(a_record(A), nodes, {"n1", "n24"})
     recorded = await history.load(A)
@@ -39,11 +65,12 @@ async def test_a_run_is_kept_whole_in_pieces(bucket: MemoryKeyValue, monkeypatch
     assert len([key for key in await bucket.keys() if ".targets." in key]) == 13
 
 
-async def test_what_no_stream_tells_is_kept_and_given_back(bucket: MemoryKeyValue) -> None:
-    history = History(bucket)
+async def test_what_no_stream_tells_is_kept_and_given_back(fleet: Fleet) -> None:
+    history = History(fleet)
     await history.begin(a_record(A), ["a", "b", "c"], ["b"])
     run = Run(A, ["a", "b", "c"], ["b"], 0.0, asked=True)
     run.ended("a", NodeState.REFUSED, "disabled", "agent.disabled", 0.0)
+    run.join("d", 0.0)
     run.ended("d", NodeState.EXPIRED, "late", "", 0.0)
 
     await history.finish(run)
@@ -54,33 +81,31 @@ async def test_what_no_stream_tells_is_kept_and_given_back(bucket: MemoryKeyValu
     assert recorded.ends == {
         "a": NodeEnd(state="refused", reason="disabled", code="agent.disabled"),
         "b": NodeEnd(state="offline"),
-        "d": NodeEnd(state="expired", reason="late"),
     }
     assert recorded.state == RunState(
         run=A,
         state="done",
         time=NOW,
-        counts={"expected": 1, "refused": 1, "expired": 1, "offline": 1},
+        counts={"expected": 1, "refused": 1, "offline": 1},
         joined=["d"],
     )
     assert {name: node.state for name, node in again.nodes.items()} == {
         "a": NodeState.REFUSED,
         "b": NodeState.OFFLINE,
         "c": NodeState.EXPECTED,
-        "d": NodeState.EXPIRED,
     }
 
 
-async def test_runs_are_found_by_id_beginning_and_newest(bucket: MemoryKeyValue) -> None:
-    history = History(bucket)
-    for run, minutes in ((A, 0), (B, 5), (C, 2)):
-        await history.begin(a_record(run, minutes), [], [])
+async def test_runs_are_found_by_id_beginning_and_newest(fleet: Fleet) -> None:
+    history = History(fleet)
+    for run in (A, B, C):
+        await history.begin(a_record(run), [], [])
 
     found = [await history.find(word) for word in (A, "2zG", "last", "2zFXb")]
-    newest = [record.run for record, _ in await history.newest(2)]
+    newest = await runs_of(fleet, 2)
 
-    assert found == [A, C, B, B]
-    assert newest == [B, C]
+    assert found == [A, C, C, B]
+    assert newest == [C, B]
 
 
 @pytest.mark.parametrize(
@@ -90,10 +115,8 @@ async def test_runs_are_found_by_id_beginning_and_newest(bucket: MemoryKeyValue)
         ("nope", "nope: there is no such run; `ccmctl run list` shows which there are"),
     ],
 )
-async def test_a_beginning_that_does_not_tell_is_an_error(
-    bucket: MemoryKeyValue, word: str, said: str
-) -> None:
-    history = History(bucket)
+async def test_a_beginning_that_does_not_tell_is_an_error(fleet: Fleet, word: str, said: str) -> None:
+    history = History(fleet)
     await history.begin(a_record(A), [], [])
     await history.begin(a_record(B, 1), [], [])
 
@@ -103,19 +126,20 @@ async def test_a_beginning_that_does_not_tell_is_an_error(
     assert str(caught.value) == said
 
 
-async def test_without_any_run_there_is_no_last(bucket: MemoryKeyValue) -> None:
+async def test_without_any_run_there_is_no_last(fleet: Fleet) -> None:
     with pytest.raises(RunError):
-        await History(bucket).find("last")
+        await History(fleet).find("last")
 
 
-async def test_a_state_is_changed_whoever_else_does(bucket: MemoryKeyValue) -> None:
-    history = History(bucket)
+async def test_a_state_is_changed_whatever_else_the_operator_does(fleet: Fleet, bucket: Bucket) -> None:
+    history = History(fleet)
     await history.begin(a_record(A), [], [])
     others = iter(["joined-by-another"])
 
     def change(state: RunState) -> None:
-        for other in others:  # somebody writes between our reading and our writing, once
-            bucket._write(f"{A}.state", b'{"run":"%s","joined":["%s"]}' % (A.encode(), other.encode()))
+        for other in others:  # another program writes between our reading and our writing, once
+            written = b'{"run":"%s","joined":["%s"]}' % (A.encode(), other.encode())
+            bucket._write(f"op.{A}.state", written)  # type: ignore[attr-defined]
         state.state = "stopping"
 
     written = await history.change(A, change)
@@ -123,19 +147,192 @@ async def test_a_state_is_changed_whoever_else_does(bucket: MemoryKeyValue) -> N
     assert (written.state, written.joined) == ("stopping", ["joined-by-another"])
 
 
-async def test_what_is_no_record_is_named(bucket: MemoryKeyValue) -> None:
-    await bucket.put(f"{A}.request", b"[]")
+async def test_what_is_no_record_is_named(fleet: Fleet, bucket: Bucket) -> None:
+    await bucket.put(f"op.{A}.request", b"[]")
 
-    with pytest.raises(ProtocolError, match=f"^{A}.request: not what belongs there: "):
-        await History(bucket).load(A)
+    with pytest.raises(ProtocolError, match=f"^op.{A}.request: not what belongs there: "):
+        await History(fleet).load(A)
 
 
-async def test_a_run_that_never_went_out_is_forgotten(bucket: MemoryKeyValue) -> None:
-    history = History(bucket)
+async def test_a_run_that_never_went_out_is_forgotten(fleet: Fleet, bucket: Bucket) -> None:
+    history = History(fleet)
     await history.begin(a_record(A), ["a"], [])
     await history.begin(a_record(B), ["a"], [])
 
     await history.forget(A)
 
-    assert [record.run for record, _ in await history.newest(9)] == [B]
-    assert all(key.startswith(B) for key in await bucket.keys())
+    assert await runs_of(fleet) == [B]
+    assert all(key.startswith(f"op.{B}.") for key in await bucket.keys())
+
+
+FORMER = {
+    f"{A}.targets.0": b'{"run":"%s","nodes":["a","b"],"offline":["b"]}' % A.encode(),
+    f"{A}.state": b'{"run":"%s","state":"done","time":"2026-11-21T11:00:00Z","counts":{"changed":1}}' % A.encode(),
+    f"{A}.request": b'{"run":"%s","action":"apply","name":"motd","requester":"alice","time":"2026-11-21T11:00:00Z",'
+    b'"subjects":["io.choria.ccm.v1.manifest.apply.request.all"],"request":{"manifest":"ccm: {}"},"nodes":2}' % A.encode(),
+    f"{A}.ends.0": b'{"run":"%s","nodes":{"b":{"state":"offline"}}}' % A.encode(),
+}  # fmt: skip
+"""What a controller of before wrote, which had no operator in its keys."""
+
+
+async def test_a_record_of_an_older_controller_is_read(fleet: Fleet, bucket: Bucket) -> None:
+    for key, value in FORMER.items():
+        await bucket.put(key, value)
+    await History(fleet).begin(a_record(B), [], [])
+
+    listed = await History(fleet).newest(9)
+    recorded = await History(fleet).load(await History(fleet).find("2zFXa"))
+
+    assert [(record.run, record.requester) for record, *_ in listed.runs] == [(B, "op"), (A, "alice")]
+    assert listed.left_out == []
+    assert (recorded.nodes, recorded.offline, recorded.record.requester) == (["a", "b"], ["b"], "alice")
+    assert (recorded.state.state, recorded.ends) == ("done", {"b": NodeEnd(state="offline")})
+
+
+async def test_a_run_of_an_older_controller_can_be_stopped_and_closed(fleet: Fleet, bucket: Bucket) -> None:
+    for key, value in FORMER.items():
+        await bucket.put(key, value.replace(b'"done"', b'"running"'))
+
+    def stop(state: RunState) -> None:
+        state.state = "stopping"
+
+    await History(fleet).change(A, stop)
+    recorded = await History(fleet).load(A)
+
+    assert (recorded.state.state, recorded.state.stopped_by) == ("stopping", "op")
+
+
+async def test_of_two_records_of_one_run_the_first_counts(fleet: Fleet, other: Fleet) -> None:
+    await History(fleet).begin(a_record(A), ["a"], [])
+    forged = RunRecord(run=A, action="plan", name="theirs", requester="op")
+    await History(other).begin(forged, ["evil"], [])
+
+    recorded = await History(fleet).load(A)
+    [(record, state, closed_by)] = (await History(fleet).newest(9)).runs
+
+    assert (recorded.record, recorded.nodes) == (a_record(A), ["a"])
+    assert (record, state.state, closed_by) == (a_record(A), "running", "")
+
+
+async def test_who_asked_is_who_may_write_there(fleet: Fleet, other: Fleet) -> None:
+    """The body may say any name; the broker lets an operator write under his own."""
+    await History(other).begin(a_record(A), [], [])
+
+    recorded = await History(fleet).load(A)
+
+    assert recorded.record.requester == "mallory"
+
+
+async def test_another_operator_stops_and_closes_a_run_in_his_own_name(fleet: Fleet, other: Fleet) -> None:
+    await History(fleet).begin(a_record(A), ["a", "b"], [])
+    before = {entry.key: entry for entry in await fleet.runs.entries("op.")}
+
+    def stop(state: RunState) -> None:
+        state.state, state.stopped_by = "stopping", "op"
+
+    await History(other).change(A, stop)
+    stopped = await History(fleet).load(A)
+    run = Run(A, ["a", "b"], [], 0.0, asked=False)
+    run.ended("a", NodeState.REFUSED, "disabled", "", 0.0)
+    await History(other).finish(run)
+    closed = await History(fleet).load(A)
+
+    assert (stopped.state.state, stopped.state.stopped_by, stopped.closed_by) == ("stopping", "mallory", "")
+    assert (closed.state.state, closed.closed_by) == ("done", "mallory")
+    assert closed.state.counts == {"expected": 1, "refused": 1}
+    assert closed.ends == {"a": NodeEnd(state="refused", reason="disabled")}
+    assert {entry.key: entry for entry in await fleet.runs.entries("op.")} == before
+
+
+async def test_what_the_operator_of_a_run_says_counts_more_than_what_others_say(
+    fleet: Fleet, other: Fleet
+) -> None:
+    await History(fleet).begin(a_record(A), ["a", "b"], [])
+    ended = {"a": NodeState.REFUSED, "b": NodeState.LOST}
+    for writer, node in ((other, "b"), (fleet, "a")):
+        run = Run(A, ["a", "b"], [], 0.0, asked=False)
+        run.ended("a", ended[node], "", "", 0.0)
+        await History(writer).finish(run)
+
+    recorded = await History(fleet).load(A)
+
+    assert (recorded.ends["a"].state, recorded.closed_by) == ("refused", "")
+    assert recorded.state.counts == {"expected": 1, "refused": 1}
+
+
+BAD = {
+    "not a key of ours": ("mallory.what", b"{}"),
+    "a record without end": (f"mallory.{A}.request", b'{"run":'),
+    "another run's record": (f"mallory.{A}.request", b'{"run":"%s","action":"apply","name":"x"}' % C.encode()),
+    "a state that is no state": (f"mallory.{A}.state", b'{"run":"%s","counts":"x"}' % A.encode()),
+    "a number that no run has": (f"mallory.{A}.state", b'{"run":"%s","counts":{"changed":%s}}' % (A.encode(), b"9" * 300)),
+    "a state of the operator's own run": (f"mallory.{B}.state", b"[]"),
+    "a piece without a number": (f"mallory.{B}.targets.x", b"{}"),
+    "a piece of a high number": (f"mallory.{B}.targets.{'9' * 5000}", b"{}"),
+    "a state of before": (f"{C}.state", b'{"run":"%s","counts":"x"}' % C.encode()),
+    "a request of before": (f"{C}.request", b"[]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), BAD.values(), ids=BAD)
+async def test_a_bad_record_hides_no_other_one(fleet: Fleet, bucket: Bucket, key: str, value: bytes) -> None:
+    await History(fleet).begin(a_record(B), ["a"], [])
+    await bucket.put(f"{C}.state", b'{"run":"%s"}' % C.encode())
+    await bucket.put(key, value)
+
+    listed = await History(fleet).newest(9)
+
+    assert [record.run for record, *_ in listed.runs] == [B]
+    assert listed.left_out in ([key], [])
+    assert await History(fleet).find("2zFXb") == B
+    assert (await History(fleet).load(B)).nodes == ["a"]
+
+
+@pytest.mark.parametrize(("key", "value"), BAD.values(), ids=BAD)
+async def test_the_newest_run_is_found_beside_a_bad_record(
+    fleet: Fleet, bucket: Bucket, key: str, value: bytes
+) -> None:
+    await bucket.put(key, value)
+    await History(fleet).begin(a_record(B), ["a"], [])
+
+    assert await History(fleet).find("last") == B
+
+
+async def test_a_record_from_the_future_is_not_the_last_run_for_ever(
+    fleet: Fleet, bucket: Bucket, broker: MemoryBroker
+) -> None:
+    now = [NOW]
+    broker.now = lambda: now[0]  # type: ignore[method-assign]
+    await bucket.put(f"{C}.state", b'{"run":"%s","time":"9999-01-01T00:00:00Z"}' % C.encode())
+    await bucket.put(f"mallory.{A}.request", msgspec.json.encode(a_record(A, 10**6)))
+    now[0] += timedelta(minutes=1)
+    await History(fleet).begin(a_record(B), ["a"], [])
+
+    assert await History(fleet).find("last") == B
+
+
+async def test_names_that_are_no_nodes_are_left_out(fleet: Fleet, bucket: Bucket) -> None:
+    await History(fleet).begin(a_record(A), [], [])
+    names = ["a", "web" + "9" * 5000, "\x1b[2J", "../x"]
+    ends = RunEnds(run=A, nodes={name: NodeEnd(state="failed") for name in names})
+    await bucket.put(f"op.{A}.targets.0", msgspec.json.encode(RunTargets(run=A, nodes=names, offline=names)))
+    await bucket.put(f"mallory.{A}.ends.0", msgspec.json.encode(ends))
+
+    recorded = await History(fleet).load(A)
+
+    assert (recorded.nodes, recorded.offline, list(recorded.ends)) == (["a"], ["a"], ["a"])
+
+
+@pytest.mark.parametrize("operator", ["maria", "maria@example.com", "x" * 300, A])
+async def test_an_operator_writes_below_one_token(broker: MemoryBroker, operator: str) -> None:
+    fleet = fleet_on(MemoryBus(broker, operator))
+    await History(fleet).begin(a_record(B), ["a"], [])
+    run = Run(B, ["a"], ["a"], 0.0, asked=True)
+    await History(fleet).finish(run)
+
+    recorded = await History(fleet).load(B)
+    keys = await fleet.runs.keys()
+
+    assert {key.split(".")[0] for key in keys} == {encode_token(operator)}
+    assert recorded.record.requester == (operator if len(operator) < 100 else encode_token(operator))
+    assert (recorded.state.state, recorded.closed_by, list(recorded.ends)) == ("done", "", ["a"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime
 
 import pytest
@@ -15,6 +16,7 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
 )
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
+from ccm_ctl.fleet.gaps import Gaps
 from ccm_ctl.fleet.run import (
     ANSWER_WITHIN_S,
     LOST_AFTER_S,
@@ -186,13 +188,110 @@ def test_who_was_given_up_and_answers_after_all_is_followed(offline: tuple[str, 
     assert run.nodes["web1"].reason == ""
 
 
-def test_a_node_that_was_not_expected_joins() -> None:
+def test_a_node_that_was_not_expected_joins_when_it_may() -> None:
     run = a_run("web1")
 
     run.answered("web9", answer("accepted"), 0.1)
+    before = states(run)
+    run.join("web9", 0.2)
+    run.answered("web9", answer("accepted"), 0.2)
 
+    assert before == {"web1": NodeState.EXPECTED}
     assert run.joined == ["web9"]
     assert states(run) == {"web1": NodeState.EXPECTED, "web9": NodeState.ACCEPTED}
+
+
+@pytest.mark.parametrize("state", ["failed", "stable"])
+def test_a_node_that_joined_changes_neither_the_counts_nor_the_end_of_the_run(state: str) -> None:
+    run = a_run("web1")
+    run.join("web9", 0.0)
+    run.answered("web9", answer("accepted"), 0.1)
+    run.happened("web1", start(), 0.2)
+    run.happened("web1", summary(2, "stable"), 0.3)
+    done = run.is_done
+
+    run.happened("web9", start(), 0.4)
+    run.happened("web9", summary(2, state), 0.5)
+
+    assert done
+    assert run.counts() == {NodeState.STABLE: 1}
+    assert states(run) == {"web1": NodeState.STABLE, "web9": NodeState(state)}
+
+
+def test_what_a_node_that_joined_says_is_looked_for_while_the_run_goes_on() -> None:
+    run = a_run("web1")
+    run.answered("web1", answer("accepted"), 0.1)
+    run.join("web9", 0.0)
+    run.happened("web9", summary(2), 0.1)
+
+    todo = run.tick(0.7)
+
+    assert todo == Todo(read=["web9"])
+
+
+@pytest.mark.parametrize("number", [1_000_000, 1 << 40, 1 << 63])
+def test_a_number_that_no_run_has_costs_no_memory(number: int) -> None:
+    run = a_run("web1")
+    run.happened("web1", start(), 0.0)
+    tracemalloc.start()
+
+    run.happened("web1", summary(number), 0.0)
+    now = 0.0
+    while run.tick(now := now + READ_AGAIN_S).read:
+        read(run, "web1", [start(), summary(number)], now)
+    lacking = run.nodes["web1"].lacking
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert run.is_done
+    assert lacking == Gaps([(2, number - 1)])
+    assert lacking.first(3) == [2, 3, 4]
+    assert peak_bytes < 1 << 20
+
+
+def test_a_negative_number_is_not_an_event() -> None:
+    run = a_run("web1")
+
+    run.happened("web1", changed(-1), 0.0)
+
+    assert numbers(run) == []
+    assert run.nodes["web1"].lacking == Gaps()
+
+
+def test_a_run_ends_at_its_limit_though_its_nodes_tell_progress_forever() -> None:
+    run = Run(RUN, ["web1", "web2"], [], 0.0, asked=True, limit_s=60)
+    run.answered("web2", answer("refused"), 0.1)
+    at = 0.0
+    while not run.is_done and at < 100:
+        at += 5
+        run.progressed("web1", progress(run_s=at), at)
+        run.tick(at)
+
+    assert at == 60
+    assert states(run) == {"web1": NodeState.LOST, "web2": NodeState.REFUSED}
+    assert run.nodes["web1"].reason == "not at its end after 60 s; it was watched no longer"
+
+
+def test_a_gap_is_not_looked_for_after_the_limit() -> None:
+    run = Run(RUN, ["web1"], [], 0.0, asked=True, limit_s=60)
+    run.happened("web1", summary(3), 59.9)
+
+    before = run.is_done
+    run.tick(60)
+
+    assert (before, run.is_done, states(run)) == (False, True, {"web1": NodeState.CHANGED})
+
+
+def test_the_same_progress_again_keeps_nobody_waiting() -> None:
+    run = a_run("web1")
+    told = progress(resource="exec#long", run_s=5)
+    run.progressed("web1", told, 0.0)
+    for at in (5.0, 10.0, 15.0):
+        run.progressed("web1", told, at)
+
+    todo = run.tick(LOST_AFTER_S)
+
+    assert todo == Todo(read=["web1"])
 
 
 def test_a_gap_is_read_from_the_stream_before_the_node_is_complete() -> None:
@@ -220,7 +319,7 @@ def test_what_the_stream_never_held_is_counted_as_missing_and_no_longer_waited_f
         reads += 1
         read(run, "web1", [start(), changed(3), summary(4)], now)
 
-    assert (reads, run.nodes["web1"].missing, run.is_done) == (READS, {2}, True)
+    assert (reads, run.nodes["web1"].missing, run.is_done) == (READS, Gaps([(2, 2)]), True)
     assert numbers(run) == [("web1", 1), ("web1", 3), ("web1", 4)]
 
 
@@ -237,7 +336,7 @@ def test_a_missing_event_that_comes_after_all_is_shown_once() -> None:
     run.happened("web1", changed(2), 9.1)
 
     assert numbers(run) == [("web1", 2)]
-    assert run.nodes["web1"].missing == set()
+    assert run.nodes["web1"].missing == Gaps()
 
 
 def test_a_node_that_accepted_and_fell_silent_is_lost_after_the_stream_was_asked() -> None:
@@ -286,7 +385,7 @@ def test_progress_keeps_a_node_alive() -> None:
 
     todos = []
     for at in (5.0, 10.0, 15.0, 20.0, 25.0):
-        run.progressed("web1", progress(resource="exec#long"), at)
+        run.progressed("web1", progress(resource="exec#long", run_s=at), at)
         todos.append(run.tick(at + 4))
 
     assert todos == [Todo()] * 5

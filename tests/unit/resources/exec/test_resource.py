@@ -76,6 +76,26 @@ def test_a_row_of_the_decision_table(
 
 
 @pytest.mark.parametrize(
+    ("properties", "found", "triggered_by", "unknown"),
+    [
+        pytest.param({"onlyif": "yes"}, {}, "", "the guards are not run", id="onlyif"),
+        pytest.param({"unless": "yes"}, {}, "", "the guards are not run", id="unless"),
+        pytest.param({"creates": "/made", "unless": "yes"}, {}, "", "the guards are not run", id="creates is missing"),
+        pytest.param({"creates": "/made", "unless": "yes"}, {"creates_satisfied": True}, "", "", id="creates is there"),
+        pytest.param({"refreshonly": True, "unless": "yes"}, {}, "", "", id="refresh only"),
+        pytest.param({"unless": "yes"}, {}, "file#/a", "", id="a subscription wins over guards"),
+        pytest.param({}, {}, "", "", id="no guard"),
+    ],
+)  # fmt: skip
+def test_a_restricted_plan_leaves_open_what_only_guards_can_say(
+    properties: dict[str, Any], found: dict[str, Any], triggered_by: str, unknown: str
+) -> None:
+    situation = Situation(noop=True, is_restricted=True, triggered_by=triggered_by)
+
+    assert decide(wanted(**properties), state(**found), situation).unknown == unknown
+
+
+@pytest.mark.parametrize(
     ("properties", "found", "was_stable"),
     [
         pytest.param({"refreshonly": True}, {}, True, id="refresh only"),

@@ -65,6 +65,10 @@ ITSELF = {
 }
 
 
+COUNTED = ("jet", "go")
+"""Engines that count what they do. Jinja is bounded by its process: see tests/unit/system/test_render_process.py."""
+
+
 @pytest.fixture(params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -148,12 +152,14 @@ def test_nothing_of_python_can_be_reached(name: str) -> None:
         failure(name, text)
 
 
+@pytest.mark.parametrize("name", COUNTED)
 def test_a_loop_without_end_is_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "STEPS_MAX", 50_000)
 
     assert "runs too long" in str(failure(name, ENDLESS_LOOP[name]))
 
 
+@pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize("texts", [DOUBLED, REPEATED], ids=["by doubling", "at once"])
 def test_text_without_end_is_not_made(name: str, texts: dict[str, str]) -> None:
     assert f"too long: more than {OUTPUT_MAX} characters" in str(failure(name, texts[name]))

@@ -100,7 +100,7 @@ def test_what_is_known(text: str, known: str) -> None:
         ("concat('a')", 0, "concat() does not take text"),
         ("get(1, 'a')", 4, "get() does not take an integer"),
         ("duration('1h') / 2", 15, "/ does not go between a duration and an integer"),
-        ("'a' matches '('", 12, "the pattern does not parse: a ( has no ) behind it"),
+        ("'a' matches '('", 12, "the pattern does not parse: missing )"),
         ("$env.nope", 5, "unknown name nope"),
         ("split('a', ',') + 1", 16, "+ does not go between a list of text and an integer"),
     ],

@@ -150,7 +150,7 @@ class TestSources:
 
         found = await posix.status(wanted(source=source))
 
-        assert found.source == SourceFile(path="/site/src", checksum=sha256(b"x").hexdigest())
+        assert found.source == SourceFile(path="/site/src", checksum=sha256(b"x").hexdigest(), size=1)
 
     @pytest.mark.parametrize(
         ("source", "error"),

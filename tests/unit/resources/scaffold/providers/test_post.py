@@ -193,6 +193,17 @@ class TestHow:
         )
         assert run.cwd.startswith("/")
 
+    @pytest.mark.parametrize(("mode", "uid"), [(0o777, 0), (0o770, 0), (0o755, 1), (0o1777, 1)])
+    async def test_but_not_where_others_may_move_it(self, mode: int, uid: int) -> None:
+        host = Host({"a": "x"})
+        host.environ["TMPDIR"] = "/shared"
+        host.files.put_directory("/shared", mode=mode, uid=uid)
+
+        event = await host.apply(post=[{"a": "tool"}])
+
+        assert event.error == ["TMPDIR /shared: others may move what is in it; name a directory like /tmp"]
+        assert host.runner.commands == []
+
     @pytest.mark.parametrize(
         ("tmpdir", "start"), [("/var/tmp", "/var/tmp/ccm-"), ("here", "/tmp/ccm-"), ("", "/tmp/ccm-")]
     )

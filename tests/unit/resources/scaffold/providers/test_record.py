@@ -1,5 +1,7 @@
 """What a scaffold remembers, and that nothing of it depends on names being text."""
 
+import pytest
+
 from ccm_agent.resources.scaffold.providers.record import KIND, Made, Record, forget, keep, key_of, recall
 from ccm_agent.testing.records import FakeRecords
 
@@ -55,3 +57,22 @@ def test_a_key_tells_content_and_commands_apart() -> None:
     }
 
     assert len(keys) == 5
+
+
+@pytest.mark.parametrize("path", ["../etc/passwd", "a/../../etc/passwd", "/etc/passwd", "", "a\0b"])
+async def test_a_record_that_names_what_is_outside_is_none(path: str) -> None:
+    """All that it names is removed one day."""
+    records = FakeRecords()
+    await keep(records, Record(name="/out", made={"a": Made(files={path: ""})}))
+
+    assert await recall(records, "/out") is None
+
+
+@pytest.mark.parametrize(
+    "document", [b"", b"{", b"[]", b'{"made": 1}', b"[" * 100_000, b'"\xff"', b'{"name": "\xff"}']
+)
+async def test_a_record_that_is_damaged_is_none(document: bytes) -> None:
+    records = FakeRecords()
+    await records.keep(KIND, "/out", document)
+
+    assert await recall(records, "/out") is None

@@ -67,7 +67,7 @@ def render(text: str, data: dict[str, Any] | None = None, **options: Any) -> str
             '{{ getHostByName "x" }}',
             "motd:1: 'getHostByName' is not supported: a template does not ask the network; take the address from facts or data",
         ),
-        ('{{ regexFind "(" "a" }}', "motd:1: 'regexFind': the pattern is malformed: a ( has no ) behind it"),
+        ('{{ regexFind "(" "a" }}', "motd:1: 'regexFind': the pattern is malformed: missing )"),
         ("{{ 1 | 2 }}", "motd:1: a value can be piped into a function only"),
         ('{{ define "t" }}a{{ end }}{{ define "t" }}b{{ end }}', "motd:1: template 't' is defined twice"),
     ],

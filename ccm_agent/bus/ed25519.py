@@ -1,0 +1,36 @@
+"""Bare ed25519 keys, for what is not an nkey: the certificates of a fleet's servers. PyNaCl makes them, as it does nkeys."""
+
+from __future__ import annotations
+
+import secrets
+
+from ccm_agent.model.secret import Secret
+
+KEY_BYTES = 32
+
+
+class SigningKey:
+    """
+    A private key and its public one.
+
+    Args:
+        raw: The 32 bytes that the key is made of; None takes new ones.
+    """
+
+    def __init__(self, raw: bytes | None = None) -> None:
+        import nacl.signing
+
+        self._key = nacl.signing.SigningKey(raw if raw is not None else secrets.token_bytes(KEY_BYTES))
+        self.public = bytes(self._key.verify_key)
+
+    @property
+    def raw(self) -> bytes:
+        """The private key: whoever has it signs in its place."""
+        return bytes(self._key)
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature, 64 bytes."""
+        return bytes(self._key.sign(data).signature)
+
+    def __repr__(self) -> str:
+        return f"SigningKey({Secret('x')})"

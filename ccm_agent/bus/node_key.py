@@ -1,0 +1,84 @@
+"""
+The key that a node signs its events with, and the root's word that it is this node's.
+
+Both are in the node's credentials: the seed that the broker knows it by, and in the trust block the certificate. The file is read
+again when a connection was made, since that is when new credentials take effect.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.chain import PLACE_DETAIL
+from ccm_agent.bus.signing import Kind, SignatureError, signing_key_in_credentials
+from ccm_agent.bus.trust import trust_in_credentials, verify_certificate
+from ccm_agent.model.errors import InputError
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.signing import SigningKey
+
+log = logging.getLogger(__name__)
+
+
+class NodeKey:
+    """
+    The key of one node.
+
+    Attributes:
+        public_key: The public nkey; "" when the node has no key, and signs nothing.
+        certificate: A signature header of kind `node`; "" when the credentials hold none.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        """
+        Nothing is read yet.
+
+        Args:
+            path: A credentials file, or a file with a seed alone; "" for a node that has neither.
+        """
+        self.public_key = ""
+        self.certificate = ""
+        self._path = path
+        self._key: SigningKey | None = None
+
+    def read(self, node: str) -> bool:
+        """
+        Read the file; whether the key or its certificate is another one. Blocking.
+
+        What cannot be read leaves the key as it was: the connection says what is wrong with the file.
+        """
+        if not self._path:
+            return False
+        try:
+            text = Path(self._path).read_text(encoding="utf-8")
+            key, trust = signing_key_in_credentials(text), trust_in_credentials(text, self._path)
+        except (OSError, UnicodeDecodeError, InputError) as err:
+            log.warning("the key that signs events cannot be read", extra={"reason": str(err)})
+            return False
+        before = self.public_key, self.certificate
+        self._key = key
+        self.public_key = key.public_key if key is not None else ""
+        self.certificate = trust.certificate if trust is not None and key is not None else ""
+        is_other = (self.public_key, self.certificate) != before
+        if is_other and self.certificate and trust is not None:
+            self._check(node, trust.root)
+        return is_other
+
+    def sign(self, subject: str, body: bytes, place: str, issued_ms: int) -> str:
+        """A signature header for an event at a place of the node's chain; "" when the node has no key."""
+        if self._key is None:
+            return ""
+        details = {PLACE_DETAIL: place}
+        return self._key.sign(Kind.EVENT, subject, body, issued_ms=issued_ms, details=details)
+
+    def _check(self, node: str, root: str) -> None:
+        try:
+            verify_certificate(self.certificate, node, self.public_key, root, now_ms=int(time.time() * 1000))
+        except SignatureError as err:
+            log.warning(
+                "readers will not believe this node's events: its certificate is not for its name and key",
+                extra={"reason": str(err), "fix": f"new credentials: `ccmctl node add {node}`"},
+            )

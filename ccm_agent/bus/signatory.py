@@ -1,0 +1,96 @@
+"""
+The signer of one program: signs what an operator sends and writes, with the key in the operator's credentials.
+
+What comes out is headers to send along. The bodies stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.signing import SIGNATURE_HEADER, Kind
+from ccm_agent.bus.subjects import key_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccm_agent.bus.signing import SigningKey
+
+REQUEST_VALID_MS = 3_600_000
+"""
+How long a request may be on its way.
+
+Well below the day for which agents remember the runs that they have seen, so a request cannot be sent again once it is forgotten;
+well above the minutes by which clocks of servers differ.
+"""
+
+
+class Signatory:
+    """
+    Signs in one operator's name.
+
+    Attributes:
+        public_key: The operator's public nkey.
+    """
+
+    def __init__(self, key: SigningKey, now_ms: Callable[[], int]) -> None:
+        """
+        Take a key.
+
+        Args:
+            key: The operator's.
+            now_ms: The time in milliseconds since 1970.
+        """
+        self.public_key = key.public_key
+        self._key = key
+        self._now_ms = now_ms
+
+    def request(self, subject: str, body: bytes) -> dict[str, str]:
+        """Headers for a request that is sent now."""
+        now = self._now_ms()
+        signature = self._key.sign(
+            Kind.REQUEST, subject, body, issued_ms=now, expires_ms=now + REQUEST_VALID_MS
+        )
+        return {SIGNATURE_HEADER: signature}
+
+    def schedule(
+        self, subject: str, body: bytes, *, name: str, when: str, zone: str, expires_ms: int
+    ) -> dict[str, str]:
+        """
+        Headers for a request that the broker stores, and sends by itself.
+
+        Args:
+            subject: The request's subject when it is due.
+            body: The request.
+            name: The schedule's name.
+            when, zone: The times that the broker is told, so that it cannot choose others.
+            expires_ms: When the schedule ends, in milliseconds since 1970.
+        """
+        details = {"name": name, "when": when, "zone": zone}
+        signature = self._key.sign(
+            Kind.SCHEDULE,
+            subject,
+            body,
+            issued_ms=self._now_ms(),
+            expires_ms=expires_ms,
+            details={key: value for key, value in details.items() if value},
+        )
+        return {SIGNATURE_HEADER: signature}
+
+    def document(self, bucket: str, key: str, body: bytes) -> dict[str, str]:
+        """Headers for a document that stands until it is replaced or removed."""
+        subject = key_subject(bucket, key)
+        signature = self._key.sign(Kind.DOCUMENT, subject, body, issued_ms=self._now_ms())
+        return {SIGNATURE_HEADER: signature}
+
+    def object(self, subject: str, digest: str) -> dict[str, str]:
+        """Headers for the description of an object; the digest (SHA-256, hex) is what is signed."""
+        signature = self._key.sign(Kind.OBJECT, subject, digest.encode(), issued_ms=self._now_ms())
+        return {SIGNATURE_HEADER: signature}
+
+    def deletion(self, bucket: str, key: str, number: int = 0) -> dict[str, str]:
+        """Headers for the removal of a document; `number` 0 takes the time, as numbers of documents do."""
+        now = self._now_ms()
+        subject = key_subject(bucket, key)
+        signature = self._key.sign(Kind.DELETION, subject, b"", issued_ms=now, number=number or now)
+        return {SIGNATURE_HEADER: signature}

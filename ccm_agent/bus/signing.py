@@ -1,0 +1,271 @@
+"""
+Detached signatures over messages and documents: made and verified here only.
+
+A signature travels in one header, `Ccm-Signature`, and the body stays byte for byte what it was, so a program that knows no
+signatures goes on reading it. The header holds the claims and the ed25519 signature over them:
+
+    v1.<claims: JSON, base64url>.<signature, base64url>
+
+The claims name the subject (or `$KV.<bucket>.<key>`) and the SHA-256 of the exact bytes, so a signed body counts at the place
+that it was signed for and nowhere else. `verify` proves who signed what. Whether that key may do so is for `bus.trust` to say.
+
+Keys are nkeys, as NATS has them: an operator signs with the seed in the `.creds` file, a node likewise.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import InputError, ProtocolError
+from ccm_agent.model.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SIGNATURE_HEADER = "Ccm-Signature"
+
+HEADER_LIMIT = 4096
+"""A longer header is refused before anything is decoded."""
+
+MAX_TIME_MS = 1 << 53
+"""Times and numbers beyond this are not whole numbers to every reader of JSON."""
+
+_VERSION = "v1"
+_CONTEXT = b"ccm-signature-v1."
+"""Goes before the claims when they are signed, so that no other use of the same key yields a valid signature."""
+
+_SEED_IN_CREDS = re.compile(r"-{3,}BEGIN USER NKEY SEED-{3,}\s*(S[A-Z2-7]+)\s*-{3,}END")
+_PUBLIC_KEY = re.compile(r"[A-Z][A-Z2-7]{55}")
+_KEY_BYTES = 35
+"""One of prefix, 32 of key, two of checksum."""
+
+
+class Kind(StrEnum):
+    """What a signature is for. A signature of one kind never counts as one of another."""
+
+    REQUEST = "request"
+    SCHEDULE = "schedule"
+    DOCUMENT = "document"
+    DELETION = "deletion"
+    OBJECT = "object"
+    EVENT = "event"
+    SIGNERS = "signers"
+    NODE = "node"
+    """A node's certificate: the root key says which key a node signs with."""
+
+
+class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    What a signature says.
+
+    Attributes:
+        kind: See Kind.
+        key: The signer's public nkey.
+        subject: The subject that the message is sent on, or `$KV.<bucket>.<key>` of a document.
+        digest: SHA-256 (hex) of the body.
+        issued: When it was signed, in milliseconds since 1970.
+        expires: Until when it is good, likewise; 0: for as long as the key is trusted.
+        number: Of a document or a deletion: its number. Of a signers list: the same.
+        run: The run id of a request.
+        details: Further words of one kind, such as the times of a schedule.
+    """
+
+    kind: str
+    key: str
+    subject: str
+    digest: str
+    issued: int
+    expires: int = 0
+    number: int = 0
+    run: str = ""
+    details: dict[str, str] = {}
+
+
+class SignatureError(ProtocolError):
+    """A signature is missing, broken, expired, or made by a key that is not trusted for this."""
+
+    code = "bus.signature"
+
+
+class SigningKey:
+    """
+    A private key that signs.
+
+    Attributes:
+        public_key: The public nkey that others know it by.
+    """
+
+    def __init__(self, seed: Secret) -> None:
+        """
+        Take a key.
+
+        Raises:
+            InputError: The seed is not an nkey seed; the error does not show it.
+        """
+        import nkeys
+
+        try:
+            self._pair: Any = nkeys.from_seed(bytearray(seed.reveal().strip().encode()))
+            self.public_key: str = self._pair.public_key.decode()
+        except (nkeys.NkeysError, ValueError, TypeError, binascii.Error) as err:
+            raise InputError("a signing key is damaged: it is not an nkey seed") from err
+
+    def sign(
+        self,
+        kind: Kind,
+        subject: str,
+        body: bytes,
+        *,
+        issued_ms: int,
+        expires_ms: int = 0,
+        number: int = 0,
+        run: str = "",
+        details: Mapping[str, str] | None = None,
+    ) -> str:
+        """The value of the header for a body; see `Claims` for the arguments."""
+        claims = Claims(
+            kind=str(kind),
+            key=self.public_key,
+            subject=subject,
+            digest=hashlib.sha256(body).hexdigest(),
+            issued=issued_ms,
+            expires=expires_ms,
+            number=number,
+            run=run,
+            details=dict(details or {}),
+        )
+        text = _encode(msgspec.json.encode(claims))
+        signature: bytes = self._pair.sign(_CONTEXT + text.encode())
+        return f"{_VERSION}.{text}.{_encode(signature)}"
+
+
+def signing_key_in_credentials(text: str) -> SigningKey | None:
+    """The key in a credentials file, or in a file with a seed alone; None when there is none."""
+    found = _SEED_IN_CREDS.search(text)
+    seed = found[1] if found else text.strip()
+    if not re.fullmatch(r"S[A-Z2-7]{50,60}", seed):
+        return None
+    return SigningKey(Secret(seed))
+
+
+def read_claims(header: str) -> Claims:
+    """
+    The claims of a header, with the signature verified and the body not yet compared.
+
+    Raises:
+        SignatureError: The header is malformed, or the signature is not the key's.
+    """
+    if len(header) > HEADER_LIMIT:
+        raise SignatureError(
+            f"the signature is {len(header)} characters long; at most {HEADER_LIMIT} are read"
+        )
+    version, _, rest = header.partition(".")
+    text, _, signature = rest.partition(".")
+    if version != _VERSION or not text or not signature:
+        raise SignatureError("the signature has a form that this version does not know; is the sender newer?")
+    try:
+        claims = msgspec.json.decode(_decode(text), type=Claims)
+        raw = _decode(signature)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as err:
+        raise SignatureError("the signature cannot be decoded") from err
+    if not _is_sound(claims):
+        raise SignatureError("the signature has a time or a number that is out of range")
+    if not _is_signed(claims.key, _CONTEXT + text.encode(), raw):
+        raise SignatureError("the signature is not valid: its claims were changed after signing")
+    return claims
+
+
+def verify(
+    header: str, kind: Kind, subject: str, body: bytes, *, now_ms: int, skew_ms: int = 300_000
+) -> Claims:
+    """
+    The claims of a header that is right for a body at a place and time.
+
+    Args:
+        header: Value of the header; "" when the message has none.
+        kind: What the signature must be for.
+        subject: Where the message came, or where the document lies.
+        body: The exact bytes.
+        now_ms: The time, in milliseconds since 1970.
+        skew_ms: How far in the future it may be issued, as clocks differ.
+
+    Raises:
+        SignatureError: It is missing, malformed, for something else, not yet valid or expired.
+    """
+    if not header:
+        raise SignatureError(f"{subject}: it is not signed")
+    try:
+        claims = read_claims(header)
+    except SignatureError as err:
+        raise SignatureError(f"{subject}: {err.message}") from err
+    if claims.kind != kind:
+        raise SignatureError(f"{subject}: the signature is for a {claims.kind}, not for a {kind}")
+    if claims.subject != subject:
+        raise SignatureError(f"{subject}: the signature is for {claims.subject}")
+    if claims.digest != hashlib.sha256(body).hexdigest():
+        raise SignatureError(f"{subject}: the content was changed after signing")
+    if claims.issued > now_ms + skew_ms:
+        raise SignatureError(f"{subject}: it was signed in the future; are the clocks right?")
+    if claims.expires and now_ms > claims.expires:
+        raise SignatureError(f"{subject}: the signature has expired; are the clocks right?")
+    return claims
+
+
+def is_public_key(text: str) -> bool:
+    """A text is a public nkey with a right checksum."""
+    return _raw_key(text) is not None
+
+
+def _is_sound(claims: Claims) -> bool:
+    return all(0 <= value < MAX_TIME_MS for value in (claims.issued, claims.expires, claims.number))
+
+
+def _is_signed(key: str, message: bytes, signature: bytes) -> bool:
+    verifier = _verifier(key)
+    if verifier is None or len(signature) != 64:
+        return False
+    import nacl.exceptions
+
+    try:
+        verifier.verify(message, signature)
+    except nacl.exceptions.CryptoError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=16_384)
+def _verifier(key: str) -> Any:
+    """The key ready for use; None when the text is not a key. Kept, for a fleet's nodes sign again and again."""
+    import nacl.signing
+
+    raw = _raw_key(key)
+    return nacl.signing.VerifyKey(raw) if raw is not None else None
+
+
+def _raw_key(key: str) -> bytes | None:
+    if not _PUBLIC_KEY.fullmatch(key):
+        return None
+    try:
+        raw = base64.b32decode(key)
+    except binascii.Error:
+        return None
+    if len(raw) != _KEY_BYTES or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
+        return None
+    return raw[1:-2]
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

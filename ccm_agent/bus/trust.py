@@ -1,0 +1,255 @@
+"""
+Who may sign what: the fleet's root key, the signers list that it signs, and certificates of nodes.
+
+The root key is apart from all keys of the broker. It signs one small document, the signers list: which operator has which key,
+and what that operator may do. Agents know the root's public key from their credentials file, so whoever runs the broker, or
+holds every one of its keys, cannot name a signer. The list has a growing number; an agent never goes back to a lower one.
+
+A credentials file carries all of this in a block of its own after the NATS parts, which NATS clients pass over:
+
+    -----BEGIN CCM TRUST-----
+    <JSON, base64>
+    ------END CCM TRUST------
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import textwrap
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signing import Claims, Kind, SignatureError, is_public_key, verify
+from ccm_agent.bus.subjects import check_node, check_scope, key_subject
+from ccm_agent.model.errors import InputError, ProtocolError, UsageError
+from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
+    RESOURCE_ENSURE,
+    RUN_STOP,
+)
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.signing import SigningKey
+
+TRUST_BUCKET = "CCM_TRUST"
+SIGNERS_KEY = "signers"
+EVERYWHERE = ">"
+"""In a signer's scopes: all of them."""
+
+SIGNERS_SUBJECT = key_subject(TRUST_BUCKET, SIGNERS_KEY)
+
+SIGNERS_LIMIT = 5_000
+"""More operators than this are not read: the list is one message on the broker."""
+
+_BLOCK = re.compile(r"-{3,}BEGIN CCM TRUST-{3,}\s*([A-Za-z0-9+/=\s]+?)\s*-{3,}END CCM TRUST-{3,}")
+
+
+class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    One operator's key, and what requests and documents signed with it may do.
+
+    Attributes:
+        name: The operator.
+        key: Public nkey.
+        plan, apply: Scopes, or EVERYWHERE.
+        data, facts, schedules, admin: As in `bus.permissions.Role`.
+        roles: Names for the node's policy to refer to.
+        expires: Until when, in seconds since 1970; 0: as long as it is in the list.
+    """
+
+    name: str
+    key: str
+    plan: tuple[str, ...] = ()
+    apply: tuple[str, ...] = ()
+    data: bool = False
+    facts: bool = False
+    schedules: bool = False
+    admin: bool = False
+    roles: tuple[str, ...] = ()
+    expires: int = 0
+
+    def may_request(self, protocol: str, scope: str) -> bool:
+        """A request of this protocol to this scope is within what the operator may do."""
+        if protocol in (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP):
+            return _covers(self.apply, scope)
+        if protocol in (MANIFEST_PLAN, MANIFEST_CHECK):
+            return _covers((*self.plan, *self.apply), scope)
+        return True
+
+    def may_assign(self, scope: str) -> bool:
+        """An assignment of this scope is within what the operator may do."""
+        return _covers(self.apply, scope)
+
+
+class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    The document that the root key signs.
+
+    Attributes:
+        number: Grows with each change.
+        issued: When, in milliseconds since 1970.
+        signers: The operators.
+        revoked_nodes: Public keys of nodes whose certificates no longer count.
+        allow_unsigned_until: Until when agents and controllers also take what is not signed, in milliseconds since 1970; 0: not
+            at all. For the time in which a fleet still has agents or controllers that cannot sign.
+    """
+
+    number: int
+    issued: int
+    signers: tuple[Signer, ...] = ()
+    revoked_nodes: tuple[str, ...] = ()
+    allow_unsigned_until: int = 0
+
+    def by_key(self, key: str, now_ms: int) -> Signer | None:
+        """The operator with this key; None when there is none, or when the entry has expired."""
+        for signer in self.signers:
+            if signer.key == key:
+                return None if signer.expires and now_ms > signer.expires * 1000 else signer
+        return None
+
+    def allows_unsigned(self, now_ms: int) -> bool:
+        """Messages and documents without a signature are taken for now."""
+        return now_ms < self.allow_unsigned_until
+
+
+class SignedText(Struct, frozen=True, kw_only=True):
+    """A document and its detached signature, as files and credentials carry them."""
+
+    body: str
+    signature: str
+
+
+class Trust(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    What a credentials file says about trust.
+
+    Attributes:
+        root: The root's public key.
+        signers: The signers list at the time when the credentials were made.
+        certificate: Of a node: the root's word that this key is this node's; a signature header of kind `node`.
+        floors: By `bucket/key`: the number of a document when the node was enrolled. An older one is refused.
+    """
+
+    root: str
+    signers: SignedText | None = None
+    certificate: str = ""
+    floors: dict[str, int] = {}
+
+    def as_block(self) -> str:
+        """The block for a credentials file."""
+        text = base64.b64encode(msgspec.json.encode(self)).decode()
+        lines = "\n".join(textwrap.wrap(text, 76))
+        return f"-----BEGIN CCM TRUST-----\n{lines}\n------END CCM TRUST------\n"
+
+
+def trust_in_credentials(text: str, source: str = "") -> Trust | None:
+    """
+    The trust block of a credentials file; None when it has none.
+
+    Raises:
+        InputError: There is a block, and it cannot be read. An agent that went on without it would obey anyone.
+    """
+    if "BEGIN CCM TRUST" not in text:
+        return None
+    found = _BLOCK.search(text)
+    try:
+        if not found:
+            raise ValueError("it is cut short")
+        trust = decode_foreign(base64.b64decode("".join(found[1].split()), validate=True), Trust)
+    except (ValueError, msgspec.MsgspecError) as err:
+        raise InputError(f"{source or 'credentials'}: the CCM TRUST block is damaged: {err}") from err
+    if not is_public_key(trust.root):
+        raise InputError(f"{source or 'credentials'}: the CCM TRUST block names no root key")
+    return trust
+
+
+def sign_signers(root: SigningKey, signers: SignersList) -> SignedText:
+    """The signers list, signed; refused when it could not be read back."""
+    body = msgspec.json.encode(signers)
+    signature = root.sign(
+        Kind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=signers.issued, number=signers.number
+    )
+    check_signers(signers)
+    return SignedText(body=body.decode(), signature=signature)
+
+
+def read_signers(body: bytes, signature: str, root: str, *, now_ms: int) -> SignersList:
+    """
+    A signers list that the root has signed.
+
+    Raises:
+        SignatureError: The root has not signed it.
+        ProtocolError: It is signed, and is not a list that can be used.
+    """
+    claims = verify(signature, Kind.SIGNERS, SIGNERS_SUBJECT, body, now_ms=now_ms)
+    _require_root(claims, root, SIGNERS_SUBJECT)
+    try:
+        signers = decode_foreign(body, SignersList)
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(f"{SIGNERS_SUBJECT}: the signers list cannot be read: {err}") from err
+    if claims.number != signers.number:
+        raise SignatureError(f"{SIGNERS_SUBJECT}: the signers list has another number than its signature")
+    try:
+        check_signers(signers)
+    except UsageError as err:
+        raise ProtocolError(f"{SIGNERS_SUBJECT}: {err.message}") from err
+    return signers
+
+
+def check_signers(signers: SignersList) -> None:
+    """
+    See that a list says one thing about each key.
+
+    Raises:
+        UsageError: It is too long, has a key twice, or names a scope that does not exist.
+    """
+    if len(signers.signers) > SIGNERS_LIMIT:
+        raise UsageError(
+            f"the signers list holds {len(signers.signers)} entries; at most {SIGNERS_LIMIT} are read"
+        )
+    seen: set[str] = set()
+    for signer in signers.signers:
+        if not is_public_key(signer.key):
+            raise UsageError(f"signer {signer.name}: {signer.key!r} is not a public nkey")
+        if signer.key in seen:
+            raise UsageError(f"signer {signer.name}: the key {signer.key} is in the list twice")
+        seen.add(signer.key)
+        for scope in (*signer.plan, *signer.apply):
+            try:
+                scope == EVERYWHERE or check_scope(scope)
+            except ProtocolError as err:
+                raise UsageError(f"signer {signer.name}: {err.message}") from err
+
+
+def certify_node(root: SigningKey, node: str, key: str, *, issued_ms: int, expires_ms: int = 0) -> str:
+    """The root's word that a key is a node's: a signature header of kind `node`."""
+    return root.sign(
+        Kind.NODE, f"node.{check_node(node)}", key.encode(), issued_ms=issued_ms, expires_ms=expires_ms
+    )
+
+
+def verify_certificate(certificate: str, node: str, key: str, root: str, *, now_ms: int) -> None:
+    """
+    See that the root says that a key is a node's.
+
+    Raises:
+        SignatureError: It does not, or no longer.
+    """
+    subject = f"node.{check_node(node)}"
+    claims = verify(certificate, Kind.NODE, subject, key.encode(), now_ms=now_ms)
+    _require_root(claims, root, subject)
+
+
+def _require_root(claims: Claims, root: str, subject: str) -> None:
+    if claims.key != root:
+        raise SignatureError(f"{subject}: signed by {claims.key}, which is not the fleet's root key {root}")
+
+
+def _covers(scopes: tuple[str, ...], scope: str) -> bool:
+    return EVERYWHERE in scopes or scope in scopes

@@ -1,0 +1,181 @@
+"""
+The same text as programs write it elsewhere: with the escapes of JSON, URLs, shells, HTML and YAML taken out, and line ends too.
+
+A view knows where in the text below it each of its characters came from, so that what is found in it can be taken out of the
+text that was given. A secret is found by decoding what is shown, not by guessing how a program may have encoded it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+DEPTH = 2
+"""So many escapes within each other are taken off: JSON within JSON, a URL within a shell's word."""
+
+_BACKSLASH = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U00[01][0-9a-fA-F]{5}"
+    r"|\\x[0-9a-fA-F]{2}|\\[0-3][0-7]{2}|\\.",
+    re.DOTALL,
+)
+_SHELL = re.compile(r"'\\''|'\"'\"'")
+_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+|\+")
+_HTML = re.compile(r"&(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
+_DOUBLED_SINGLE = re.compile(r"''")
+_DOUBLED_DOUBLE = re.compile(r'""')
+_FOLDED = re.compile(r"\\?\r?\n[ \t]*")
+_NO_CHARACTER = 0x110000
+_CONTROLS = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "a": "\a",
+    "e": "\x1b",
+    "\n": "",
+}
+_ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+
+_Token = tuple[int, int, str]
+"""Begin and end in the text below, and what it means."""
+
+
+class View:
+    """
+    A text, and where each part of it came from.
+
+    Attributes:
+        text: What there is to be searched.
+    """
+
+    def __init__(self, text: str, below: View | None = None, tokens: list[_Token] | None = None) -> None:
+        self.text = text
+        self._below = below
+        self._tokens: list[tuple[int, int, int, int]] = []
+        if tokens is not None and below is not None:
+            self._decode(below.text, tokens)
+
+    def span(self, begin: int, end: int) -> tuple[int, int]:
+        """Where a part of this view stands in the text that was given in the beginning; `end` is above `begin`."""
+        if self._below is None:
+            return begin, end
+        return self._below.span(self._origin(begin)[0], self._origin(end - 1)[1])
+
+    def _decode(self, source: str, tokens: list[_Token]) -> None:
+        parts: list[str] = []
+        at = size = 0
+        for begin, end, meaning in tokens:
+            parts += (source[at:begin], meaning)
+            size += begin - at
+            self._tokens.append((size, size + len(meaning), begin, end))
+            size += len(meaning)
+            at = end
+        parts.append(source[at:])
+        self.text = "".join(parts)
+
+    def _origin(self, place: int) -> tuple[int, int]:
+        """Begin and end, in the view below, of what one character came from."""
+        number = bisect_right(self._tokens, place, key=lambda token: token[0]) - 1
+        if number < 0:
+            return place, place + 1
+        _, ended, begin, end = self._tokens[number]
+        if place < ended:
+            return begin, end
+        return end + place - ended, end + place - ended + 1
+
+
+def views(text: str) -> Iterator[View]:
+    """The text as it is, and as it reads with escapes taken out, each reading once."""
+    seen = {text}
+    level = [View(text)]
+    for _ in range(DEPTH):
+        yield from level
+        above: list[View] = []
+        for view in level:
+            for decode in _DECODERS:
+                made = decode(view)
+                if made is not None and made.text not in seen:
+                    seen.add(made.text)
+                    above.append(made)
+        level = above
+    yield from level
+
+
+def _replaced(view: View, pattern: re.Pattern[str], meaning: Callable[[str], str]) -> View | None:
+    tokens = [(found.start(), found.end(), meaning(found[0])) for found in pattern.finditer(view.text)]
+    return View("", view, tokens) if tokens else None
+
+
+def _backslash(view: View) -> View | None:
+    """Escapes of JSON, C, Python and shells."""
+    return _replaced(view, _BACKSLASH, _unescaped) if "\\" in view.text else None
+
+
+def _unescaped(token: str) -> str:
+    kind = token[1]
+    if kind == "u" and len(token) == 12:
+        high, low = int(token[2:6], 16), int(token[8:], 16)
+        return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+    if kind in "uUx" and len(token) > 2:
+        number = int(token[2:], 16)
+        return chr(number) if number < _NO_CHARACTER else "\ufffd"
+    if len(token) == 4:
+        return chr(int(token[1:], 8))
+    return _CONTROLS.get(kind, kind)
+
+
+def _shell(view: View) -> View | None:
+    """A quote within a shell's quotes, where a backslash is a backslash."""
+    return _replaced(view, _SHELL, lambda _: "'") if "'" in view.text else None
+
+
+def _percent(view: View) -> View | None:
+    """Escapes of URLs and forms, one character each, for a part of a run may be a secret."""
+    if "%" not in view.text and "+" not in view.text:
+        return None
+    tokens = [token for found in _PERCENT.finditer(view.text) for token in _octets(found.start(), found[0])]
+    return View("", view, tokens) if tokens else None
+
+
+def _octets(at: int, run: str) -> Iterator[_Token]:
+    if run == "+":
+        yield at, at + 1, " "
+        return
+    for char in bytes.fromhex(run.replace("%", "")).decode(errors="surrogateescape"):
+        size = 3 * len(char.encode(errors="surrogateescape"))
+        yield at, at + size, char
+        at += size
+
+
+def _html(view: View) -> View | None:
+    """Entities of HTML and XML."""
+    return _replaced(view, _HTML, _entity) if "&" in view.text else None
+
+
+def _entity(token: str) -> str:
+    name = token[1:-1]
+    if name in _ENTITIES:
+        return _ENTITIES[name]
+    number = int(name[2:], 16) if name[1] in "xX" else int(name[1:])
+    return chr(number) if number < _NO_CHARACTER else "\ufffd"
+
+
+def _doubled_single(view: View) -> View | None:
+    """Quotes within quotes, as YAML and SQL write them; a text in these may hold the other kind twice."""
+    return _replaced(view, _DOUBLED_SINGLE, lambda token: token[0])
+
+
+def _doubled_double(view: View) -> View | None:
+    """The same of CSV."""
+    return _replaced(view, _DOUBLED_DOUBLE, lambda token: token[0])
+
+
+def _folded(view: View) -> View | None:
+    """Lines put together again: base64 is often wrapped."""
+    return _replaced(view, _FOLDED, lambda _: "") if "\n" in view.text else None
+
+
+_DECODERS = (_backslash, _shell, _percent, _html, _doubled_single, _doubled_double, _folded)

@@ -1,0 +1,254 @@
+"""
+What one run may touch: the limits of the rule that decided, and of the policy as a whole.
+
+Pure: whoever asks has resolved symlinks before. A question is answered with the error to raise, or None where nothing forbids it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import Place, PolicyError
+from ccm_agent.model.policy import COMMAND_TYPE, REGISTRATION_TYPE, Limits
+from ccm_agent.policy.globs import PathGlob, UrlGlob, matches_name
+
+_PATH_TYPES = ("file", "archive", "scaffold")
+_CONTAINER_TYPE = "apply"
+"""Its resources are each judged by themselves, so a list of types need not name it."""
+
+
+class CompiledLimits(Struct, frozen=True, kw_only=True):
+    """
+    Limits with their globs ready for use.
+
+    Attributes:
+        paths, sources, packages, services: As in `model.policy.Limits`.
+        types: Of an `only`: all types that it allows, those too that follow from its other lists. Empty: every type.
+    """
+
+    types: frozenset[str] = frozenset()
+    paths: tuple[PathGlob, ...] = ()
+    sources: tuple[PathGlob | UrlGlob, ...] = ()
+    packages: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+
+    @property
+    def source_paths(self) -> tuple[PathGlob, ...]:
+        """The sources that are paths."""
+        return tuple(one for one in self.sources if isinstance(one, PathGlob))
+
+
+class LimitLayer(Struct, frozen=True, kw_only=True):
+    """
+    The limits of one rule, or of the whole policy.
+
+    Attributes:
+        rule: The rule's name; "" for the policy as a whole.
+        place: Where the rule stands.
+        only: What may be touched; None: anything.
+        forbid: What may not; None: nothing.
+    """
+
+    rule: str
+    place: Place
+    only: CompiledLimits | None = None
+    forbid: CompiledLimits | None = None
+
+    @property
+    def title(self) -> str:
+        """For a sentence: the rule `web team` (policy.yaml:12)."""
+        where = f"{posixpath.basename(self.place.source)}:{self.place.line}"
+        return f"the rule `{self.rule}` ({where})" if self.rule else f"`forbid` ({where})"
+
+
+def allowed_types(only: Limits) -> frozenset[str]:
+    """
+    The types that an `only` allows: those it names, and those of which it names something.
+
+    Empty when it limits nothing but sources: then every type is allowed.
+    """
+    types = set(only.types)
+    if only.paths:
+        types.update(_PATH_TYPES)
+    if only.packages:
+        types.add("package")
+    if only.services:
+        types.add("service")
+    return frozenset(types)
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """
+    What a run may do.
+
+    Attributes:
+        who: Who asked, for people.
+        layers: Every one of them must allow.
+        denial: Nothing is allowed at all, for this reason.
+        is_restricted: It is a plan or check of a principal that may not apply: no program that the manifest brings is run, and
+            nothing beyond the manifest's own files is read.
+    """
+
+    who: str = ""
+    layers: tuple[LimitLayer, ...] = ()
+    denial: str = ""
+    is_restricted: bool = False
+
+    @property
+    def judges_places(self) -> bool:
+        """Something is said about paths, files or URLs, so symlinks have to be resolved."""
+        limits = [one for layer in self.layers for one in (layer.only, layer.forbid) if one is not None]
+        return self.is_restricted or any(one.paths or one.sources for one in limits)
+
+    def refuse_type(self, name: str) -> PolicyError | None:
+        """Why a resource of a type may not be managed."""
+        if self.denial:
+            return PolicyError(self.denial, code="policy.denied")
+        for layer in self.layers:
+            only, forbid = layer.only, layer.forbid
+            is_listed = only is None or not only.types or name in only.types or name == _CONTAINER_TYPE
+            if not is_listed or (forbid is not None and name in forbid.types):
+                return _refusal(layer, f"resources of the type {name}", "policy.type")
+        return None
+
+    def refuse_command(self, what: str) -> PolicyError | None:
+        """Why a command that a manifest brings may not be run; `what` says where it stands: a health check, `post`."""
+        refused = self.refuse_type(COMMAND_TYPE)
+        if refused is None or refused.code == "policy.denied":
+            return refused
+        return PolicyError(f"{what} is a command, and {refused.message}", code="policy.command")
+
+    def refuse_registration(self) -> PolicyError | None:
+        """Why the entries of `register_when_stable` may not be published."""
+        refused = self.refuse_type(REGISTRATION_TYPE)
+        if refused is None or refused.code == "policy.denied":
+            return refused
+        return PolicyError(
+            f"`register_when_stable` publishes a registration, and {refused.message}",
+            code="policy.registration",
+        )
+
+    def refuse_path(self, path: str, real: str) -> PolicyError | None:
+        """
+        Why a path may not be managed.
+
+        Args:
+            path: As the resource names it, normalized.
+            real: The same with the symlinks of its directory resolved.
+        """
+        for layer in self.layers:
+            only, forbid = layer.only, layer.forbid
+            if only is not None and only.paths and not _any_matches(only.paths, real):
+                return _refusal(layer, f"the path {_shown(path, real)}", "policy.path")
+            if forbid is not None and (_any_matches(forbid.paths, path) or _any_matches(forbid.paths, real)):
+                return _refusal(layer, f"the path {_shown(path, real)}", "policy.path")
+        return None
+
+    def refuse_tree(self, path: str, real: str) -> PolicyError | None:
+        """Why a directory may not be managed with everything in it; the arguments are those of `refuse_path`."""
+        for layer in self.layers:
+            only, forbid = layer.only, layer.forbid
+            what = f"the directory {_shown(path, real)} with all that is in it"
+            if only is not None and only.paths and not any(glob.covers(real) for glob in only.paths):
+                return _refusal(layer, what, "policy.path")
+            if forbid is not None and any(
+                glob.reaches_into(one) for glob in forbid.paths for one in (path, real)
+            ):
+                return _refusal(layer, what, "policy.path")
+        return None
+
+    def refuse_reading(
+        self, path: str, real: str, *, is_own: bool, is_tree: bool = False
+    ) -> PolicyError | None:
+        """
+        Why a manifest may not read a file of this host.
+
+        Args:
+            path, real: As for `refuse_path`; here the last symlink is resolved too.
+            is_own: It lies in the manifest's own directory.
+            is_tree: It is a directory that is read with everything in it.
+        """
+        if self.denial:
+            return PolicyError(self.denial, code="policy.denied")
+        for layer in self.layers:
+            forbid = layer.forbid
+            if forbid is not None and any(
+                glob.reaches_into(one)
+                for glob in (*forbid.paths, *forbid.source_paths)
+                for one in (path, real)
+            ):
+                return _refusal(layer, f"to read {_shown(path, real)}", "policy.source")
+        if is_own:
+            return None
+        if self.is_restricted:
+            return self.unknown(f"{path} is not read, for it is not one of the manifest's own files")
+        for layer in self.layers:
+            only = layer.only
+            if only is None or not (only.paths or only.sources):
+                continue
+            globs = (*only.paths, *only.source_paths)
+            if not any(glob.covers(real) if is_tree else glob.matches(real) for glob in globs):
+                return _refusal(layer, f"to read {_shown(path, real)}", "policy.source")
+        return None
+
+    def refuse_url(self, url: str, shown: str) -> PolicyError | None:
+        """
+        Why content may not be fetched from a URL.
+
+        Args:
+            url: The URL.
+            shown: The same without what is secret in it.
+        """
+        if self.denial:
+            return PolicyError(self.denial, code="policy.denied")
+        for layer in self.layers:
+            only, forbid = layer.only, layer.forbid
+            if only is not None and only.sources and not any(_means(one, url) for one in only.sources):
+                return _refusal(layer, f"to fetch {shown}", "policy.source")
+            if forbid is not None and any(_means(one, url) for one in forbid.sources):
+                return _refusal(layer, f"to fetch {shown}", "policy.source")
+        return None
+
+    def refuse_package(self, name: str) -> PolicyError | None:
+        """Why a package may not be managed; its architecture, `name:arch`, says nothing."""
+        return self._refuse_name("package", name.partition(":")[0], "packages")
+
+    def refuse_service(self, name: str) -> PolicyError | None:
+        """Why a service may not be managed."""
+        return self._refuse_name("service", name.removesuffix(".service"), "services")
+
+    def unknown(self, why: str) -> PolicyError:
+        """What a restricted plan leaves open."""
+        return PolicyError(
+            f"unknown until applied: {why} in a plan by {self.who}, who may not apply here",
+            code=PolicyError.UNKNOWN,
+        )
+
+    def _refuse_name(self, what: str, name: str, field: str) -> PolicyError | None:
+        for layer in self.layers:
+            only, forbid = layer.only, layer.forbid
+            wanted = getattr(only, field) if only is not None else ()
+            if (wanted and not matches_name(name, wanted)) or (
+                forbid is not None and matches_name(name, getattr(forbid, field))
+            ):
+                return _refusal(layer, f"the {what} {name}", f"policy.{what}")
+        return None
+
+
+def _refusal(layer: LimitLayer, what: str, code: str) -> PolicyError:
+    return PolicyError(f"{layer.title} of the node's policy does not allow {what}", code=code)
+
+
+def _shown(path: str, real: str) -> str:
+    return path if path == real else f"{path}, which is {real}"
+
+
+def _any_matches(globs: Sequence[PathGlob], path: str) -> bool:
+    return any(glob.matches(path) for glob in globs)
+
+
+def _means(source: PathGlob | UrlGlob, url: str) -> bool:
+    return isinstance(source, UrlGlob) and source.matches(url)

@@ -1,0 +1,184 @@
+"""
+Decides whether a principal may do something now, and what its run may touch.
+
+The first rule whose signers or roles, actions and hours match decides, and no other rule is read. So each run is governed by one
+rule, besides what the policy says for everyone. Nothing else of a request has a part in the decision.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import Place
+from ccm_agent.model.policy import LOCAL_NAME, LOOK_ACTIONS, Principal
+from ccm_agent.policy.document import CompiledRule, Policy
+from ccm_agent.policy.grant import Grant
+
+CHANGING = ("apply", "ensure")
+"""Modes that may change the node."""
+
+LOOKING = ("plan", "check")
+"""Modes that change nothing, and run what a manifest brings unless they are restricted."""
+
+_WAYS = {"assignment": "by an assignment", "schedule": "by a schedule"}
+"""Actions that say how a run came about; what it does is its mode."""
+
+_QUESTIONS = {"ping": "to ping", "facts": "to ask for facts", "status": "to ask for the status"}
+
+
+class SkippedRule(Struct, frozen=True, kw_only=True):
+    """A rule that did not match, and why; `is_closed` when it would match at another hour."""
+
+    rule: str
+    place: Place
+    why: str
+    is_closed: bool = False
+
+
+class Ruling(Struct, frozen=True, kw_only=True):
+    """
+    What the policy says.
+
+    Attributes:
+        is_allowed: The run may begin, or the question is answered.
+        reason: A sentence; for an allowed request too.
+        code: Of a refusal.
+        rule: The rule that decided; "" when none matched.
+        place: Where it stands.
+        grant: What the run may touch; None: it is not bound. Of a refusal: nothing.
+        skipped: The rules before it.
+    """
+
+    is_allowed: bool
+    reason: str
+    code: str = ""
+    rule: str = ""
+    place: Place = Place()
+    grant: Grant | None = None
+    skipped: tuple[SkippedRule, ...] = ()
+
+
+def rule_on(policy: Policy | None, principal: Principal, action: str, mode: str, now: datetime) -> Ruling:
+    """
+    What the policy says about an action.
+
+    Args:
+        policy: The node's policy; None when it has none.
+        principal: Who asks.
+        action: One of `model.policy`'s actions.
+        mode: What the run does: "apply", "ensure", "plan" or "check"; "" for what is not a run.
+        now: The time.
+    """
+    ruling = _decide(policy, principal, action, mode, now)
+    if not ruling.is_allowed or mode not in LOOKING:
+        return ruling
+    # whose plan may run commands is whoever could have them run by an apply
+    applied = _decide(policy, principal, action if action in _WAYS else "apply", "apply", now)
+    runs_commands = applied.is_allowed and (applied.grant is None or applied.grant.refuse_command("") is None)
+    if runs_commands and not (ruling.grant and ruling.grant.is_restricted):
+        return ruling
+    grant = ruling.grant or Grant(who=principal.title)
+    return replace(ruling, grant=replace(grant, is_restricted=True))
+
+
+def refuse_all(reason: str, code: str = "policy.broken") -> Ruling:
+    """A refusal of everything, for one reason."""
+    return Ruling(is_allowed=False, reason=reason, code=code, grant=Grant(denial=reason))
+
+
+def _decide(policy: Policy | None, principal: Principal, action: str, mode: str, now: datetime) -> Ruling:
+    """The same without a look at what the principal could do otherwise."""
+    if principal.is_plan_only and mode in CHANGING:
+        return refuse_all(f"{principal.title} may plan here, and not apply", "policy.mode")
+    if policy is None:
+        return Ruling(is_allowed=True, reason="the node has no policy")
+    local = now.astimezone(policy.zone)
+    skipped: list[SkippedRule] = []
+    for rule in policy.rules:
+        mismatch = _mismatch(rule, policy, principal, action, local)
+        if mismatch is None:
+            ruling = _by_rule(policy, rule, principal, action, mode)
+            return replace(ruling, rule=rule.name, place=rule.place, skipped=tuple(skipped))
+        skipped.append(mismatch)
+    return replace(_by_default(policy, principal, action, mode, skipped), skipped=tuple(skipped))
+
+
+def _mismatch(
+    rule: CompiledRule, policy: Policy, principal: Principal, action: str, local: datetime
+) -> SkippedRule | None:
+    """Why a rule does not match; None when it does."""
+    why, is_closed = "", False
+    if not _is_meant(rule, principal):
+        why = f"it is not for {principal.title}"
+    elif action not in rule.actions:
+        why = f"it says nothing about {action}"
+    elif rule.hours and not any(hours.contains(local) for hours in rule.hours):
+        why, is_closed = f"its hours are {', '.join(rule.written_hours)} ({policy.zone_name})", True
+    return SkippedRule(rule=rule.name, place=rule.place, why=why, is_closed=is_closed) if why else None
+
+
+def _is_meant(rule: CompiledRule, principal: Principal) -> bool:
+    if principal.is_local:
+        return LOCAL_NAME in rule.signers
+    if not rule.signers and not rule.roles:
+        return True
+    if not principal.is_verified:
+        return False
+    signers = [one for one in rule.signers if one != LOCAL_NAME]
+    return any(fnmatchcase(principal.name, one) for one in signers) or any(
+        fnmatchcase(role, one) for one in rule.roles for role in principal.roles
+    )
+
+
+def _by_rule(policy: Policy, rule: CompiledRule, principal: Principal, action: str, mode: str) -> Ruling:
+    who, doing = principal.title, _doing(action, mode)
+    if not rule.is_allow:
+        return refuse_all(f"{rule.title} of the node's policy denies {who} {doing}", "policy.denied")
+    if mode in CHANGING and rule.max_mode == "plan":
+        return _plan_only(rule.title, who, doing)
+    if mode in CHANGING and policy.max_mode == "plan" and not principal.is_local:
+        return _plan_only("`max_mode`", who, doing)
+    return Ruling(
+        is_allowed=True,
+        reason=f"{rule.title} of the node's policy allows {who} {doing}",
+        grant=Grant(
+            who=who,
+            layers=(rule.layer,) if principal.is_local else (policy.layer, rule.layer),
+            is_restricted=mode in LOOKING and rule.max_mode == "plan",
+        ),
+    )
+
+
+def _by_default(
+    policy: Policy, principal: Principal, action: str, mode: str, skipped: list[SkippedRule]
+) -> Ruling:
+    who, doing = principal.title, _doing(action, mode)
+    if principal.is_local:
+        return Ruling(is_allowed=True, reason=f"no rule of the node's policy is for {who}")
+    if action in LOOK_ACTIONS:
+        return Ruling(is_allowed=True, reason=f"no rule of the node's policy names {action}")
+    if not policy.is_default_allow:
+        closed = next((f"; of the rule `{one.rule}` {one.why}" for one in skipped if one.is_closed), "")
+        return refuse_all(f"no rule of the node's policy allows {who} {doing} now{closed}", "policy.denied")
+    if mode in CHANGING and policy.max_mode == "plan":
+        return _plan_only("`max_mode`", who, doing)
+    return Ruling(
+        is_allowed=True,
+        reason=f"`default: allow` of the node's policy allows {who} {doing}",
+        grant=Grant(who=who, layers=(policy.layer,)),
+    )
+
+
+def _plan_only(what: str, who: str, doing: str) -> Ruling:
+    return refuse_all(f"{what} of the node's policy lets {who} plan, and not {doing}", "policy.mode")
+
+
+def _doing(action: str, mode: str) -> str:
+    """`to apply`, `to plan by an assignment`."""
+    if action in _WAYS:
+        return f"to {mode or 'apply'} {_WAYS[action]}"
+    return _QUESTIONS.get(action, f"to {action}")

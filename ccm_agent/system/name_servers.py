@@ -1,0 +1,99 @@
+"""
+Questions to a name server that a health check names; the host's own resolver is asked through the system.
+
+Loaded only by such a check: importing dnspython takes longer than most health checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import dns.asyncquery
+import dns.exception
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+from dns.asyncbackend import get_backend
+
+
+async def records(server: str, port: int, name: str, record: str) -> list[str]:
+    """
+    The records of a name, sorted; none for a name that does not exist. It waits for as long as the caller does.
+
+    Args:
+        server, port: The name server, by name or address.
+        name: The name; for PTR an address.
+        record: One of `_TEXTS`.
+
+    Raises:
+        ValueError: The name cannot be asked for, or the answer cannot be used; the message says why.
+        OSError: The server cannot be reached.
+    """
+    try:
+        question = dns.message.make_query(_name(name, record), record, use_edns=False)
+        (family, *_, address), *_ = await asyncio.get_running_loop().getaddrinfo(server, port)
+        # connected, so that a port without a server is an error at once
+        backend: Any = get_backend("asyncio")
+        async with await backend.make_socket(family, socket.SOCK_DGRAM, destination=address[:2]) as connected:
+            # an answer to another question is ignored, because anyone can send one
+            answer, _ = await dns.asyncquery.udp_with_fallback(
+                question, str(address[0]), port=port, ignore_errors=True, udp_sock=connected
+            )
+    except (dns.exception.DNSException, EOFError) as err:
+        raise ValueError(str(err) or type(err).__name__) from err
+    return texts(answer, record)
+
+
+def texts(answer: dns.message.Message, record: str) -> list[str]:
+    """
+    The records of one kind in an answer, sorted.
+
+    Raises:
+        ValueError: The server refused to answer.
+    """
+    status = answer.rcode()
+    if status == dns.rcode.NXDOMAIN:
+        return []
+    if status != dns.rcode.NOERROR:
+        raise ValueError(f"the server answered {dns.rcode.to_text(status)}")
+    kind = dns.rdatatype.from_text(record)
+    return sorted(
+        text
+        for found in answer.answer
+        if found.rdtype == kind and found.rdclass == answer.question[0].rdclass
+        for one in found
+        for text in _TEXTS[record](one)
+    )
+
+
+def _name(name: str, record: str) -> dns.name.Name:
+    if record == "PTR":
+        name = ipaddress.ip_address(name).reverse_pointer
+    found = dns.name.from_text(name)
+    if found == dns.name.root:
+        raise ValueError("the name is empty")
+    return found
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
+
+
+_TEXTS: dict[str, Callable[[Any], list[str]]] = {
+    "A": lambda one: [one.address],
+    "AAAA": lambda one: [one.address],
+    "CAA": lambda one: [f"{one.flags} {_text(one.tag)} {_text(one.value)}"],
+    "CNAME": lambda one: [str(one.target)],
+    "MX": lambda one: [f"{one.preference} {one.exchange}"],
+    "NS": lambda one: [str(one.target)],
+    "PTR": lambda one: [str(one.target)],
+    "SRV": lambda one: [f"{one.priority} {one.weight} {one.port} {one.target}"],
+    "SSHFP": lambda one: [f"{one.algorithm} {one.fp_type} {one.fingerprint.hex().upper()}"],
+    "TXT": lambda one: [_text(part) for part in one.strings],
+}
+"""Records as goss writes them."""

@@ -1,0 +1,275 @@
+"""
+The process that renders templates; see the `RenderWorker` port.
+
+It is started with the first template, serves others, and ends by itself when none comes for a while. It gets nothing of our
+environment, no open files and no credentials, and what it is to do by a socket. The kernel bounds its CPU time and memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import TemplateError, TemplateLimitError
+
+WALL_S = 300.0
+"""For one template or directory, our answers not counted: a process that waits for something else is stuck."""
+
+IDLE_S = 60.0
+"""Without a request the process ends."""
+
+MESSAGE_LIMIT_BYTES = 96 << 20
+"""A longer message of the process is not read."""
+
+_HEADER_BYTES = 4
+_END_S = 5.0
+
+
+class RenderLimits(Struct, frozen=True, kw_only=True):
+    """
+    What one template, or one directory of templates, may use.
+
+    Attributes:
+        cpu_s: CPU time.
+        grace_s: CPU time after that. When its CPU time is used up a template fails where it is, with its line; the kernel ends
+            the process when a call of C goes on for so long.
+        memory_bytes: Memory, beside that of the process when it starts.
+    """
+
+    cpu_s: int = 10
+    grace_s: int = 3
+    memory_bytes: int = 256 << 20
+
+
+class RenderProcess:
+    """
+    The worker of this host. One job at a time; whoever comes meanwhile waits.
+
+    Args:
+        limits: What a job may use.
+        wall_s: See WALL_S.
+    """
+
+    def __init__(self, limits: RenderLimits | None = None, *, wall_s: float = WALL_S) -> None:
+        self._limits = limits or RenderLimits()
+        self._wall_s = wall_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._ending: weakref.finalize[[subprocess.Popen[bytes], socket.socket], RenderProcess] | None = None
+
+    def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
+        """See `RenderWorker.call`."""
+        with self._lock:
+            try:
+                if not self._converse(request, hear):
+                    self._end()
+                    self._converse(request, hear)
+            except BaseException:
+                self._end()
+                raise
+
+    def close(self) -> None:
+        """See `RenderWorker.close`."""
+        process = self._process
+        if process is not None:
+            process.kill()  # who renders meanwhile is not waited for
+        with self._lock:
+            self._end()
+
+    def _converse(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> bool:
+        """Do the job; False when the process had waited long enough, and ended, at the moment when the job came."""
+        channel, is_new = self._start()
+        left_s = self._wall_s
+        is_first = True
+        answer: bytes | None = request
+        while answer != b"":
+            begun = time.monotonic()
+            try:
+                channel.settimeout(left_s)
+                if answer is not None:
+                    send(channel, answer)
+                message = receive(channel, MESSAGE_LIMIT_BYTES)
+            except TimeoutError:
+                raise TemplateLimitError(f"template takes more than {self._wall_s:g} s") from None
+            except OSError:
+                message = b""
+            if not message:
+                error = self._why_gone()
+                if error is None and is_first and not is_new:
+                    return False
+                raise error or TemplateError("the process that renders templates has ended")
+            is_first = False
+            left_s = max(left_s - (time.monotonic() - begun), 0.001)
+            answer = hear(message)
+        return True
+
+    def _start(self) -> tuple[socket.socket, bool]:
+        """The connection to the process, and whether that was started just now."""
+        if self._process is not None and self._process.poll() is not None:
+            self._end()
+        if self._socket is not None:
+            return self._socket, False
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    _command(self._limits),
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={name: os.environ[name] for name in ("TZ",) if name in os.environ},
+                    cwd="/",
+                    start_new_session=True,
+                )
+        except OSError as err:
+            ours.close()
+            raise TemplateError(
+                f"the process that renders templates cannot be started: {err.strerror or err}"
+            ) from err
+        self._socket = ours
+        # Where nothing closes this object the process still goes with it.
+        self._ending = weakref.finalize(self, _end, self._process, ours)
+        return ours, True
+
+    def _why_gone(self) -> TemplateError | None:
+        """How the process ended in the middle of a job; None when it ended as it does when there is none."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        code = self._process.returncode
+        if code == 0:
+            return None
+        if code == -signal.SIGXCPU:
+            return TemplateLimitError(f"template takes more than {self._limits.cpu_s} s of CPU time")
+        if code == -signal.SIGKILL:
+            return TemplateLimitError("template needs more memory than this host has left")
+        ended = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+        return TemplateLimitError(f"template ended the process that rendered it ({ended})")
+
+    def _end(self) -> None:
+        self._process = self._socket = None
+        if self._ending is not None:
+            self._ending()
+            self._ending = None
+
+
+def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+    channel.close()
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
+        process.wait(_END_S)
+
+
+def _command(limits: RenderLimits) -> list[str]:
+    """An interpreter that takes nothing from its environment; modules are found where ours are."""
+    found = [path for path in sys.path if Path(path).is_absolute()]
+    ours = str(Path(__file__).parents[2])
+    if ours not in found:
+        found.append(ours)
+    code = (
+        "import sys; sys.path[:] = sys.argv[1:]; from ccm_agent.app_render import main; "
+        f"main({limits.cpu_s:d}, {limits.grace_s:d}, {limits.memory_bytes:d})"
+    )
+    options = ["-B"] if sys.dont_write_bytecode else []
+    if sys.pycache_prefix:
+        options += ["-X", f"pycache_prefix={sys.pycache_prefix}"]
+    return [sys.executable, "-I", "-S", "-X", "utf8", *options, "-c", code, *found]
+
+
+# ---- both sides
+
+
+def send(channel: socket.socket, message: bytes) -> None:
+    """Send a message: its length, then what it is."""
+    channel.sendall(len(message).to_bytes(_HEADER_BYTES, "big"))
+    channel.sendall(message)
+
+
+def receive(channel: socket.socket, limit_bytes: int = 1 << 32) -> bytes:
+    """
+    The next message; b"" when the other side has gone, or sends a longer one.
+
+    Raises:
+        OSError: The connection is broken; TimeoutError when nothing came in time.
+    """
+    header = _exactly(channel, _HEADER_BYTES)
+    if len(header) < _HEADER_BYTES:
+        return b""
+    length = int.from_bytes(header, "big")
+    if length > limit_bytes:
+        return b""
+    message = _exactly(channel, length)
+    return message if len(message) == length else b""
+
+
+def _exactly(channel: socket.socket, length: int) -> bytes:
+    parts: list[bytes] = []
+    while length:
+        part = channel.recv(min(length, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+# ---- in the process
+
+
+class CpuLimit:
+    """
+    Bounds the CPU time of one job of this process; a context manager.
+
+    Args:
+        seconds: CPU time.
+        grace_s: CPU time after that until the kernel ends the process.
+    """
+
+    def __init__(self, seconds: int, grace_s: int) -> None:
+        self._seconds = seconds
+        self._grace_s = grace_s
+        signal.signal(signal.SIGPROF, self._fail)
+
+    def __enter__(self) -> None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        last = int(used.ru_utime + used.ru_stime) + 1 + self._seconds + self._grace_s
+        resource.setrlimit(resource.RLIMIT_CPU, (last, resource.RLIM_INFINITY))
+        signal.setitimer(signal.ITIMER_PROF, self._seconds, 1.0)
+
+    def __exit__(self, *exception: object) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def _fail(self, _signal: int, _frame: object) -> None:
+        raise TemplateLimitError(
+            f"template takes more than {self._seconds} s of CPU time; does a loop never end?"
+        )
+
+
+def confine(memory_bytes: int) -> None:
+    """
+    Let this process have so much more memory, and be the first to go when the host has none left.
+
+    It is ended by those who started it, by their end or by its limits, and not by signals to all processes of a service or
+    terminal: an agent that is asked to stop finishes its resource first.
+    """
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    address_space = pages * resource.getpagesize() + memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")

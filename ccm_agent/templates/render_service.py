@@ -1,0 +1,169 @@
+"""
+Whole-file templates, rendered in a process of their own: the side that renders.
+
+It serves one job after the other, and ends when none comes for a while. It knows no secrets but those in the data of its jobs.
+After a template has met a limit the process ends as well: what it has kept may be most of the memory that it may have.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from ccm_agent.model.errors import CcmError, ExpressionError, TemplateLimitError
+from ccm_agent.templates.allowance import Allowance
+from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY
+from ccm_agent.templates.env import Environment
+from ccm_agent.templates.rendering import (
+    Begun,
+    Done,
+    Failed,
+    File,
+    Job,
+    Question,
+    Said,
+    TextJob,
+    as_bytes,
+)
+
+_UNLIMITED = 1 << 62
+
+_encode = msgspec.msgpack.Encoder().encode
+
+MakeFacts = Callable[[Callable[[], dict[str, Any]]], dict[str, Any]]
+"""Facts that are asked for when the first one is needed."""
+
+
+class Channel(Protocol):
+    """The connection to the process that asks."""
+
+    def request(self) -> bytes:
+        """The next job; b"" when none comes any more."""
+        ...
+
+    def answer(self) -> bytes:
+        """The answer to a question; b"" when nobody is there."""
+        ...
+
+    def send(self, message: bytes) -> None:
+        """Send a message."""
+        ...
+
+
+class Limiter(Protocol):
+    """Bounds the CPU time of one job."""
+
+    def __enter__(self) -> None:
+        """From here on it is measured; TemplateLimitError is raised wherever the code is when it is too much."""
+        ...
+
+    def __exit__(self, *exception: object) -> None:
+        """It is not measured any more."""
+        ...
+
+
+def serve(channel: Channel, limiter: Limiter, make_facts: MakeFacts) -> None:
+    """Render what is asked for, until nothing more comes or a limit is met."""
+    has_limit_been_met = False
+    while not has_limit_been_met:
+        request = channel.request()
+        if not request:
+            return
+        job = pickle.loads(request)
+        del request
+        try:
+            with limiter:
+                _run(job, channel, make_facts)
+        except CcmError as err:
+            has_limit_been_met = isinstance(err, TemplateLimitError)
+            _say(channel, _failed(err))
+        except MemoryError:
+            has_limit_been_met = True
+            _say(channel, _failed(TemplateLimitError(OUT_OF_MEMORY)))
+        except RecursionError:
+            _say(channel, Failed(kind="TemplateError", message="template is nested too deeply"))
+        except Exception as err:  # noqa: BLE001 - a fault of an engine fails the template, and is told
+            _say(
+                channel, Failed(kind="TemplateError", message=f"template failed: {type(err).__name__}: {err}")
+            )
+
+
+def _run(job: Job, channel: Channel, make_facts: MakeFacts) -> None:
+    environment = _Asking(job, channel, make_facts)
+    if job.text is not None:
+        text = as_bytes(_render(job.text, environment))
+        _say(channel, Done(text=text))
+        return
+    assert job.tree is not None
+    from ccm_agent.templates.tree import render_tree
+
+    source, wish = job.tree
+    rendered = render_tree(source, wish, environment, lambda name: _say(channel, Begun(name=_clean(name))))
+    while rendered.files:
+        path = next(iter(rendered.files))
+        _say(channel, File(path=as_bytes(path), content=rendered.files.pop(path)))
+    _say(channel, Done(directories=list(map(as_bytes, rendered.directories))))
+
+
+def _render(job: TextJob, environment: Environment) -> str:
+    environment.depth = job.depth
+    return environment.render(
+        job.engine, job.body, left=job.left, right=job.right, name=job.name, variables=job.variables
+    )
+
+
+class _Asking(Environment):
+    """An environment that asks the other side for what it does not have."""
+
+    def __init__(self, job: Job, channel: Channel, make_facts: MakeFacts) -> None:
+        self._channel = channel
+        super().__init__(
+            facts=job.facts if job.facts is not None else make_facts(lambda: self._ask("facts")),
+            data=job.data,
+            environ=job.environ,
+            working_dir=job.working_dir,
+            is_lenient=job.is_lenient,
+            registrations=lambda *arguments: self._ask("registrations", *arguments),
+            kv_get=lambda *arguments: self._ask("kvGet", *arguments),
+            allowance=Allowance(_UNLIMITED, _UNLIMITED, _UNLIMITED),  # the kernel keeps the limits here
+        )
+
+    def read_file(self, path: str) -> str:
+        """The content of a file, as the other side may read it."""
+        content: str = self._ask("readFile", path)
+        return content
+
+    def _ask(self, function: str, *arguments: str) -> Any:
+        _say(self._channel, Question(function, list(map(as_bytes, arguments))))
+        answer = self._channel.answer()
+        if not answer:
+            raise SystemExit(0)
+        is_given, value = pickle.loads(answer)
+        if not is_given:
+            raise ExpressionError(value)
+        return value
+
+
+def _say(channel: Channel, message: Said) -> None:
+    channel.send(_encode(message))
+
+
+def _failed(err: CcmError) -> Failed:
+    place = err.place
+    if place is None:
+        return Failed(kind=type(err).__name__, message=_clean(err.message))
+    return Failed(
+        kind=type(err).__name__,
+        message=_clean(err.message),
+        source=_clean(place.source),
+        line=place.line,
+        column=place.column,
+        path=_clean(place.path),
+    )
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

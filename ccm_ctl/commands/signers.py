@@ -1,0 +1,169 @@
+"""`ccmctl signers`: which operators' signatures nodes obey."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.errors import ProtocolError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.trust import Signer, SignersList
+    from ccm_ctl.app import Application, Broker
+    from ccm_ctl.fleet.signers import Signers
+
+
+@group(
+    "signers",
+    no_args_is_help=True,
+    examples=["ccmctl signers list", "ccmctl signers publish", "ccmctl signers allow-unsigned 30d"],
+)
+def signers(application: Application) -> None:
+    """Show the signers list, which the fleet's root key signs and nodes obey; publish it to the nodes."""
+
+
+def _keys() -> click.Option:
+    from ccm_ctl.commands.access import keys_option
+
+    return keys_option()
+
+
+@verb("list", examples=["ccmctl signers list", "ccmctl signers list --json"], options=[_keys()])
+def _list(application: Application, keys: str) -> Exit:
+    """List the operators whose signatures nodes obey, and whether the nodes have this list."""
+    found = signers_in(application, keys)
+    listed = found.read()
+    from ccm_ctl.render.table import Column
+
+    rows: list[list[Any]] = []
+    for one in sorted(listed.signers, key=lambda one: one.name):
+        application.terminal.record(records.SIGNER, **_fields(one))
+        ends = datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%d") if one.expires else ""
+        rows.append([one.name, _role(one), ends, one.key])
+    columns = [Column("NAME"), Column("MAY", fold=True), Column("EXPIRES"), Column("KEY", spare=1)]
+    application.terminal.table(columns, rows, "no signers\n")
+    for note in _notes(listed):
+        application.terminal.note(note)
+    return Exit.OK
+
+
+@verb("publish", examples=["ccmctl signers publish"], options=[_keys()])
+def _publish(application: Application, keys: str) -> Exit:
+    """Write the signers list to the broker. Nodes take it within seconds, and never go back to an older one."""
+    found = signers_in(application, keys)
+    listed = found.read()
+
+    async def work(broker: Broker) -> Exit:
+        is_new = await publish_list(broker, found)
+        number = listed.number
+        application.terminal.record(
+            records.MADE, name="signers", kind="list", action="published", number=number
+        )
+        done = "published" if is_new else "was published already"
+        application.terminal.show(f"signers list {number}: {done}\n")
+        return Exit.OK
+
+    return application.run_on_broker(work)
+
+
+@verb(
+    "allow-unsigned",
+    examples=["ccmctl signers allow-unsigned 30d", "ccmctl signers allow-unsigned --end"],
+    options=[
+        click.Argument(["time"], metavar="DURATION", type=Duration(), required=False),
+        click.Option(["--end"], is_flag=True, help="From now on nodes obey only what is signed."),
+        _keys(),
+    ],
+)
+def _allow_unsigned(application: Application, time: int | None, end: bool, keys: str) -> Exit:
+    """
+    Let nodes obey unsigned requests and documents for a time, and let `ccmctl` take unsigned events.
+
+    For a fleet in which some agents or controllers cannot sign yet. Publish the list afterwards.
+    """
+    if (time is None) != end:
+        raise UsageError("say for how long, such as 30d, or --end")
+    listed = signers_in(application, keys).allow_unsigned(time or 0)
+    for note in _notes(listed) or ["nodes obey only what is signed"]:
+        application.terminal.show(f"{note}\n")
+    application.terminal.note("`ccmctl signers publish` tells the nodes")
+    return Exit.OK
+
+
+for _command in (_list, _publish, _allow_unsigned):
+    signers.add_command(_command)
+
+
+def signers_in(application: Application, folder: str) -> Signers:
+    """The signers list in the folder with the fleet's keys."""
+    from ccm_ctl.commands.access import keys_in
+
+    return keys_in(application, folder).signers
+
+
+async def publish_list(broker: Broker, found: Signers) -> bool:
+    """
+    Publish the list, unless the nodes have it; whether it was new.
+
+    Raises:
+        ProtocolError: A newer list is published, or one that another root key has signed.
+    """
+    from ccm_agent.bus.kv import NatsKeyValue
+    from ccm_agent.bus.trust import TRUST_BUCKET, read_signers
+    from ccm_ctl.fleet.signers import publish, published
+
+    assert broker.connection is not None
+    trust, listed = found.trust(), found.read()
+    there = await published(NatsKeyValue(broker.connection, TRUST_BUCKET))
+    if there is not None:
+        now_ms = int(broker.fleet.clock.now().timestamp() * 1000)
+        newest = read_signers(there.body.encode(), there.signature, trust.root, now_ms=now_ms)
+        if newest.number > listed.number:
+            raise ProtocolError(
+                f"signers list {newest.number} is published, and the one here is {listed.number}: "
+                "take the trust.json from where the newest one was made"
+            )
+        if newest.number == listed.number:
+            return False
+    await publish(broker.connection, trust)
+    return True
+
+
+def _notes(listed: SignersList) -> list[str]:
+    if not listed.allow_unsigned_until:
+        return []
+    until = datetime.fromtimestamp(listed.allow_unsigned_until / 1000, UTC)
+    word = "obey" if until > datetime.now(UTC) else "obeyed"
+    return [f"nodes {word} what is not signed, too, until {until:%Y-%m-%d %H:%M} UTC"]
+
+
+def _fields(one: Signer) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "key": one.key,
+        "plan": list(one.plan) or None,
+        "apply": list(one.apply) or None,
+        "data": one.data or None,
+        "facts": one.facts or None,
+        "schedules": one.schedules or None,
+        "admin": one.admin or None,
+        "roles": list(one.roles) or None,
+        "expires": datetime.fromtimestamp(one.expires, UTC) if one.expires else None,
+    }
+
+
+def _role(one: Signer) -> str:
+    from ccm_ctl.fleet.assignments import scope_words
+
+    def scopes(found: tuple[str, ...]) -> str:
+        return ", ".join("everybody" if scope == ">" else scope_words(scope) for scope in found)
+
+    parts = [f"{verb} {scopes(found)}" for verb, found in (("plan", one.plan), ("apply", one.apply)) if found]
+    parts += [word for word in ("data", "facts", "schedules", "admin") if getattr(one, word)]
+    return ", ".join(parts) or "look"

@@ -1,0 +1,58 @@
+"""
+Nodes that answer a run and were not expected.
+
+A node hears requests to other roles, and it says itself what its gathered facts are. So that it answers proves nothing. What an
+operator has assigned to it does: a node whose assigned facts fit what the run is for has joined it, another one is ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_ctl.fleet.documents import decode_document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_ctl.fleet.ports import Fleet
+
+
+class Joining:
+    """
+    Says which nodes may join a run.
+
+    Args:
+        fleet: The bus; assigned facts are in `CCM_FACTS`.
+        targets: The run's selectors, any of which must match; without any all nodes match.
+        where: An expression that must be true as well; "" is always true.
+    """
+
+    def __init__(self, fleet: Fleet, targets: Sequence[str], where: str) -> None:
+        self._fleet = fleet
+        self._targets = targets
+        self._where = where
+
+    async def may_join(self, node: str) -> bool:
+        """
+        The node's assigned facts fit what the run is for.
+
+        Raises:
+            BusUnavailableError: The broker is away.
+        """
+        try:
+            entry = await self._fleet.facts.get(node)
+            facts = decode_document(entry).body if entry else {}
+        except ProtocolError:
+            return False
+        if not isinstance(facts, dict):
+            return False
+        from ccm_agent.templates.selector import parse_selector, parse_where
+
+        try:
+            fits = not self._targets or any(
+                parse_selector(text).matches(node, facts) for text in self._targets
+            )
+            return fits and (not self._where or parse_where(self._where).matches(node, facts))
+        except CcmError:
+            return False  # what is on record of the run is not a selector

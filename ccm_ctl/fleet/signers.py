@@ -1,0 +1,194 @@
+"""
+The signers list of a fleet, in the folder with its keys: who may sign what agents obey.
+
+    trust.json   the root's public key and the newest signers list, signed; not secret
+
+The list is changed where the root key is, and takes effect on nodes when it is published to the bucket CCM_TRUST.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.streams import store
+from ccm_agent.bus.trust import (
+    SIGNERS_KEY,
+    SIGNERS_SUBJECT,
+    TRUST_BUCKET,
+    SignedText,
+    Signer,
+    SignersList,
+    Trust,
+    certify_node,
+    read_signers,
+    sign_signers,
+)
+from ccm_agent.model.errors import InputError, NotFoundError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.permissions import Role
+    from ccm_agent.model.ports import KeyValue
+    from ccm_agent.model.secret import Secret
+
+FILE = "trust.json"
+
+
+class Signers:
+    """The list in one folder. Blocking: it reads and writes one small file."""
+
+    def __init__(self, folder: Path, root: Callable[[], Secret]) -> None:
+        """
+        Take a folder.
+
+        Args:
+            folder: The folder with the fleet's keys.
+            root: Reads the root's seed; NotFoundError when it is kept elsewhere.
+        """
+        self._path = folder / FILE
+        self._root = root
+
+    def exist(self) -> bool:
+        """There is a list."""
+        return self._path.exists()
+
+    def trust(self) -> Trust:
+        """
+        What credentials carry: the root's public key and the newest list.
+
+        Raises:
+            NotFoundError: There is none.
+            InputError: It cannot be used.
+        """
+        try:
+            trust = msgspec.json.decode(self._path.read_bytes(), type=Trust)
+        except FileNotFoundError as err:
+            raise NotFoundError(
+                f"{self._path}: there is no signers list; `ccmctl init --security` makes one"
+            ) from err
+        except (OSError, msgspec.MsgspecError) as err:
+            raise InputError(f"{self._path}: the signers list cannot be read: {err}") from err
+        if trust.signers is None:
+            raise InputError(f"{self._path}: it names a root key and no signers list")
+        return trust
+
+    def read(self) -> SignersList:
+        """
+        The list.
+
+        Raises:
+            NotFoundError, InputError: As `trust`.
+        """
+        trust = self.trust()
+        assert trust.signers is not None
+        signed = trust.signers
+        try:
+            return read_signers(signed.body.encode(), signed.signature, trust.root, now_ms=_now_ms())
+        except ProtocolError as err:
+            raise InputError(f"{self._path}: the signers list cannot be used: {err}") from err
+
+    def add(self, signer: Signer) -> SignersList:
+        """Put an operator's key into the list; other keys of the same operator stay."""
+        return self._change(lambda old: {"signers": (*old.signers, signer)})
+
+    def remove(self, keys: Sequence[str]) -> SignersList:
+        """Take operators' keys out of the list."""
+        gone = set(keys)
+        return self._change(lambda old: {"signers": tuple(one for one in old.signers if one.key not in gone)})
+
+    def revoke_nodes(self, keys: Sequence[str]) -> SignersList:
+        """Make certificates of nodes void, by their public keys."""
+        return self._change(lambda old: {"revoked_nodes": tuple(sorted({*old.revoked_nodes, *keys}))})
+
+    def allow_unsigned(self, seconds: int) -> SignersList:
+        """Let agents and controllers take what is not signed for so long from now on; 0 ends it."""
+        until = _now_ms() + seconds * 1000 if seconds else 0
+        return self._change(lambda old: {"allow_unsigned_until": until})
+
+    def for_node(self, node: str, key: str, expires: int | None, floors: Mapping[str, int]) -> Trust:
+        """What a node's credentials carry: a certificate of its key, and the lowest numbers that its documents may have."""
+        trust = self.trust()
+        certificate = certify_node(
+            self._key(), node, key, issued_ms=_now_ms(), expires_ms=(expires or 0) * 1000
+        )
+        return msgspec.structs.replace(trust, certificate=certificate, floors=dict(floors))
+
+    def _change(self, change: Callable[[SignersList], dict[str, object]]) -> SignersList:
+        key = self._key()
+        now = _now_ms()
+        old = self.read() if self.exist() else SignersList(number=0, issued=now)
+        fields = {"number": max(old.number + 1, now), "issued": now} | change(old)
+        new: SignersList = msgspec.structs.replace(old, **fields)
+        self._write(Trust(root=key.public_key, signers=sign_signers(key, new)))
+        return new
+
+    def _key(self) -> SigningKey:
+        key = SigningKey(self._root())
+        if self.exist() and self.trust().root != key.public_key:
+            raise InputError(
+                f"{self._path}: another root key than the root.seed beside it signed the list; nodes would refuse a new one"
+            )
+        return key
+
+    def _write(self, trust: Trust) -> None:
+        fresh = self._path.with_suffix(".new")
+        try:
+            number = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+            with os.fdopen(number, "wb") as file:
+                file.write(msgspec.json.encode(trust))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+        except OSError as err:
+            raise InputError(f"{self._path}: cannot be written: {err.strerror}") from err
+
+
+def signer_of(name: str, key: str, role: Role, expires: int | None = None) -> Signer:
+    """An operator's entry in the list: the role that the broker knows, signed by the root."""
+    return Signer(
+        name=name,
+        key=key,
+        plan=role.plan,
+        apply=role.apply,
+        data=role.data,
+        facts=role.facts,
+        schedules=role.schedules,
+        admin=role.admin,
+        expires=expires or 0,
+    )
+
+
+async def published(bucket: KeyValue) -> SignedText | None:
+    """The list that nodes read; None when none was published."""
+    entry = await bucket.get(SIGNERS_KEY)
+    if entry is None:
+        return None
+    return SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)
+
+
+async def publish(connection: Connection, trust: Trust) -> None:
+    """
+    Write the list to the bucket, for nodes to read.
+
+    Raises:
+        BusDeniedError: This operator may not; it takes `--admin`.
+        BusSetupError: The bucket is missing.
+    """
+    assert trust.signers is not None
+    headers = {
+        SIGNATURE_HEADER: trust.signers.signature,
+        "Nats-Expected-Stream": f"KV_{TRUST_BUCKET}",
+    }
+    await store(connection, SIGNERS_SUBJECT, trust.signers.body.encode(), headers)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,131 @@
+"""Agents and controllers of the released form beside those of this tree: one fleet, and an upgrade in place."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_agent.testing.nats_server import NatsServer, ServerSettings
+from tests.support.fleet import TOP, Fleet, a_file, fleet, manifest
+from tests.support.nats_server import require_server
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+RELEASED = "9071190f"
+"""The commit of the released form. A clone without its history cannot run these tests."""
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree of the released form."""
+    folder = tmp_path_factory.mktemp("released")
+    packed = subprocess.run(
+        ["git", "archive", RELEASED, "ccm_agent", "ccm_ctl", "schemas"],
+        cwd=TOP,
+        capture_output=True,
+        check=True,
+    )
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory, released: Path) -> Iterator[Fleet]:
+    """An agent of each form on one broker."""
+    with fleet(tmp_path_factory.mktemp("fleet")) as built:
+        built.add("old1", code=released)
+        built.add("new1")
+        assert built.ctl("facts", "set", "old1", "new1", "role=web").code == 0
+        yield built
+
+
+@pytest.mark.parametrize("form", ["released", "this"])
+def test_controller_of_either_form_drives_agents_of_both(mixed: Fleet, released: Path, form: str) -> None:
+    code = released if form == "released" else TOP
+    path = mixed.write("site.yaml", manifest(a_file(f"by-{form}")))
+    site = mixed.write(f"{form}/manifest.yaml", manifest(a_file(f"assigned-by-{form}")))
+
+    applied = mixed.ctl("apply", path, "-t", "role=web", "--yes", "--json", code=code)
+    assigned = mixed.ctl("assign", form, str(Path(site).parent), "-t", "role=web", "--yes", code=code)
+    status = mixed.ctl("assignment", "status", form, "--wait", "60s", "--json", code=code)
+    ended = mixed.ctl("unassign", form, "--yes", code=code)
+    shown = mixed.ctl("run", "show", applied.run, "--json", code=code)
+
+    assert (applied.code, applied.states) == (0, {"old1": "changed", "new1": "changed"}), applied.err
+    assert (assigned.code, status.code, ended.code) == (0, 0, 0), (assigned.err, status.err, ended.err)
+    assert (shown.code, shown.states) == (0, applied.states)
+    for agent in mixed.agents.values():
+        assert {f"by-{form}", f"assigned-by-{form}"} <= {path.name for path in agent.files.iterdir()}
+
+
+def test_agent_is_upgraded_in_place_with_a_filled_spool(tmp_path: Path, released: Path) -> None:
+    with fleet(tmp_path / "fleet") as site:
+        site.add("web1", code=released)
+        assert site.ctl("facts", "set", "web1", "role=web").code == 0
+        folder = str(Path(site.write("app/manifest.yaml", manifest(a_file("app")))).parent)
+        assert site.ctl("assign", "app", folder, "-t", "role=web", "--yes").code == 0
+        assert site.ctl("assignment", "status", "app", "--wait", "60s").code == 0
+        path = site.write("big.yaml", manifest(*(a_file(f"f{number}") for number in range(200))))
+        run = site.begin("apply", path, "-t", "role=web", "--yes", "--json")
+        agent = site.agents["web1"]
+        site.wait_for(lambda: (agent.files / "f20").exists(), "the run to be under way")
+        site.broker.pause()
+        site.wait_for(lambda: (agent.files / "f150").exists(), "the spool to fill")
+        agent.kill()
+        site.broker.resume()
+        run.end()
+
+        agent.code = TOP
+        agent.start()
+        site.wait_present(["web1"])
+        done = site.ctl("assignment", "status", "app", "--wait", "60s", "--json")
+        shown = site.ctl("run", "show", run.so_far.run, "--json")
+
+        assert [one["state"] for one in done.named("standing")] == ["converged"]
+        assert shown.states["web1"] in ("failed", "changed")
+        stored = site.stored(run.so_far.run)
+        assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in stored.values()), stored
+
+
+def test_released_agent_stays_in_a_secured_fleet_until_it_is_upgraded(tmp_path: Path, released: Path) -> None:
+    require_server()
+    server = NatsServer(ServerSettings(directory=tmp_path / "nats"))
+    site = Fleet(tmp_path / "fleet", [server])
+    keys = site.directory / "home" / ".config" / "ccm" / "keys"
+    try:
+        assert site.ctl("init", "--security", "--allow-unsigned", "30d").code == 0
+        extra = (keys / "nats-security.conf").read_text()
+        server.settings = msgspec.structs.replace(server.settings, extra=extra)
+        server.start()
+        site.environ |= {"NATS_URL": server.url, "CCM_CREDS": str(keys / "tester.creds")}
+        assert site.ctl("init", "--security").code == 0
+        for name, code in (("old1", released), ("new1", TOP)):
+            creds = Path(site.write(f"{name}.creds", site.ctl("node", "add", name).out))
+            creds.chmod(0o600)
+            site.add(name, code=code, nats={"url": server.url, "creds": str(creds)})
+        assert site.ctl("facts", "set", "old1", "new1", "role=web").code == 0
+        path = site.write("site.yaml", manifest(a_file("here")))
+
+        first = site.ctl("apply", path, "-t", "role=web", "--yes", "--json")
+        assert site.ctl("signers", "allow-unsigned", "--end").code == 0
+        assert site.ctl("signers", "publish").code == 0
+        upgraded = site.agents["old1"]
+        upgraded.stop()
+        upgraded.code = TOP
+        upgraded.start()
+        site.wait_present(["old1"])
+        second = site.ctl("apply", path, "-t", "role=web", "--yes", "--json")
+        nodes = site.ctl("nodes", "--json").named("node")
+
+        assert (first.code, first.states) == (0, {"old1": "changed", "new1": "changed"}), first.err
+        assert (second.code, second.states) == (0, {"old1": "stable", "new1": "stable"}), second.err
+        assert {one["node"]: one["signatures"] for one in nodes} == {"old1": True, "new1": True}
+    finally:
+        site.close()

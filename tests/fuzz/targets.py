@@ -1,0 +1,232 @@
+"""
+Everything that reads what others wrote, each with samples to begin from.
+
+A new public `parse_…` or `decode_…` needs a line here: `test_every_decoder_has_a_target` says so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import inspect
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ccm_agent.app import make_environment
+from ccm_agent.daemon.segment import decoder as segment_decoder
+from ccm_agent.model import outcome, wire
+from ccm_agent.model.errors import CcmError
+from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.tars import TAR_ERRORS, Tar, members
+from ccm_agent.templates.engines import engine
+from ccm_agent.templates.expr.program import Names, compile_expression
+from ccm_agent.templates.gjson import get
+
+Read = Callable[[bytes], object]
+"""Reads an input. It may raise CcmError, or what its documentation says."""
+
+
+class Target:
+    """
+    What is fuzzed.
+
+    Attributes:
+        name: Of a function `module:function`, which it then covers.
+        read: Reads one input.
+        samples: Inputs to begin from.
+        raises: What it may raise besides CcmError.
+    """
+
+    def __init__(
+        self, name: str, read: Read, samples: list[bytes], raises: tuple[type[Exception], ...] = ()
+    ) -> None:
+        self.name = name
+        self.read = read
+        self.samples = samples
+        self.raises = (CcmError, *raises)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
+
+
+def _function(name: str, *samples: str, raises: tuple[type[Exception], ...] = ()) -> Target:
+    """A function of one text, or of bytes; what else it needs has defaults."""
+    module, _, function = name.partition(":")
+    call = getattr(importlib.import_module(module), function)
+    wants = next(iter(inspect.signature(call).parameters.values())).annotation
+    read = call if wants == "bytes" else (lambda data: call(_text(data)))
+    return Target(name, read, [sample.encode() for sample in samples], raises)
+
+
+_JSON = '{"protocol": "io.choria.ccm.v1.x", "node": "web1", "number": 3, "at": "2026-01-01T00:00:00Z", "l": [1.5, null, true]}'
+_YAML = 'a: &x {b: [1, 0x1f, "t\\n"]}\nc: *x\nd: |\n  text\n  more\n? e\n: - 1e3\n  - ~\n'
+_MANIFEST = (
+    "ccm:\n  resources:\n    - file:\n        - /a: {ensure: present, content: '{{ lookup(\"facts.x\") }}'}\n"
+)
+_EXPR = (
+    'let x = filter([1, 2, 3], # > 1); x[0] ?? "a" matches "^a+$" ? map(1..3, {# * 2}) : {"k": Facts.a?.b}'
+)
+
+FUNCTIONS = [
+    _function("ccm_agent.model.codec:decode_document", _JSON, _YAML),
+    _function("ccm_agent.model.codec:decode_manifest", _MANIFEST),
+    _function("ccm_agent.model.codec:decode_yaml", _YAML),
+    _function("ccm_agent.model.codec:decode_json", _JSON),
+    _function("ccm_agent.model.registration:decode_entry", _JSON),
+    _function("ccm_agent.model.resource:parse_reference", "file#/etc/x"),
+    _function("ccm_agent.model.durations:parse_duration", "1h30m", "1.5d", "10ms"),
+    _function("ccm_agent.model.scalars:parse_number", "0x1f", "-1_000", ".inf", "1e10"),
+    _function("ccm_agent.bus.headers:parse_headers", "NATS/1.0 503 No\r\nA: b\r\nNats-Sequence: 4\r\n\r\n"),
+    _function("ccm_agent.bus.streams:parse_time", "2026-01-01T00:00:00.123456789Z", raises=(ValueError,)),
+    _function("ccm_agent.bus.chain:parse_place", "12.0123456789abcdef"),
+    _function("ccm_agent.bus.subjects:decode_token", "a=2Fb", "="),
+    _function("ccm_agent.bus.subjects:parse_request", "choria.ccm.due.manifest.apply.request.fact.role.web"),
+    _function("ccm_agent.bus.subjects:parse_event", "choria.ccm.agent.refused.web1"),
+    _function("ccm_agent.bus.subjects:parse_schedule", "choria.ccm.schedule.manifest.apply.request.all.x"),
+    _function("ccm_agent.bus.subjects:parse_registration", "choria.ccm.registration.v1.a.b.c.d_e.f"),
+    _function("ccm_agent.bus.subjects:parse_assignment_key", "fact.role.web.site"),
+    _function(
+        "ccm_agent.daemon.config:parse_config",
+        "identity: web1\ninterval: 5m\nsources: [{manifest: /a.yaml}]\n",
+    ),
+    _function("ccm_agent.policy.hours:parse_hours", "Mon-Fri 08:00-17:00 Europe/Berlin"),
+    _function("ccm_agent.templates.selector:parse_selector", 'role=web,env!="dev",node=web*'),
+    _function("ccm_agent.templates.selector:parse_where", _EXPR, "Facts.cores > 3"),
+    _function("ccm_agent.templates.gotime:parse_duration", "1h2m3.5s", raises=(ValueError,)),
+    _function("ccm_agent.templates.engines.literals:parse_integer", "0x1f", "0b1", "1_0"),
+    _function("ccm_agent.templates.engines.literals:parse_float", "0x1p-2", "1e5"),
+    _function("ccm_agent.templates.engines.go.semver:parse_version", "v1.2.3-rc.1+b", raises=(ValueError,)),
+    _function("ccm_agent.templates.engines.go.numbers:parse_number", "0x1f", "1i", "'a'"),
+    _function("ccm_agent.cli.given:parse_env", "A=1\nexport B='x'\n# c\n"),
+    _function("ccm_agent.health.goss.semver:parse_version", "1.2.3-a", raises=(ValueError,)),
+    _function("ccm_agent.health.goss.semver:parse_range", ">=1.2 <2 || 3.x", raises=(ValueError,)),
+    _function("ccm_agent.resources.file.model:parse_mode", "0644", "7xx", raises=(ValueError,)),
+    _function("ccm_agent.resources.package.providers.dnf:parse_query", "zsh\t0\t5.9\t1\tx86_64\n"),
+    _function("ccm_agent.resources.package.providers.apt:parse_query", "zsh\t5.9-8\tinstall ok installed\n"),
+    _function("ccm_agent.resources.package.providers.apt:parse_candidate", "zsh:\n  Candidate: 5.9-8\n"),
+    _function(
+        "ccm_agent.resources.service.providers.systemd:parse_show", "Id=a.service\nActiveState=active\n"
+    ),
+    _function("ccm_agent.facts.partitions:parse_filesystems", "nodev\tsysfs\n\text4\n"),
+    _function("ccm_agent.facts.host:parse_assignments", 'NAME="Debian"\nID=debian\n'),
+    _function("ccm_agent.facts.cpu:parse_cpuinfo", "processor\t: 0\nmodel name\t: x\n\nprocessor\t: 1\n"),
+    _function("ccm_agent.facts.memory:parse_meminfo", "MemTotal: 1 kB\nMemAvailable: 1 kB\n"),
+    _function(
+        "ccm_agent.facts.memory:parse_swaps", "Filename Type Size Used Priority\n/a partition 1 2 -2\n"
+    ),
+    _function("ccm_ctl.fleet.assignments:parse_scope_words", "role=web"),
+    _function("ccm_agent.daemon.journal:read_records", "\x00"),
+    _function("ccm_agent.bus.signing:read_claims", "v1.eyJraW5kIjoicmVxdWVzdCJ9.AAAA"),
+    _function(
+        "ccm_agent.bus.credentials:name_in_credentials", "-----BEGIN NATS USER JWT-----\na.e30.b\n-----END"
+    ),
+    _function("ccm_agent.cli.ensure_api:read_request", _JSON, _YAML),
+    _function("ccm_agent.hiera.sources:read_stamp", _JSON),
+    _function("ccm_agent.templates.scan:find_spans", "a {{ b }} ${ c } {{ '}}' }}"),
+]
+
+EXEMPT = {
+    "ccm_agent.model.codec:decode_as": "the same readers as decode_document, with a kind",
+    "ccm_agent.model.foreign:decode_foreign": "a target for each Struct of the wire",
+    "ccm_agent.bus.streams:decode_answer": "JSON, in a message",
+    "ccm_agent.facts.partitions:parse_mountinfo": "a target of its own, for it takes two arguments",
+    "ccm_agent.facts.netlink:parse_links": "of the kernel",
+    "ccm_agent.facts.netlink:parse_addresses": "of the kernel",
+    "ccm_agent.facts.host:parse_platform": "of a mapping",
+    "ccm_agent.facts.host:parse_guest": "of functions",
+    "ccm_agent.facts.memory:parse_swap": "of a mapping and /proc/vmstat",
+    "ccm_agent.policy.document:parse_policy": "a YAML document of the node's own administrator",
+    "ccm_agent.templates.golayout:parse_time": "a target of its own, for it takes two arguments",
+    "ccm_agent.health.goss.matchers:parse_matcher": "a target with parse_rules",
+    "ccm_agent.health.goss.patterns:parse_patterns": "a target with parse_rules",
+    "ccm_agent.health.goss.rules:parse_rules": "a target of its own, for it takes values",
+    "ccm_ctl.fleet.documents:decode_document": "of an entry; its JSON is a target",
+}
+"""Decoders without a target of their name, and why."""
+
+
+def _tar(data: bytes) -> object:
+    with Tar(io.BytesIO(data), 1000) as archive:
+        return [member.name for member in members(archive)]
+
+
+def _packed(kind: str) -> bytes:
+    out = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(out, "w") as archive:
+            archive.writestr("a/b", "content")
+        return out.getvalue()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as packed:
+        for name in ("a/b", "n" * 300):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = 3, 1.5
+            packed.addfile(info, io.BytesIO(b"abc"))
+    return out.getvalue()
+
+
+def _compile(data: bytes) -> object:
+    names = Names({"Facts": "map", "Data": "map"}, frozenset({"lookup"}))
+    return compile_expression(_text(data), names)
+
+
+def _render(name: str) -> Read:
+    variables: dict[str, Any] = {"facts": {"a": 1}, "data": {"b": [1, 2]}, "environ": {}}
+    return lambda data: engine(name).render(_text(data), variables, name="x")
+
+
+def _rules(data: bytes) -> object:
+    from ccm_agent.health.goss.rules import parse_rules
+    from ccm_agent.model.codec import decode_yaml
+
+    return parse_rules(decode_yaml(data))
+
+
+def _wire() -> list[Target]:
+    kinds = [
+        kind
+        for module in (wire, outcome)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
+    ]
+    return [
+        Target(
+            f"wire:{kind.__name__}",
+            partial(_decode_foreign, kind),
+            [_JSON.encode()],
+            (msgspec.DecodeError,),
+        )
+        for kind in kinds
+    ]
+
+
+def _decode_foreign(kind: type[Any], data: bytes) -> object:
+    return decode_foreign(data, kind)
+
+
+OTHERS = [
+    Target("tar", _tar, [_packed("tar")], (*TAR_ERRORS, OSError)),
+    Target("expression", _compile, [_EXPR.encode(), b"a in [1..2] and not b"]),
+    Target("go", _render("go"), [b'{{ range $i, $x := .data.b }}{{ printf "%05d" $x | quote }}{{ end }}']),
+    Target("jet", _render("jet"), [b'[[ x := 1 ]][[ if x > 0 ]][[ data.b[0] | upper ]][[ else ]][[ end ]]']),
+    Target("jinja", _render("jinja"), [b"{% for x in data.b %}{{ x * 2 | int }}{% endfor %}"]),
+    Target("gjson", lambda data: get('{"a":[{"b":1},{"b":"x"}]}', _text(data)), [b'a.#(b=="x").b|@reverse', b"a.#.b"]),
+    Target("gjson document", lambda data: get(_text(data), "a.#(b>0)#.b"), [b'{"a":[{"b":1},{"b":"x"}]}']),
+    Target("goss rules", _rules, [b"file:\n  /a:\n    exists: true\n    mode: {or: ['0644', '0600']}\n    contents: [/x/]\n"]),
+    Target(
+        "spool",
+        segment_decoder.decode,
+        [msgspec.msgpack.encode(["e", 1, "s", "i", b"x"])],
+        (msgspec.DecodeError, UnicodeDecodeError, RecursionError),
+    ),
+    Target("template", lambda data: make_environment({}, {}, {}, "/").template("{{ " + _text(data) + " }}"), [_EXPR.encode()]),
+    Target("gzip of a tar", lambda data: _tar(gzip.compress(data)), [_packed("tar")], (*TAR_ERRORS, OSError)),
+]  # fmt: skip
+
+TARGETS: list[Target] = [*FUNCTIONS, *_wire(), *OTHERS]

@@ -1,0 +1,81 @@
+"""Keys and signers for tests: nothing secret lies in the tree."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+
+import nkeys
+
+from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signing import SigningKey
+from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers
+from ccm_agent.daemon.authentication import Authenticator
+from ccm_agent.daemon.stamps import Stamps
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.secret import Secret
+from ccm_agent.testing.clock import FakeClock
+
+FULL = {"apply": (EVERYWHERE,), "data": True, "facts": True, "schedules": True}
+
+
+def new_key() -> SigningKey:
+    """A key that signs."""
+    seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
+    return SigningKey(Secret(seed.decode()))
+
+
+def now_ms() -> int:
+    """The time."""
+    return int(time.time() * 1000)
+
+
+class Keyring:
+    """A fleet's root and its operators."""
+
+    def __init__(self) -> None:
+        self.root = new_key()
+        self.signers: list[Signer] = []
+        self.number = 0
+
+    def operator(self, name: str, **role: object) -> Signatory:
+        """A new operator, who is in the list from now on."""
+        key = new_key()
+        self.signers.append(Signer(name=name, key=key.public_key, **role))  # type: ignore[arg-type]
+        return Signatory(key, now_ms)
+
+    def listed(self, **others: object) -> SignersList:
+        """The list as it is now, under a new number."""
+        self.number += 1
+        return SignersList(number=self.number, issued=now_ms(), signers=tuple(self.signers), **others)  # type: ignore[arg-type]
+
+    def trust(self, **others: object) -> Trust:
+        """What credentials that are made now say."""
+        return Trust(root=self.root.public_key, signers=sign_signers(self.root, self.listed(**others)))
+
+
+def unsigned(folder: Path) -> Authenticator:
+    """An authenticator of a node without keys."""
+    return Authenticator(None, FakeClock(), folder / "signers.json")
+
+
+def authenticator(folder: Path, trust: Trust, clock: Clock | None = None) -> Authenticator:
+    """An authenticator of a node with credentials, open."""
+    made = Authenticator(trust, clock or _Now(), folder / "signers.json")
+    made.open()
+    return made
+
+
+def unsigned_stamps(path: Path) -> Stamps:
+    """Numbers of documents of a node without keys."""
+    return Stamps(path, unsigned(path.parent))
+
+
+class _Now(FakeClock):
+    """A clock that begins now."""
+
+    def __init__(self) -> None:
+        from datetime import UTC, datetime
+
+        super().__init__(datetime.now(UTC))

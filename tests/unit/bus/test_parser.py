@@ -1,0 +1,121 @@
+"""What a server sends, in pieces of any size, with subjects of any bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import nats.errors
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccm_agent.bus.parser import LINE_LIMIT_BYTES, Parser
+
+
+class FakeClient:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Any, ...]] = []
+
+    async def _process_msg(self, *message: Any) -> None:
+        self.given.append(message)
+
+    async def _process_ping(self) -> None:
+        self.given.append(("ping",))
+
+    async def _process_pong(self) -> None:
+        self.given.append(("pong",))
+
+    async def _process_info(self, info: Any) -> None:
+        self.given.append(("info", info))
+
+    async def _process_err(self, text: str) -> None:
+        self.given.append(("error", text))
+
+
+async def parsed(*pieces: bytes) -> list[tuple[Any, ...]]:
+    client = FakeClient()
+    parser = Parser(client)  # type: ignore[arg-type]
+    for piece in pieces:
+        await parser.parse(piece)
+    return client.given
+
+
+STREAM = (
+    b'INFO {"version":"2.15.0"} \r\n+OK\r\nMSG a.b 7 2\r\nhi\r\nPING\r\n'
+    b"MSG a.b 7 _INBOX.x 0\r\n\r\nHMSG a.b 8 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"
+    b"HMSG a 9 r 14 14\r\nNATS/1.0 404\r\n\r\nPONG\r\n-ERR 'Permissions Violation for Publish to \"A\"'\r\n"
+)
+GIVEN: list[tuple[Any, ...]] = [
+    ("info", {"version": "2.15.0"}),
+    (7, b"a.b", b"", b"hi", None),
+    ("ping",),
+    (7, b"a.b", b"_INBOX.x", b"", None),
+    (8, b"a.b", b"", b"hi", b"NATS/1.0\r\n\r\n"),
+    (9, b"a", b"r", b"", b"NATS/1.0 404\r\n"),
+    ("pong",),
+    ("error", "'permissions violation for publish to \"a\"'"),
+]
+
+
+async def test_what_a_server_sends_reaches_the_client() -> None:
+    assert await parsed(STREAM) == GIVEN
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+async def test_pieces_may_end_anywhere(size: int) -> None:
+    pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
+
+    assert await parsed(*pieces) == GIVEN
+
+
+@pytest.mark.parametrize("char", [b"\x0b", b"\x0c", b"\x00", b"\xff", b"\x85", b"\r"])
+async def test_a_subject_may_have_any_byte_that_a_server_lets_through(char: bytes) -> None:
+    line = b"MSG a%s5 7 r%s1 2\r\nhi\r\n" % (char, char)
+
+    assert await parsed(line) == [(7, b"a%s5" % char, b"r%s1" % char, b"hi", None)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"HTTP/1.1 400 Bad Request\r\n", b"MSG a 7\r\n", b"MSG a x 2\r\n", b"MSG a 7 r s 2\r\n", b"HMSG a 7 2\r\n", b"\r\n"],
+)  # fmt: skip
+async def test_what_is_not_the_protocol_ends_the_connection(line: bytes) -> None:
+    with pytest.raises(nats.errors.ProtocolError):
+        await parsed(line)
+
+
+async def test_a_line_without_an_end_is_not_kept_forever() -> None:
+    with pytest.raises(nats.errors.ProtocolError):
+        await parsed(b"x" * LINE_LIMIT_BYTES, b"x")
+
+
+async def test_a_new_connection_begins_with_a_line() -> None:
+    client = FakeClient()
+    parser = Parser(client)  # type: ignore[arg-type]
+    await parser.parse(b"MSG a 7 100\r\nhalf of it")
+
+    parser.reset()
+    await parser.parse(b"PING\r\n")
+
+    assert client.given == [("ping",)]
+
+
+@given(
+    subject=st.binary(min_size=1, max_size=20),
+    body=st.binary(max_size=50),
+    sizes=st.lists(st.integers(1, 20), max_size=8),
+)
+async def test_a_message_of_any_bytes_is_read_as_it_was(
+    subject: bytes, body: bytes, sizes: list[int]
+) -> None:
+    subject = subject.translate(None, b" \t\r\n") or b"a"
+    stream = b"MSG %s 7 %d\r\n%s\r\n" % (subject, len(body), body)
+    pieces, at = [], 0
+    for size in sizes:
+        pieces.append(stream[at : at + size])
+        at += size
+    pieces.append(stream[at:])
+
+    assert await parsed(*pieces) == [(7, subject, b"", body, None)]

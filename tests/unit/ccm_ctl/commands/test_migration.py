@@ -1,0 +1,126 @@
+"""`ccmctl init --security --migrate` before there is a broker: what becomes of the keys."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_ctl.fleet.keys import Keys, User
+from ccm_ctl.fleet.moving import Left, who_is_left
+from tests.support.controller import Desk, Said
+from tests.support.one_account import OneAccount
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> OneAccount:
+    one = OneAccount(tmp_path / "keys")
+    for name in ("tester", "bob", "web1"):
+        one.give(name)
+    return one
+
+
+def ccmctl(old: OneAccount, *words: str) -> Said:
+    return Desk().ccmctl(*words, environ={"CCM_KEYS": str(old.folder), "CCM_OPERATOR": "tester"})
+
+
+def migrate(old: OneAccount, *words: str) -> Said:
+    return ccmctl(old, "init", "--security", "--migrate", *words)
+
+
+def test_it_adds_accounts_and_a_root_key_and_changes_no_key_that_is_there(old: OneAccount) -> None:
+    before = {path.name: path.read_bytes() for path in old.folder.glob("*.seed")}
+
+    said = migrate(old)
+
+    assert said.code == 0
+    after = {path.name: path.read_bytes() for path in old.folder.glob("*.seed")}
+    assert set(after) - set(before) == {"nodes.seed", "ops.seed", "root.seed"}
+    assert {name: after[name] for name in before} == before
+    assert [seed for seed in after.values() if seed.decode().strip() in said.out + said.err] == []
+
+
+def test_whoever_runs_it_has_new_credentials_and_keeps_the_old_ones_beside_them(old: OneAccount) -> None:
+    before = (old.folder / "tester.creds").read_text()
+
+    migrate(old)
+
+    assert (old.folder / "tester.old.creds").read_text() == before
+    assert (old.folder / "tester.creds").read_text() != before
+
+
+def test_until_it_has_begun_no_credentials_are_given_out(old: OneAccount) -> None:
+    refused = ccmctl(old, "node", "add", "web2")
+
+    assert (refused.code, refused.out) == (1, "")
+    assert "`ccmctl init --security --migrate` makes the others" in refused.err
+    migrate(old)
+    assert ccmctl(old, "node", "add", "web2").code == 0
+
+
+def test_those_are_left_whose_credentials_are_of_before(old: OneAccount) -> None:
+    migrate(old)
+    ccmctl(old, "node", "add", "web1")
+
+    keys = Keys(old.folder)
+    assert who_is_left(keys.of_one_account(), keys.moved(), {}) == [Left(kind="operator", name="bob")]
+
+
+def test_who_is_connected_with_old_credentials_is_left_though_it_was_given_new_ones() -> None:
+    users = [User(kind="node", name="web1", public_key="U1", time=1)]
+    moved = [
+        User(kind="node", name="web1", public_key="U2", time=2, account="nodes"),
+        User(kind="operator", name="ann", public_key="U3", time=2, account="ctl"),
+    ]
+
+    assert who_is_left(users, moved, {"U1": "web1", "U3": "ann", "U9": "stranger"}) == [
+        Left(kind="", name="stranger", connected=True),
+        Left(kind="node", name="web1", has_new=True, connected=True),
+    ]
+
+
+def test_the_end_makes_what_was_signed_before_void_and_nothing_else(old: OneAccount) -> None:
+    migrate(old)
+    ccmctl(old, "node", "add", "web1")
+    keys = Keys(old.folder)
+
+    keys.end_moving()
+
+    assert keys.moving is None
+    assert {user.name for user in keys.users() if user.public_key == "*"} == {"*"}
+    assert keys.of_one_account() == []
+    assert {user.name for user in keys.moved()} == {"tester", "web1"}
+    assert keys.certified("node") == {"web1"}
+
+
+def test_its_time_over_the_next_change_ends_it(old: OneAccount) -> None:
+    migrate(old)
+    moving = old.folder / "moving.json"
+    began = msgspec.json.decode(moving.read_bytes())["began"]
+    moving.write_bytes(msgspec.json.encode({"began": began, "until": int(time.time()) - 1}))
+    ccmctl(old, "node", "add", "web2")
+
+    assert ccmctl(old, "node", "revoke", "web2").code == 0
+
+    assert Keys(old.folder).of_one_account() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--migrate"], "--migrate belongs to --security, and --finish to --migrate"),
+        (["--security", "--finish"], "--migrate belongs to --security, and --finish to --migrate"),
+    ],
+)
+def test_options_that_belong_together(tmp_path: Path, words: list[str], said: str) -> None:
+    done = Desk().ccmctl("init", *words, "--keys", str(tmp_path / "none"))
+
+    assert (done.code, done.err) == (1, f"ccmctl: {said}\n")
+
+
+def test_without_keys_there_is_nothing_to_migrate(tmp_path: Path) -> None:
+    done = Desk().ccmctl("init", "--security", "--migrate", "--keys", str(tmp_path / "none"))
+
+    assert "there are no keys to migrate" in done.err

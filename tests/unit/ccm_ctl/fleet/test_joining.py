@@ -1,0 +1,58 @@
+"""Which nodes may join a run: by what operators wrote, never by what a node says."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ccm_agent.model.wire import FactsRecord, NodeRecord, Stamped
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet.joining import Joining
+from ccm_ctl.fleet.ports import Fleet
+from tests.support.controller import fleet_on
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return fleet_on(MemoryBus(MemoryBroker(), "op"))
+
+
+async def assign(fleet: Fleet, node: str, body: object) -> None:
+    await fleet.facts.put(
+        node, msgspec.json.encode(Stamped(bucket="CCM_FACTS", key=node, number=1, body=body))
+    )
+
+
+@pytest.mark.parametrize(
+    ("targets", "where", "may"),
+    [
+        ([], "", True),
+        (["role=web"], "", True),
+        (["role=db", "node=web1"], "", True),
+        (["role=web"], "Facts.cpus > 2", True),
+        (["role=db"], "", False),
+        (["role=web,os=linux"], "", False),
+        ([], "Facts.cpus > 8", False),
+        (["role=("], "", False),
+        (["role=web"], "no ( expression", False),
+    ],
+)
+async def test_assigned_facts_decide(fleet: Fleet, targets: list[str], where: str, *, may: bool) -> None:
+    await assign(fleet, "web1", {"role": "web", "cpus": 4})
+
+    assert await Joining(fleet, targets, where).may_join("web1") is may
+
+
+async def test_what_a_node_says_of_itself_does_not_count(fleet: Fleet) -> None:
+    record = NodeRecord(node="evil", facts={"role": "web"})
+    await fleet.nodes.put("node.evil", msgspec.json.encode(record))
+    await fleet.nodes.put("facts.evil", msgspec.json.encode(FactsRecord(node="evil", facts={"role": "web"})))
+
+    assert not await Joining(fleet, ["role=web"], "").may_join("evil")
+
+
+@pytest.mark.parametrize("body", [["role=web"], "role: web", 7])
+async def test_what_is_not_facts_fits_nothing(fleet: Fleet, body: object) -> None:
+    await assign(fleet, "web1", body)
+
+    assert not await Joining(fleet, [], "").may_join("web1")

@@ -1,0 +1,64 @@
+"""Keys that a document declares secret, and what stands there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccm_agent.hiera.resolve import resolve_document
+from ccm_agent.hiera.secret_keys import is_secret_key, secret_values
+from ccm_agent.model.errors import DataError
+
+DATA = {
+    "db": {"password": "p1", "port": 5432, "users": [{"name": "a", "password": "p2"}]},
+    "tls": {"key": "k", "chain": ["c1", {"x": "c2"}], "on": True, "none": None},
+    "a.b": "dotted",
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [
+        ([], []),
+        (["db.password"], ["p1"]),
+        (["db"], ["p1", 5432, "a", "p2"]),
+        (["tls.*"], ["k", "c1", "c2", True]),
+        (["*.password"], ["p1"]),
+        (["**.password"], ["p1", "p2"]),
+        (["db.users.*.password"], ["p2"]),
+        (["db.pass*"], ["p1"]),
+        (["db.p?rt"], [5432]),
+        (["a.b"], ["dotted"]),
+        (["db.password", "tls.key"], ["p1", "k"]),
+        (["b", "password", "db.pass", "d.*"], []),
+        (["**"], ["p1", 5432, "a", "p2", "k", "c1", "c2", True, "dotted"]),
+    ],
+)
+def test_what_stands_at_a_key_or_below_is_secret(keys: list[str], values: list[object]) -> None:
+    assert list(secret_values(DATA, keys)) == values
+
+
+@pytest.mark.parametrize(
+    ("path", "is_secret"), [("tls", False), ("tls.key", True), ("tls.key.pem", True), ("tlsx.key", False)]
+)
+def test_a_path_is_secret_or_below_one(path: str, is_secret: bool) -> None:
+    assert is_secret_key(path, ("tls.*",)) is is_secret
+
+
+def test_a_document_declares_keys_in_its_hierarchy() -> None:
+    text = "hierarchy: {order: [x], secret: [db.password, 'tls.*']}\ndata: {a: 1}\n"
+
+    assert resolve_document(text, {}).secret == ("db.password", "tls.*")
+
+
+def test_a_hierarchy_that_declares_secrets_alone_has_the_usual_order() -> None:
+    text = "hierarchy: {secret: [a]}\ndata: {a: 1}\noverrides: {default: {a: 2}}\n"
+
+    resolved = resolve_document(text, {})
+
+    assert (resolved.data, resolved.secret) == ({"a": 2}, ("a",))
+
+
+@pytest.mark.parametrize("keys", ["a", "[1]", "{a: 1}", "['']", "[.]"])
+def test_what_is_no_list_of_keys_is_refused(keys: str) -> None:
+    with pytest.raises(DataError, match=r"`hierarchy\.secret` must be a list of keys"):
+        resolve_document(f"hierarchy: {{secret: {keys}}}\ndata: {{}}\n", {}, "d.yaml")

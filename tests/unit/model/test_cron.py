@@ -1,0 +1,55 @@
+"""When a cron of six fields is due next."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from ccm_agent.model.cron import Cron
+from ccm_agent.model.errors import UsageError
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)  # a Saturday
+
+
+@pytest.mark.parametrize(
+    ("fields", "zone", "after", "due"),
+    [
+        ("0 0 2 * * *", "UTC", NOW, "2026-11-22T02:00:00"),
+        ("0 0 2 * * *", "Europe/Berlin", NOW, "2026-11-22T01:00:00"),
+        ("*/20 * * * * *", "UTC", NOW, "2026-11-21T12:00:20"),
+        ("0 0,30 12-13 * * *", "UTC", NOW, "2026-11-21T12:30:00"),
+        ("0 15/15 * * * *", "UTC", NOW, "2026-11-21T12:15:00"),
+        ("0 0 0 1 JAN ?", "UTC", NOW, "2027-01-01T00:00:00"),
+        ("0 0 0 * * MON-FRI", "UTC", NOW, "2026-11-23T00:00:00"),
+        ("0 0 0 29 2 *", "UTC", NOW, "2028-02-29T00:00:00"),
+        ("0 0 0 13 * FRI", "UTC", NOW, "2026-11-27T00:00:00"),
+        ("0 0 0 30 2 *", "UTC", NOW, None),
+        # 02:30 does not exist on 28 March 2027 in Berlin
+        ("0 30 2 * * *", "Europe/Berlin", datetime(2027, 3, 27, 12, tzinfo=UTC), "2027-03-29T00:30:00"),
+    ],
+)
+def test_the_next_time_is_the_first_after_now(
+    fields: str, zone: str, after: datetime, due: str | None
+) -> None:
+    found = Cron(fields).next_after(after, ZoneInfo(zone))
+
+    assert found == (datetime.fromisoformat(due).replace(tzinfo=UTC) if due else None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("0 2 * * *", "5 fields, and the broker wants six: second minute hour day month weekday"),
+        ("0 60 2 * * *", "'60' is no minute: they go from 0 to 59"),
+        ("0 0 2 * * XYZ", "'XYZ' is no weekday"),
+        ("0 0 2-1 * * *", "'2-1' is no hour: they go from 0 to 23"),
+        ("*/0 0 2 * * *", "'*/0' is no second: they go from 0 to 59"),
+    ],
+)
+def test_what_is_no_cron_is_refused(fields: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Cron(fields)
+
+    assert str(caught.value) == f"--cron {fields!r}: {said}"
