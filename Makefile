@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
+SITE   := $(VENV)/.installed-docs
+PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
 .PHONY: help demo test fuzz check lint types schemas docs generate bench packages
 
@@ -43,9 +45,9 @@ schemas: $(STAMP)
 	@echo "schemas: what is committed is what the code says"
 	@$(PY) .ci/generate.py --check
 
-docs: $(STAMP) ## build the documentation into site/
-	@echo "docs: every page builds, every link leads somewhere"
-	@$(PY) .ci/docs.py
+docs: $(SITE) ## build the documentation site into site/
+	@echo "docs: pages, links, anchors, examples"
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 $(STAMP): pyproject.toml .ci/fetch-nats-server
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -53,6 +55,12 @@ $(STAMP): pyproject.toml .ci/fetch-nats-server
 	@echo "installing into $(VENV) (a minute the first time)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 	  { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
-	@$(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[dev]'
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null
+	@$(PIP) --editable '.[dev]'
 	@$(PY) .ci/fetch-nats-server
+	@touch $@
+
+$(SITE): $(STAMP)
+	@echo "installing what builds the documentation"
+	@$(PIP) --editable '.[docs]'
 	@touch $@

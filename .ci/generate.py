@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-Write what is generated: schemas/v1 from the Structs, the property tables of docs/resources, the list of pages.
+Write what is generated: schemas/v1 from the Structs, the property tables of docs/resources.
 
     generate.py            write
     generate.py --check    write nothing; fail when what is committed is not what would be written
@@ -100,56 +100,6 @@ def property_tables() -> dict[Path, str]:
     return pages
 
 
-def title_of(page: Path) -> str:
-    """The title of a page of the documentation."""
-    return page.read_text().partition("\n")[0].removeprefix("# ")
-
-
-GUIDE = {
-    "begin": ["quickstart.md", "packages.md", "glossary.md"],
-    "write manifests": [
-        "concepts/resources.md", "reference/expressions.md", "concepts/templates.md", "concepts/hiera.md",
-        "concepts/health.md",
-    ],
-    "drive a fleet": [
-        "reference/ccmctl.md", "concepts/assignments.md", "concepts/schedules.md", "concepts/data.md",
-        "concepts/facts.md", "concepts/registration.md",
-    ],
-    "run it in production": [
-        "concepts/security.md", "concepts/policy.md", "concepts/delivery.md", "concepts/metrics.md", "concepts/bus.md",
-    ],
-    "know what is wrong": ["concepts/at-night.md", "concepts/at-the-node.md"],
-    "change the program": ["adding-a-type.md", "concepts/engine.md", "concepts/daemon.md", "concepts/controller.md"],
-}  # fmt: skip
-"""What somebody comes for, and the pages to read for it, in this order."""
-
-
-def index_page() -> dict[Path, str]:
-    """Which pages to read for what; then the list of all of them, by folder, under the titles that the pages have."""
-    docs = TOP / "docs"
-    lines = ["# Documentation", "", "| you want to | read |", "|---|---|"]
-    for what, names in GUIDE.items():
-        lines.append(f"| {what} | {' · '.join(f'[{title_of(docs / name)}]({name})' for name in names)} |")
-    lines.append("")
-    listed = {"quickstart.md", "glossary.md", "index.md"}
-    folders = {
-        "concepts": "Concepts",
-        "resources": "Resource types",
-        "reference": "Reference",
-        "": "More",
-        "adr": "Decisions",
-    }
-    for folder, heading in folders.items():
-        pages = [page for page in sorted((docs / folder).glob("*.md")) if folder or page.name not in listed]
-        if not pages:
-            continue
-        lines += [f"## {heading}", ""]
-        for page in pages:
-            lines.append(f"- [{title_of(page)}]({page.relative_to(docs)})")
-        lines.append("")
-    return {docs / "index.md": "\n".join(lines)}
-
-
 def main() -> int:
     """Write or check; the exit status."""
     parser = argparse.ArgumentParser(
@@ -157,7 +107,7 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="fail when something would change")
     args = parser.parse_args()
-    wanted = {**message_schemas(), **type_schemas(), **property_tables(), **index_page()}
+    wanted = {**message_schemas(), **type_schemas(), **property_tables()}
     folder = TOP / "schemas/v1"
     stale = sorted(set(folder.glob("*.json")) - set(wanted))
     wrong = 0

@@ -22,7 +22,7 @@ What holds (tests/nats/test_reply_matrix.py), and what the table must keep so:
 - Who hears a service call sees where its answer goes, and can have something else answered there. So operators hear events as
   a stream: their answer is the acknowledgement that lets a node forget an event.
 
-See docs/concepts/security.md and ADR 80.
+See docs/concepts/authorization.md and ADR 80.
 """
 
 from __future__ import annotations

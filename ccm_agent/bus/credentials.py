@@ -4,7 +4,7 @@ Who is who on the broker: keys of a fleet, what a server must know of them, and 
 The broker runs in what NATS calls operator mode: its configuration names one authority and its accounts, all public, and trusts
 every user whose JWT one of the accounts has signed. What a user may do is in that JWT, so a new node needs no change on any
 server, and no server holds a secret that could make one. What the accounts share is in their own JWTs (`bus.accounts`). See
-docs/concepts/security.md.
+docs/concepts/authorization.md.
 
 Source: NATS JWT version 2 (ADR-14), nats-server's `jwt/v2`; nkeys (ADR-1).
 """

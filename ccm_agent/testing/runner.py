@@ -53,7 +53,8 @@ class FakeRunner:
 
         Args:
             code: Exit code; -N for signal N.
-            stdout, stderr: What it writes.
+            stdout: What it writes to standard output.
+            stderr: What it writes to standard error.
             error: It cannot be started, for this reason.
             hangs: It does not end by itself: its time limit ends it, or a cancellation.
             effect: Called when it runs, to change what the test looks at.
