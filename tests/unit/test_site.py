@@ -58,6 +58,12 @@ def test_link_out_of_the_docs_folder_leads_to_its_page(checks: ModuleType) -> No
     assert rewritten == "[c](../changelog.md)\n"
 
 
+def test_options_are_kept_on_one_line(checks: ModuleType) -> None:
+    html = '<code>run --at x-y</code> <pre class="mermaid"><code>a --> b</code></pre>'
+
+    assert checks.unbroken_options(html) == html.replace("--at", "<span>--at</span>")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "urls"),
     [
