@@ -14,6 +14,7 @@ from typing import Any
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model import merge
 from ccm_agent.model.errors import CcmError
+from ccm_agent.model.gathered import with_go_names
 from ccm_agent.model.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -82,5 +83,6 @@ class FactKeeper:
     def _merge(self) -> Mapping[str, Any]:
         gathered, assigned = self._gathered or {}, self._assigned()
         if self._merged is None or self._merged[0] is not gathered or self._merged[1] is not assigned:
-            self._merged = (gathered, assigned, merge.deep(dict(gathered), dict(assigned)))
+            merged = with_go_names(merge.deep(dict(gathered), dict(assigned)))
+            self._merged = (gathered, assigned, merged)
         return self._merged[2]

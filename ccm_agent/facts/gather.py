@@ -13,6 +13,7 @@ from typing import Any
 
 from ccm_agent.model import merge
 from ccm_agent.model.errors import CcmError
+from ccm_agent.model.gathered import family_with_go_names
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class LazyFacts(dict[str, Any]):
             raise KeyError(key)
         for layer in over:
             found = merge.deep(found, {key: layer[key]})
-        return found[key]
+        return family_with_go_names(key, found[key])
 
 
 def gather(environ: Mapping[str, str], *layers: Mapping[str, Any]) -> LazyFacts:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import ExpressionError
+from ccm_agent.model.gathered import with_go_names
 from ccm_agent.model.links import why_misled
 from ccm_agent.templates.allowance import LONG_TEXT, Allowance, size_of
 from ccm_agent.templates.lookup import NOTHING, Root, find
@@ -46,7 +47,7 @@ class Environment:
     The values and functions of one run.
 
     Attributes:
-        facts: The node's facts.
+        facts: The node's facts. What was gathered answers to Go's names too.
         data: Resolved hiera data.
         environ: The process environment; a missing name reads as "".
         working_dir: Where relative paths of `readFile` and `template` begin; "" for the process's own.
@@ -71,7 +72,7 @@ class Environment:
         allowance: Allowance | None = None,
         renderer: Renderer | None = None,
     ) -> None:
-        self.facts = {} if facts is None else facts
+        self.facts = with_go_names(facts) if type(facts) is dict else {} if facts is None else facts
         self.data = {} if data is None else data
         self.environ = StringMap(environ or {})
         self.working_dir = os.fspath(working_dir)

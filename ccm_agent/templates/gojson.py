@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.values import GoValue, clean_text, float_digits, plain_digits
 
 TEXT_LIMIT = 16 * 1024 * 1024
@@ -64,7 +65,7 @@ def number_text(value: float) -> str:
 
 def write(value: Any, indent: str = "", *, escapes_markup: bool = True, limit: int = TEXT_LIMIT) -> str:
     """
-    A value as JSON: keys sorted, bytes in base64, times in RFC 3339.
+    A value as JSON: keys sorted, those of a gathered fact in Go's order, bytes in base64, times in RFC 3339.
 
     Args:
         value: The value.
@@ -111,9 +112,7 @@ class _Writer:
             else:
                 self.items("[", value, lambda item, inner: self.value(item, inner), "]", line)
         elif isinstance(value, dict):
-            self.items(
-                "{", sorted(self.keys(value)), lambda key, inner: self.pair(value, key, inner), "}", line
-            )
+            self.items("{", self.keys(value), lambda key, inner: self.pair(value, key, inner), "}", line)
         elif isinstance(value, bytes):
             self.put(f'"{base64.b64encode(value).decode("ascii")}"')
         else:
@@ -125,7 +124,7 @@ class _Writer:
                 raise JSONError("JSON has text as keys only")
         if type(mapping).__name__ == "AnyMap":
             raise JSONError("JSON has text as keys only")
-        return list(mapping)
+        return list(mapping) if isinstance(mapping, GatheredRecord) else sorted(mapping)
 
     def items(
         self, opening: str, items: Any, write_item: Callable[[Any, str], None], closing: str, line: str

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from ccm_agent.model.errors import ExpressionError
+from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.allowance import ELEMENT_BYTES, Allowance
 from ccm_agent.templates.values import clean_text, is_number
 
@@ -42,7 +43,7 @@ def find(root: Root, path: str, allowance: Allowance) -> Any:
         key, dot, following = rest.partition(".")
         if not _PLAIN_KEY.match(key) or (dot and not following):
             return _find_in(value, rest, allowance)
-        if isinstance(value, dict) and key in value:
+        if isinstance(value, dict) and _has(value, key):
             value = value[key]
         elif isinstance(value, list) and _INDEX.match(key) and int(key) < len(value):
             value = value[int(key)]
@@ -53,6 +54,11 @@ def find(root: Root, path: str, allowance: Allowance) -> Any:
         rest = following
         if rest[0] not in "@[{" and not isinstance(value, (dict, list)):
             return NOTHING
+
+
+def _has(value: dict[str, Any], key: str) -> bool:
+    """Whether the JSON of a value has a key: a gathered fact's has no Go names."""
+    return value.has_json_name(key) if isinstance(value, GatheredRecord) else key in value
 
 
 def _find_behind_nothing(rest: str, allowance: Allowance) -> Any:

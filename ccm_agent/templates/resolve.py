@@ -123,7 +123,7 @@ def _value(expression: _Expression, env: Environment) -> Any:
 def _plain_path(path: tuple[str, ...], env: Environment) -> Any:
     value: Any = env.variables
     for key in path:
-        if type(value) is not dict or key not in value:
+        if not isinstance(value, dict) or key not in value:
             return _MISSING
         value = value[key]
     return value

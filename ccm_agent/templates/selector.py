@@ -218,12 +218,16 @@ def parse_where(text: str) -> Where:
 
 
 def fact_at(facts: Mapping[str, Any], path: str) -> Any:
-    """A fact by its dotted path, or None; a key that holds the dots itself comes first."""
+    """
+    A fact by its dotted path, or None; a key that holds the dots itself comes first.
+
+    Gathered facts have their JSON names only: those are what every version of agent and controller can match.
+    """
     if path in facts:
         return facts[path]
     here: Any = facts
     for part in path.split("."):
-        if not isinstance(here, dict) or part not in here:
+        if not isinstance(here, dict) or not dict.__contains__(here, part):
             return None
         here = here[part]
     return here

@@ -12,9 +12,10 @@ Values are held as plain Python ones:
     []byte                  bytes
     slices, arrays          list (a tuple reads as one)
     maps                    dict
+    gathered facts          `GatheredRecord`, which is a dict
     everything else         a `GoValue`: times, durations, months …
 
-This module is imported by every engine and imports nothing but the errors: keep it cheap.
+This module is imported by every engine and imports little itself: keep it cheap.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from decimal import Decimal
 from typing import Any
 
 from ccm_agent.model.errors import TemplateError
+from ccm_agent.model.gathered import GatheredList, GatheredRecord
 
 NIL_TEXT = "<nil>"
 
@@ -84,6 +86,8 @@ def type_name(value: object) -> str:
         return "[]uint8"
     if isinstance(value, (list, tuple)):
         return "[]interface {}"
+    if isinstance(value, GatheredRecord):
+        return value.record_type.go_type
     if isinstance(value, dict):
         return "map[string]interface {}"
     if isinstance(value, GoValue):
@@ -186,10 +190,13 @@ def go_print(value: Any, limit: int = PRINT_LIMIT) -> str:
 
 
 def _print_into(value: Any, out: list[str], room: list[int]) -> None:
-    if isinstance(value, (list, tuple, dict)):
-        text = "map[" if isinstance(value, dict) else "["
-    else:
+    if not isinstance(value, (list, tuple, dict)):
         text = print_scalar(value)
+    elif isinstance(value, (GatheredRecord, GatheredList)):
+        text = _gathered_text(value, room[0])
+        value = None
+    else:
+        text = "map[" if isinstance(value, dict) else "["
     room[0] -= len(text) + 2
     if room[0] < 0:
         raise TemplateError("value cannot be printed: its text is too long")
@@ -208,6 +215,16 @@ def _print_into(value: Any, out: list[str], room: list[int]) -> None:
             out.append(":")
             _print_into(value[key], out, room)
         out.append("]")
+
+
+def _gathered_text(value: GatheredRecord | GatheredList, limit: int) -> str:
+    """A gathered structure prints as its JSON."""
+    from ccm_agent.templates.gojson import JSONError, write
+
+    try:
+        return write(value, limit=max(limit, 0))
+    except JSONError as err:
+        raise TemplateError(f"value cannot be printed: {err}") from None
 
 
 def print_scalar(value: object) -> str:

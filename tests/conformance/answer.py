@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[2]
+GATHERED = Path(__file__).with_name("answers") / "gathered.json"
 if str(ROOT) not in sys.path:  # as a script it is started from anywhere
     sys.path.insert(0, str(ROOT))
 
@@ -69,13 +70,24 @@ def _with_environment(question: Question, ask: Callable[[Environment], Any]) -> 
             path.write_bytes(content.encode())
         return ask(
             Environment(
-                facts=question.get("facts"),
+                facts=_facts(question),
                 data=question.get("data"),
                 environ=question.get("environ"),
                 working_dir=folder,
                 is_lenient=bool(question.get("lenient")),
             )
         )
+
+
+def _facts(question: Question) -> dict[str, Any] | None:
+    """The question's facts, over the gathered ones where it asks for them."""
+    custom: dict[str, Any] | None = question.get("facts")
+    if not question.get("gathered"):
+        return custom
+    from ccm_agent.facts.gather import LazyFacts
+
+    families: dict[str, Any] = json.loads(GATHERED.read_text())
+    return LazyFacts([custom or {}], {key: lambda family=family: family for key, family in families.items()})
 
 
 def answer_expr(question: Question) -> Any:
@@ -131,7 +143,7 @@ def answer_hiera(question: Question) -> Any:
 
     decode = codec.decode_yaml if question.get("format") == "yaml" else codec.decode_document
     text = question["input"]
-    resolved = resolve_values(decode(text, "input"), question.get("facts") or {}, "input", text)
+    resolved = resolve_values(decode(text, "input"), _facts(question) or {}, "input", text)
     data = merge.deep(resolved.data, question.get("overrides") or {})
     check(data, resolved.rules)
     return data

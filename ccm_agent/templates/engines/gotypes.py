@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ccm_agent.model.errors import TemplateError
+from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.values import GoValue, StringMap, format_float, to_bytes, type_name
 
 
@@ -137,14 +139,26 @@ def go_kind(value: object) -> str:
         return "invalid"
     if isinstance(value, (list, tuple, bytes)):
         return "slice"
-    if isinstance(value, Mapping):
-        return "map"
     name = go_type(value)
+    if isinstance(value, Mapping) and not isinstance(value, GatheredRecord):
+        return "map"
     if name in _KINDS:
         return _KINDS[name]
-    if isinstance(value, GoValue):
+    if isinstance(value, (GoValue, GatheredRecord)):
         return "ptr" if name.startswith("*") else "struct"
     return "func" if callable(value) else "struct"
+
+
+def field_of(record: GatheredRecord, name: str) -> Any:
+    """
+    The field of a gathered fact, by Go's name or its JSON name.
+
+    Raises:
+        TemplateError: There is none; the sentence names the nearest.
+    """
+    if name not in record:
+        raise TemplateError(record.no_field(name))
+    return record[name]
 
 
 def element_type(items: object) -> str:

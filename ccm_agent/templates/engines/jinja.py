@@ -18,11 +18,12 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
+from ccm_agent.model.gathered import GatheredList, GatheredRecord
 from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY, OUTPUT_MAX
 from ccm_agent.templates.engines.external import call_plain
 from ccm_agent.templates.services import METHODS as SERVICE_METHODS
 from ccm_agent.templates.services import Services
-from ccm_agent.templates.values import GoValue
+from ccm_agent.templates.values import GoValue, go_print
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -214,7 +215,14 @@ def _sandbox() -> type[Environment]:
         def getattr(self, obj: Any, attribute: str) -> Any:
             if isinstance(obj, Mapping) and attribute in obj:
                 return obj[attribute]
+            if isinstance(obj, GatheredRecord) and attribute not in _METHODS[dict]:
+                return self.undefined(obj.no_field(attribute))
             return super().getattr(obj, attribute)
+
+        def getitem(self, obj: Any, argument: Any) -> Any:
+            if isinstance(obj, GatheredRecord) and isinstance(argument, str):
+                return self.getattr(obj, argument)
+            return super().getitem(obj, argument)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             # one multiplication of C can take hours, and is not to be ended by a signal that Python handles
@@ -250,4 +258,6 @@ def _environment(left: str, right: str, newline: _Newline) -> Environment:
 
 def _finalized(value: Any) -> Any:
     """What is printed for a value."""
+    if isinstance(value, (GatheredRecord, GatheredList)):
+        return go_print(value)
     return value.go_text() if isinstance(value, GoValue) else value

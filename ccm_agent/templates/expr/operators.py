@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key, is_nil
 from ccm_agent.templates.expr.faults import Fault
 from ccm_agent.templates.expr.frame import Frame
@@ -283,6 +284,8 @@ def fetch(base: Any, key: Any) -> Any:
                 return base.get(as_key(key), base.zero)
             except TypeError:
                 raise Fault(f"{describe(key)} cannot be a key") from None
+        if isinstance(base, GatheredRecord):
+            return _field(base, text_key(key))
         return base.get(text_key(key), "" if isinstance(base, StringMap) else None)
     if isinstance(base, (list, str, bytes)):
         return _element(base, key)
@@ -297,6 +300,12 @@ def fetch(base: Any, key: Any) -> Any:
     if base is None:
         raise Fault(f"there is no {_shown(key)} in nil; use ?. where it may be missing")
     raise Fault(f"{describe(base)} has no {_shown(key)}")
+
+
+def _field(record: GatheredRecord, name: str) -> Any:
+    if name not in record:
+        raise Fault(record.no_field(name))
+    return record[name]
 
 
 def _shown(key: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ccm_agent.model.errors import TemplateError
+from ccm_agent.model.gathered import PACKAGE, GatheredRecord
 from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr.arguments import is_number, wrong
 from ccm_agent.templates.expr.collections import AnyMap, NilList
@@ -59,6 +60,8 @@ def type_of(_frame: Frame, value: Any) -> str:
         return name
     if isinstance(value, GoValue):
         return value.go_type.removeprefix("*")
+    if isinstance(value, GatheredRecord):
+        return PACKAGE + value.record_type.go_type.removeprefix("*")
     return "map" if isinstance(value, dict) else "array" if isinstance(value, list) else "func"
 
 

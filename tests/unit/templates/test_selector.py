@@ -23,6 +23,7 @@ FACTS = {
     "motto": "a b, c",
     "odd key": "*",
     "word": "é>",
+    "memory": {"swap": {"devices": [{"name": "/swap", "usedBytes": 1, "freeBytes": 2}]}},
 }
 
 
@@ -148,6 +149,8 @@ def test_what_is_written_is_read_again(operator: str, key: str, values: list[str
         ("Facts.nope > 5", False),
         ("Facts.nope", False),
         ('"a" in Facts.tags', True),
+        ('Facts.memory.swap.devices[0].Name == "/swap"', True),
+        ("Facts.memory.swap.devices[0].size == 1", False),
     ],
 )
 def test_an_expression_means_a_node_or_not(text: str, means: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
+from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY, Budget, check_count, check_size, placed
 from ccm_agent.templates.engines.go import nodes
 from ccm_agent.templates.engines.go.methods import method
@@ -18,7 +19,7 @@ from ccm_agent.templates.engines.go.signature import (
     of_value,
     signature_of,
 )
-from ccm_agent.templates.engines.gotypes import MISSING, go_type
+from ccm_agent.templates.engines.gotypes import MISSING, field_of, go_type
 from ccm_agent.templates.values import go_print, sorted_keys
 
 _NO_VALUE = "<no value>"
@@ -233,7 +234,7 @@ class Runtime:
         if isinstance(value, dict):
             if arguments or piped is not _NOT_PIPED:
                 raise TemplateError(f"field {name!r} is no function: it takes no arguments")
-            return value.get(name, MISSING)
+            return field_of(value, name) if isinstance(value, GatheredRecord) else value.get(name, MISSING)
         found = method(value, name)
         if found is None:
             raise TemplateError(f"field {name!r} cannot be looked up in a {go_type(value)}")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.engines.bounds import check_length
 from ccm_agent.templates.engines.escapes import quote
 from ccm_agent.templates.engines.go.formatfloat import format_float
 from ccm_agent.templates.engines.gotypes import Complex, TypedList, go_type, is_unsigned
-from ccm_agent.templates.values import GoValue, sorted_keys, to_bytes
+from ccm_agent.templates.values import GoValue, go_print, sorted_keys, to_bytes
 
 _FLAGS = "#0+- "
 _SIZE_MAX = 1_000_000  # a width or precision beyond this is not believed, as in Go
@@ -212,6 +213,8 @@ def _print_value(value: Any, verb: str, spec: _Spec) -> str:
         return _print_text(value, verb, spec)
     if isinstance(value, bytes):
         return _print_bytes(value, verb, spec)
+    if isinstance(value, GatheredRecord) and verb in "vsqxX":
+        return _print_text(go_print(value), "s" if verb == "v" else verb, spec)
     if isinstance(value, dict):
         return _print_map(value, verb, spec)
     if isinstance(value, (list, tuple)):

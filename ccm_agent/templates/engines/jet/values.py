@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccm_agent.model.errors import TemplateError
-from ccm_agent.templates.engines.gotypes import MISSING, TypedList, go_type, is_unsigned, text_byte
+from ccm_agent.model.gathered import GatheredRecord
+from ccm_agent.templates.engines.gotypes import MISSING, TypedList, field_of, go_type, is_unsigned, text_byte
 from ccm_agent.templates.services import service_method
 from ccm_agent.templates.values import (
     GoValue,
@@ -254,7 +255,7 @@ def element(value: Any, index: Any) -> Any:
     if isinstance(value, dict):
         if not isinstance(index, str):
             raise TemplateError(f"a map is indexed with text, not with a {type_of(index)}")
-        return value.get(index, MISSING)
+        return field_of(value, index) if isinstance(value, GatheredRecord) else value.get(index, MISSING)
     if isinstance(value, str):
         return text_byte(value, _place(index, byte_length(value)))
     if isinstance(index, str) and (method := service_method(value, index)) is not None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import TemplateError, TemplateLimitError
+from ccm_agent.model.gathered import with_go_names
 from ccm_agent.templates.engines import jinja
 from ccm_agent.templates.engines.jinja import Jinja
 
@@ -18,9 +19,12 @@ FILES = {
 }
 
 
+FACTS = with_go_names({"memory": {"swap": {"devices": [{"name": "/swap", "usedBytes": 1, "freeBytes": 2}]}}})
+
+
 def render(text: str, **options: Any) -> str:
     return Jinja().render(
-        text, {"facts": {}, "data": DATA, "environ": {}}, name="motd", load=FILES.get, **options
+        text, {"facts": FACTS, "data": DATA, "environ": {}}, name="motd", load=FILES.get, **options
     )
 
 
@@ -49,6 +53,24 @@ def render(text: str, **options: Any) -> str:
             "{{ [1, 2] | join('-') }} {{ [{'a': 1}] | join(',', attribute='a') }}", "1-2 1", id="join"
         ),
         pytest.param("{{ {'b': 1} | tojson }}", '{"b": 1}', id="tojson"),
+        pytest.param(
+            "{% for d in facts.memory.swap.devices %}{{ d.Name }} {{ d.name }} {{ d['FreeBytes'] }}{% endfor %}",
+            "/swap /swap 2",
+            id="gathered facts have two names",
+        ),
+        pytest.param(
+            "{{ facts.memory.swap.devices[0] }}",
+            '{"name":"/swap","usedBytes":1,"freeBytes":2}',
+            id="a gathered fact prints as JSON",
+        ),
+        pytest.param(
+            "{{ facts.memory.swap.devices[0].size | default('unknown') }}",
+            "unknown",
+            id="a gathered fact can have a default",
+        ),
+        pytest.param(
+            "{{ facts.memory.swap.devices[0].items() | list | length }}", "3", id="a gathered fact is a map"
+        ),
     ],
 )
 def test_templates_render(text: str, want: str) -> None:
@@ -59,6 +81,14 @@ def test_templates_render(text: str, want: str) -> None:
     ("text", "message"),
     [
         ("a\n{{ data.no }}", "motd:2: 'dict object' has no attribute 'no'"),
+        (
+            "{{ facts.memory.swap.devices[0].UsedByte }}",
+            "motd:1: the gathered fact mem.SwapDevice has no field `UsedByte`, did you mean `UsedBytes`?",
+        ),
+        (
+            "{{ facts.memory.swap.devices[0]['size'] }}",
+            "motd:1: the gathered fact mem.SwapDevice has no field `size`; the fields are name, usedBytes, freeBytes",
+        ),
         ("{% if %}", "motd:1: Expected an expression, got 'end of statement block'"),
         ("{{ data.items.append(1) }}", "motd:1: access to attribute 'append' of 'list' object is unsafe."),
         ("{{ data.m.clear() }}", "motd:1: access to attribute 'clear' of 'dict' object is unsafe."),

@@ -1,0 +1,229 @@
+"""
+Gathered facts under both of their names.
+
+In Choria CCM a gathered fact is a Go structure. Expressions and templates see Go's field names
+(`Facts.host.info.PlatformFamily`), `lookup` and JSON see the JSON names (`platformFamily`). A `GatheredRecord` is a mapping by
+JSON name that also answers to Go's names. Custom facts stay plain mappings.
+
+Source: the structures of gopsutil v4.26.6, which Choria CCM's facts are made of; tests/unit/model/data/gopsutil_v4.26.6.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+PACKAGE = "github.com/shirou/gopsutil/v4/"
+
+
+class RecordType:
+    """
+    A Go structure.
+
+    Attributes:
+        go_type: Go's name of the type as `%T` prints it, such as `*host.InfoStat`.
+        fields: JSON name by Go name, in Go's order.
+        json_names: The JSON names.
+        inner: Records inside of it, by JSON name.
+    """
+
+    __slots__ = ("fields", "go_type", "inner", "json_names")
+
+    def __init__(self, go_type: str, fields: str, inner: Mapping[str, Place] | None = None) -> None:
+        self.go_type = go_type
+        self.fields: Mapping[str, str] = dict(pair.split(":") for pair in fields.split())
+        self.json_names = frozenset(self.fields.values())
+        self.inner = inner or {}
+
+
+class GatheredRecord(dict[str, Any]):
+    """
+    One gathered structure: a mapping by JSON name, whose keys can be asked for by Go's field name too.
+
+    Iterating, counting and encoding see the JSON names only, in Go's order. Reading an unknown name raises KeyError with a
+    sentence that names the nearest field; `get` gives the default.
+
+    Attributes:
+        record_type: Its structure.
+    """
+
+    __slots__ = ("record_type",)
+
+    def __init__(self, record_type: RecordType, values: Mapping[str, Any]) -> None:
+        super().__init__((name, values[name]) for name in record_type.fields.values())
+        self.update(values)
+        self.record_type = record_type
+
+    def __missing__(self, name: str) -> Any:
+        json_name = self.record_type.fields.get(name)
+        if json_name is None or not self.has_json_name(json_name):
+            raise KeyError(self.no_field(name))
+        return self[json_name]
+
+    def __contains__(self, name: object) -> bool:
+        return self.has_json_name(name) or self.has_json_name(self.record_type.fields.get(str(name)))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(self.record_type.fields.get(name, name), value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.record_type.go_type, dict(self))
+
+    def has_json_name(self, name: object) -> bool:
+        """Whether there is a value of this JSON name; Go's names do not count."""
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a field by either name, or the default."""
+        return self[name] if name in self else default  # noqa: SIM401 - this is what `get` does here
+
+    def no_field(self, name: str) -> str:
+        """A sentence that says that there is no field of this name, and which one is near."""
+        from ccm_agent.model.codec import did_you_mean
+
+        known = self.record_type.fields if name[:1].isupper() else self
+        near = did_you_mean(name, known) or f"; the fields are {', '.join(known)}"
+        return f"the gathered fact {self.record_type.go_type.lstrip('*')} has no field `{name}`{near}"
+
+
+class GatheredList(list[Any]):
+    """A list of records that Go gives a type of its own: it prints as JSON."""
+
+    __slots__ = ()
+
+
+class ListOf:
+    """
+    A list of records as a place of the facts.
+
+    Attributes:
+        record_type: The structure of its items.
+        is_named: Go has a type of its own for it.
+    """
+
+    __slots__ = ("is_named", "record_type")
+
+    def __init__(self, record_type: RecordType, *, is_named: bool = False) -> None:
+        self.record_type = record_type
+        self.is_named = is_named
+
+
+Place: TypeAlias = RecordType | ListOf | dict[str, "Place"]
+"""What is at a place of the facts: a record, a list of records, or a mapping with places in it."""
+
+_DISK_USAGE = RecordType(
+    "*disk.UsageStat",
+    "Path:path Fstype:fstype Total:total Free:free Used:used UsedPercent:usedPercent InodesTotal:inodesTotal "
+    "InodesUsed:inodesUsed InodesFree:inodesFree InodesUsedPercent:inodesUsedPercent",
+)
+_PARTITION = RecordType("disk.PartitionStat", "Device:device Mountpoint:mountpoint Fstype:fstype Opts:opts")
+_HOST = RecordType(
+    "*host.InfoStat",
+    "Hostname:hostname Uptime:uptime BootTime:bootTime Procs:procs OS:os Platform:platform "
+    "PlatformFamily:platformFamily PlatformVersion:platformVersion KernelVersion:kernelVersion KernelArch:kernelArch "
+    "VirtualizationSystem:virtualizationSystem VirtualizationRole:virtualizationRole HostID:hostId",
+)
+_CPU = RecordType(
+    "cpu.InfoStat",
+    "CPU:cpu VendorID:vendorId Family:family Model:model Stepping:stepping PhysicalID:physicalId CoreID:coreId Cores:cores "
+    "ModelName:modelName Mhz:mhz CacheSize:cacheSize Flags:flags Microcode:microcode",
+)
+_VIRTUAL_MEMORY = RecordType(
+    "*mem.VirtualMemoryStat",
+    "Total:total Available:available Used:used UsedPercent:usedPercent Free:free Active:active Inactive:inactive "
+    "Wired:wired Laundry:laundry Buffers:buffers Cached:cached WriteBack:writeBack Dirty:dirty WriteBackTmp:writeBackTmp "
+    "Shared:shared Slab:slab Sreclaimable:sreclaimable Sunreclaim:sunreclaim PageTables:pageTables SwapCached:swapCached "
+    "CommitLimit:commitLimit CommittedAS:committedAS HighTotal:highTotal HighFree:highFree LowTotal:lowTotal "
+    "LowFree:lowFree SwapTotal:swapTotal SwapFree:swapFree Mapped:mapped VmallocTotal:vmallocTotal "
+    "VmallocUsed:vmallocUsed VmallocChunk:vmallocChunk HugePagesTotal:hugePagesTotal HugePagesFree:hugePagesFree "
+    "HugePagesRsvd:hugePagesRsvd HugePagesSurp:hugePagesSurp HugePageSize:hugePageSize AnonHugePages:anonHugePages",
+)
+_SWAP_MEMORY = RecordType(
+    "*mem.SwapMemoryStat",
+    "Total:total Used:used Free:free UsedPercent:usedPercent Sin:sin Sout:sout PgIn:pgIn PgOut:pgOut PgFault:pgFault "
+    "PgMajFault:pgMajFault",
+)
+_SWAP_DEVICE = RecordType("*mem.SwapDevice", "Name:name UsedBytes:usedBytes FreeBytes:freeBytes")
+_ADDRESS = RecordType("net.InterfaceAddr", "Addr:addr")
+_INTERFACE = RecordType(
+    "net.InterfaceStat",
+    "Index:index MTU:mtu Name:name HardwareAddr:hardwareAddr Flags:flags Addrs:addrs",
+    {"addrs": ListOf(_ADDRESS, is_named=True)},
+)
+
+PLACES: Mapping[str, Place] = {
+    "host": {"info": _HOST},
+    "cpu": {"info": ListOf(_CPU)},
+    "memory": {"virtual": _VIRTUAL_MEMORY, "swap": {"info": _SWAP_MEMORY, "devices": ListOf(_SWAP_DEVICE)}},
+    "network": {"interfaces": ListOf(_INTERFACE, is_named=True)},
+    "partition": {"partitions": ListOf(_PARTITION), "usage": ListOf(_DISK_USAGE)},
+}
+"""Where the facts hold records, by family."""
+
+_TYPES = {
+    one.go_type: one
+    for one in (
+        _DISK_USAGE, _PARTITION, _HOST, _CPU, _VIRTUAL_MEMORY, _SWAP_MEMORY, _SWAP_DEVICE, _ADDRESS, _INTERFACE,
+    )
+}  # fmt: skip
+
+
+def with_go_names(facts: dict[str, Any]) -> dict[str, Any]:
+    """
+    Facts whose gathered records answer to Go's names too.
+
+    A mapping at the place of a record is one when it has all fields of it, whether it was gathered here or comes from a message.
+
+    Returns:
+        The same object where nothing is to be done; otherwise a new mapping, and what it was made of is unchanged.
+    """
+    changed = {
+        key: found
+        for key, place in PLACES.items()
+        if key in facts and (found := _placed(facts[key], place)) is not facts[key]
+    }
+    return {**facts, **changed} if changed else facts
+
+
+def family_with_go_names(key: str, value: Any) -> Any:
+    """As `with_go_names`, for what is at one top-level key of the facts."""
+    place = PLACES.get(key)
+    return value if place is None else _placed(value, place)
+
+
+def _placed(value: Any, place: Place) -> Any:
+    if isinstance(place, RecordType):
+        return _record(value, place)
+    if isinstance(place, ListOf):
+        return _list(value, place)
+    if type(value) is not dict:
+        return value
+    return _with_places(value, place)
+
+
+def _with_places(value: dict[str, Any], places: Mapping[str, Place]) -> dict[str, Any]:
+    changed = {
+        key: found
+        for key, place in places.items()
+        if key in value and (found := _placed(value[key], place)) is not value[key]
+    }
+    return {**value, **changed} if changed else value
+
+
+def _record(value: Any, record_type: RecordType) -> Any:
+    if type(value) is not dict or not value.keys() >= record_type.json_names:
+        return value
+    return GatheredRecord(record_type, _with_places(value, record_type.inner))
+
+
+def _list(value: Any, place: ListOf) -> Any:
+    if type(value) is not list or not value or type(value[0]) is GatheredRecord:
+        return value
+    items = [_record(item, place.record_type) for item in value]
+    if not all(type(item) is GatheredRecord for item in items):
+        return value
+    return GatheredList(items) if place.is_named else items
+
+
+def _restored(go_type: str, values: dict[str, Any]) -> GatheredRecord:
+    return GatheredRecord(_TYPES[go_type], values)
