@@ -186,6 +186,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.objects import NatsObjects
     from ccm_agent.bus.requests import NatsRequests
+    from ccm_agent.bus.trust import TRUST_BUCKET
     from ccm_ctl.fleet.ports import Fleet, SystemClock
 
     signatory, trust = _keys_of(settings)
@@ -205,6 +206,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             clock=SystemClock(),
             signatory=signatory,
             trust=trust,
+            signers=NatsKeyValue(connection, TRUST_BUCKET),
         )
         yield Broker(fleet, connection)
 

@@ -13,7 +13,7 @@ The link of an event is 24 bytes of a SHA-256 over its subject, this header and 
 is authentic authenticates every event before it. The node signs the summaries of runs and the events about itself, and the
 signature covers the header (`bus.signing`, detail `c`). `before` lets a reader check one run without the events between.
 
-24 bytes: nobody finds a second event for a link in 2^192 attempts, nor two events of their own choice for one link in 2^96.
+24 bytes: finding a second event for a given link takes 2^192 attempts, and finding any two events with one link takes 2^96.
 """
 
 from __future__ import annotations
@@ -114,6 +114,11 @@ def anchor_text(chain: str, number: int, link: str) -> str:
 
 def anchor_of(place: Place) -> Anchor | None:
     """The place in an earlier chain that the first event of a chain names; None when it names none."""
-    chain, _, rest = place.previous.partition("~")
+    return read_anchor(place.previous)
+
+
+def read_anchor(previous: str) -> Anchor | None:
+    """The same from what an event says of the event before it."""
+    chain, _, rest = previous.partition("~")
     number, _, link = rest.partition("~")
     return Anchor(chain=chain, number=int(number), link=link) if link else None

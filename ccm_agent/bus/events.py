@@ -21,7 +21,7 @@ from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import Published, StoredEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
@@ -111,10 +111,13 @@ class NatsEvents:
 
     async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
         """See `Events.read`."""
-        found = []
+        return [event async for event in self.scan(subject, from_sequence)]
+
+    async def scan(self, subject: str, from_sequence: int = 1) -> AsyncIterator[StoredEvent]:
+        """See `Events.scan`."""
         async for stored in read_all(self._connection, self._stream, subject, from_sequence):
-            found += self._genuine(stored)
-        return found
+            for event in self._genuine(stored):
+                yield event
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
         """See `Events.newest`."""

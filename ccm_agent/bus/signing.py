@@ -201,6 +201,21 @@ def verify(
     Raises:
         SignatureError: It is missing, malformed, for something else, not yet valid or expired.
     """
+    claims = verify_content(header, kind, subject, body)
+    if claims.issued > now_ms + skew_ms:
+        raise SignatureError(f"{subject}: it was signed in the future; are the clocks right?")
+    if claims.expires and now_ms > claims.expires:
+        raise SignatureError(f"{subject}: the signature has expired; are the clocks right?")
+    return claims
+
+
+def verify_content(header: str, kind: Kind, subject: str, body: bytes) -> Claims:
+    """
+    The claims of a header that is right for a body at a place. The caller judges its times.
+
+    Raises:
+        SignatureError: It is missing, malformed or for something else.
+    """
     if not header:
         raise SignatureError(f"{subject}: it is not signed")
     try:
@@ -213,10 +228,6 @@ def verify(
         raise SignatureError(f"{subject}: the signature is for {claims.subject}")
     if claims.digest != hashlib.sha256(body).hexdigest():
         raise SignatureError(f"{subject}: the content was changed after signing")
-    if claims.issued > now_ms + skew_ms:
-        raise SignatureError(f"{subject}: it was signed in the future; are the clocks right?")
-    if claims.expires and now_ms > claims.expires:
-        raise SignatureError(f"{subject}: the signature has expired; are the clocks right?")
     return claims
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.signing import Claims, Kind, SignatureError, is_public_key, verify
+from ccm_agent.bus.signing import Claims, Kind, SignatureError, is_public_key, verify, verify_content
 from ccm_agent.bus.subjects import check_node, check_scope, key_subject
 from ccm_agent.model.errors import InputError, ProtocolError, UsageError
 from ccm_agent.model.foreign import decode_foreign
@@ -244,6 +244,20 @@ def verify_certificate(certificate: str, node: str, key: str, root: str, *, now_
     subject = f"node.{check_node(node)}"
     claims = verify(certificate, Kind.NODE, subject, key.encode(), now_ms=now_ms)
     _require_root(claims, root, subject)
+
+
+def read_certificate(certificate: str, node: str, key: str, root: str) -> Claims:
+    """
+    What the root says about a node's key. The caller judges the times: an event that the node signed before its certificate
+    expired stays genuine afterwards.
+
+    Raises:
+        SignatureError: The root has not certified this key for this node.
+    """
+    subject = f"node.{check_node(node)}"
+    claims = verify_content(certificate, Kind.NODE, subject, key.encode())
+    _require_root(claims, root, subject)
+    return claims
 
 
 def _require_root(claims: Claims, root: str, subject: str) -> None:

@@ -7,7 +7,7 @@ errors of `model/errors.py`, and never keeps a lock or a handle open between two
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -815,6 +815,10 @@ class Events(Protocol):
 
     async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
         """What the stream holds on a subject pattern, oldest first, by direct get."""
+        ...
+
+    def scan(self, subject: str, from_sequence: int = 1) -> AsyncIterator[StoredEvent]:
+        """The same page by page, for readers that do not need all events in memory at once."""
         ...
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:

@@ -13,7 +13,7 @@ acknowledgements, or unwilling. What it does is held to what nats-server does by
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -433,6 +433,11 @@ class MemoryEvents:
             for write in found
             if not write.copied
         ]
+
+    async def scan(self, subject: str, from_sequence: int = 1) -> AsyncIterator[StoredEvent]:
+        """See `Events.scan`."""
+        for event in await self.read(subject, from_sequence):
+            yield event
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
         """See `Events.newest`."""

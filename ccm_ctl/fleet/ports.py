@@ -31,6 +31,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         clock: What time it is.
         signatory: Signs in the operator's name; None where the credentials hold no key.
         trust: The trust block of the operator's credentials; None: it has none.
+        signers: The bucket CCM_TRUST; None: it is not read.
     """
 
     operator: str
@@ -46,6 +47,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     clock: Clock
     signatory: Signatory | None = None
     trust: Trust | None = None
+    signers: Bucket | None = None
 
 
 class SystemClock:

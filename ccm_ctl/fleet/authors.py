@@ -1,0 +1,196 @@
+"""
+Which key signs for which node, as the fleet's root says.
+
+The root's public key comes with the operator's own credentials, so the broker cannot exchange it. A certificate comes from
+anywhere (the node's record, an event about its key): it counts when the root signed it for this node and this key.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccm_agent.bus.chain import PLACE_DETAIL
+from ccm_agent.bus.signing import Kind, SignatureError, verify_content
+from ccm_agent.bus.subjects import event_subject, parse_event
+from ccm_agent.bus.trust import SIGNERS_KEY, read_certificate, read_signers
+from ccm_agent.model.errors import BusDeniedError, BusSetupError, InputError, NotFoundError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, AgentEvent, NodeRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccm_agent.bus.trust import SignersList, Trust
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.ports import Fleet
+
+KEY_EVENTS_READ = 1000
+"""At most so many events about a node's keys are searched for a certificate."""
+
+RECORDS_AT_ONCE = 500
+"""Node records that are asked for in one question to the broker."""
+
+
+class Signature(StrEnum):
+    """What the signature of an event proves."""
+
+    VALID = "valid"
+    MISSING = "missing"
+    UNKNOWN_KEY = "unknown key"
+    """It is sound, and the root's certificate of its key for this node was not seen."""
+    BAD = "bad"
+
+
+class Authors:
+    """
+    The keys of a fleet's nodes.
+
+    Attributes:
+        accepts_unsigned: Events without a signature count as well: the signers list allows it for now.
+    """
+
+    def __init__(self, root: str, signers: SignersList | None, now_ms: int) -> None:
+        """
+        No node is known yet.
+
+        Args:
+            root: The root's public key.
+            signers: The newest signers list that is known; None: none.
+            now_ms: The time, in milliseconds since 1970.
+        """
+        self.accepts_unsigned = signers is not None and signers.allows_unsigned(now_ms)
+        self._root = root
+        self._revoked = frozenset(signers.revoked_nodes) if signers is not None else frozenset[str]()
+        self._certified: dict[tuple[str, str], int] = {}
+        self._nodes: set[str] = set()
+
+    def learn(self, node: str, key: str, certificate: str) -> bool:
+        """Take a certificate, if the root signed it for this node and key; whether the key is known now."""
+        if not self.knows(node, key) and key and certificate:
+            try:
+                claims = read_certificate(certificate, node, key, self._root)
+            except SignatureError:
+                return False
+            self._certified[node, key] = claims.expires
+            self._nodes.add(node)
+        return self.knows(node, key)
+
+    def learn_from(self, event: StoredEvent) -> None:
+        """Take the certificate that an event about a node's key carries; other events carry none."""
+        address = parse_event(event.subject)
+        if address.protocol not in (AGENT_STARTUP, AGENT_KEY):
+            return
+        try:
+            details = decode_foreign(event.body, AgentEvent).details
+        except msgspec.MsgspecError:
+            return
+        key, certificate = details.get("key"), details.get("certificate")
+        if isinstance(key, str) and isinstance(certificate, str):
+            self.learn(address.node, key, certificate)
+
+    def knows(self, node: str, key: str) -> bool:
+        """A certificate of this key for this node was seen."""
+        return (node, key) in self._certified
+
+    def certified(self, node: str) -> bool:
+        """A certificate of any key for this node was seen: the node signs its events."""
+        return node in self._nodes
+
+    def check(self, node: str, event: StoredEvent) -> tuple[Signature, str]:
+        """
+        Check the signature of an event.
+
+        Returns:
+            What it proves; and the signer's key when that is UNKNOWN_KEY, the reason when it is BAD, else "".
+        """
+        if not event.signature:
+            return Signature.MISSING, ""
+        try:
+            claims = verify_content(event.signature, Kind.EVENT, event.subject, event.body)
+        except SignatureError as err:
+            return Signature.BAD, err.message.removeprefix(f"{event.subject}: ")
+        if claims.details.get(PLACE_DETAIL, "") != event.chain:
+            return Signature.BAD, "the signature is for another place in the chain"
+        if claims.key in self._revoked:
+            return Signature.BAD, f"signed with {claims.key}, which was revoked"
+        expires = self._certified.get((node, claims.key))
+        if expires is None:
+            return Signature.UNKNOWN_KEY, claims.key
+        if expires and claims.issued > expires:
+            return Signature.BAD, f"signed with {claims.key} after its certificate had expired"
+        return Signature.VALID, ""
+
+
+async def read_authors(fleet: Fleet) -> Authors | None:
+    """
+    The keys that this operator can verify with; None when the credentials name no root key.
+
+    The newest signers list counts: the published one, or the one in the credentials when that is newer.
+    """
+    if fleet.trust is None:
+        return None
+    now_ms = int(time.time() * 1000)
+    lists = [_list_in(fleet.trust, now_ms), await _published_list(fleet, fleet.trust.root, now_ms)]
+    newest = max((one for one in lists if one is not None), key=lambda one: one.number, default=None)
+    return Authors(fleet.trust.root, newest, now_ms)
+
+
+def _list_in(trust: Trust, now_ms: int) -> SignersList | None:
+    if trust.signers is None:
+        return None
+    try:
+        return read_signers(trust.signers.body.encode(), trust.signers.signature, trust.root, now_ms=now_ms)
+    except ProtocolError as err:
+        raise InputError(f"the signers list in these credentials cannot be used: {err.message}") from err
+
+
+async def _published_list(fleet: Fleet, root: str, now_ms: int) -> SignersList | None:
+    """A list that the root did not sign is passed over: the broker can put anything there."""
+    if fleet.signers is None:
+        return None
+    try:
+        entry = await fleet.signers.get(SIGNERS_KEY)
+        return read_signers(entry.value, entry.signature, root, now_ms=now_ms) if entry else None
+    except (BusDeniedError, BusSetupError, NotFoundError, ProtocolError):
+        return None
+
+
+async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tuple[str, str]]) -> None:
+    """
+    Look for the certificates of keys: in the nodes' records, then in the events about their keys.
+
+    Args:
+        fleet: The bus.
+        authors: Learns what is found.
+        wanted: Node and key of each.
+    """
+    missing = {pair for pair in wanted if not authors.knows(*pair)}
+    nodes = sorted({node for node, _ in missing})
+    for begin in range(0, len(nodes), RECORDS_AT_ONCE):
+        await learn_records(fleet, authors, nodes[begin : begin + RECORDS_AT_ONCE])
+    for node in sorted({node for node, key in missing if not authors.knows(node, key)}):
+        await _learn_events(fleet, authors, node)
+
+
+async def learn_records(fleet: Fleet, authors: Authors, nodes: Iterable[str]) -> None:
+    """Take the certificates in the records of nodes."""
+    for entry in await fleet.nodes.matching([f"node.{node}" for node in nodes]):
+        try:
+            record = decode_foreign(entry.value, NodeRecord)
+        except msgspec.MsgspecError:
+            continue
+        authors.learn(entry.key.removeprefix("node."), record.key, record.certificate)
+
+
+async def _learn_events(fleet: Fleet, authors: Authors, node: str) -> None:
+    for protocol in (AGENT_STARTUP, AGENT_KEY):
+        count = 0
+        async for event in fleet.events.scan(event_subject(protocol, node)):
+            authors.learn_from(event)
+            count += 1
+            if count >= KEY_EVENTS_READ:
+                break

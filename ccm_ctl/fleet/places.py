@@ -1,0 +1,78 @@
+"""Places in a chain of events, as sorted ranges that do not touch: memory does not grow with the length of the chain."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Range = tuple[int, int]
+
+RANGES_LIMIT = 10_000
+"""Beyond this many ranges the lowest are forgotten. Only the holder of a node's key can make so many."""
+
+
+class Places:
+    """A set of places, added in any order."""
+
+    def __init__(self) -> None:
+        self._ranges: list[Range] = []
+
+    def __contains__(self, number: int) -> bool:
+        at = self._at(number)
+        return at >= 0 and number <= self._ranges[at][1]
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    @property
+    def lowest(self) -> int:
+        """The lowest place; 0 when there is none."""
+        return self._ranges[0][0] if self._ranges else 0
+
+    @property
+    def highest(self) -> int:
+        """The highest place; 0 when there is none."""
+        return self._ranges[-1][1] if self._ranges else 0
+
+    def add(self, first: int, last: int = 0) -> None:
+        """Add the places from `first` to `last`, or one place."""
+        last = last or first
+        begin = self._at(first)
+        if begin < 0 or self._ranges[begin][1] < first - 1:
+            begin += 1
+        end = begin
+        while end < len(self._ranges) and self._ranges[end][0] <= last + 1:
+            first, last = min(first, self._ranges[end][0]), max(last, self._ranges[end][1])
+            end += 1
+        self._ranges[begin:end] = [(first, last)]
+        if len(self._ranges) > RANGES_LIMIT:
+            del self._ranges[0]
+
+    def absent(self, low: int, high: int) -> Iterator[Range]:
+        """The ranges of places from `low` to `high` that are not in the set, lowest first."""
+        for first, last in self._ranges:
+            if first > high:
+                break
+            if first > low:
+                yield low, first - 1
+            low = max(low, last + 1)
+        if low <= high:
+            yield low, high
+
+    def copy(self) -> Places:
+        """The same places, to add others to."""
+        copied = Places()
+        copied._ranges = list(self._ranges)
+        return copied
+
+    def covers(self, first: int, last: int) -> bool:
+        """Every place from `first` to `last` is in the set."""
+        at = self._at(first)
+        return at >= 0 and last <= self._ranges[at][1]
+
+    def _at(self, number: int) -> int:
+        """The range that begins at the number or before it; -1 when there is none."""
+        return bisect_right(self._ranges, number, key=lambda one: one[0]) - 1
