@@ -354,8 +354,8 @@ class OneNode:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.broker = MemoryBroker()
         self.clock = FakeClock()
+        self.broker = MemoryBroker(self.clock.now)
         self.engine = FakeEngine()
         self.controller = Controller(memory_bus(self.broker, "op"))
 

@@ -80,7 +80,8 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def stage(folder: Path, **settings: Any) -> AsyncIterator[Stage]:
-    broker, engine, clock = MemoryBroker(), FakeEngine(), FakeClock()
+    engine, clock = FakeEngine(), FakeClock()
+    broker = MemoryBroker(clock.now)
     ports = agent_ports(
         memory_bus(broker, NODE),
         engine,
