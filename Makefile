@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SITE   := $(VENV)/.installed-docs
 PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
-.PHONY: help demo test fuzz check lint types schemas docs generate bench packages
+.PHONY: help demo test fuzz check lint types schemas docs generate screens bench packages
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ fuzz: $(STAMP) ## feed every reader with what no honest writer wrote, until stop
 
 check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation
 	@echo "check: all well"
+
+screens: $(STAMP) ## write every help screen and the common errors to .cache/screens.txt, to be read as a whole
+	@mkdir -p .cache && $(PY) .ci/screens.py > .cache/screens.txt && echo "written: .cache/screens.txt"
 
 generate: $(STAMP) ## write schemas/v1 and the generated parts of the documentation
 	@$(PY) .ci/generate.py

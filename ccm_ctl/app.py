@@ -104,9 +104,11 @@ class Application:
         """
         return bus_settings(self.reach, self.environ)
 
-    def broker(self) -> AbstractAsyncContextManager[Broker]:
+    @contextlib.asynccontextmanager
+    async def broker(self) -> AsyncIterator[Broker]:
         """The broker, connected as long as the context lasts; errors as of `settings`, and BusError when there is none."""
-        return self._connect(self.settings())
+        async with self._connect(await asyncio.to_thread(self.settings)) as broker:
+            yield broker
 
     def run(self, work: Callable[[Fleet], Coroutine[Any, Any, Exit]]) -> Exit:
         """Connect, do the work, and give its exit code; errors are raised, an interruption is told and gives 1."""
@@ -138,6 +140,7 @@ class Application:
 
 def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
     """See `Application.settings`."""
+    from ccm_agent.bus.credentials import name_in_credentials
     from ccm_agent.bus.settings import (
         DEFAULT_SERVER,
         accepts_insecure,
@@ -172,7 +175,10 @@ def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
             settings = settings_from_context("", **given)
         except NotFoundError:
             settings = settings_for(DEFAULT_SERVER, **given)
-    if not said and (certified := _name_in(settings.creds)):
+    credentials = _read_credentials(settings.creds)
+    if said:
+        _check_operator(said, settings.creds, credentials)
+    elif certified := name_in_credentials(credentials):
         # The broker lets these credentials hear answers in their own name only.
         settings = replaced(settings, identity=certified)
     return replaced(settings, insecure=True) if reach.insecure or accepts_insecure(environ) else settings
@@ -189,7 +195,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_agent.bus.trust import TRUST_BUCKET
     from ccm_ctl.fleet.ports import Fleet, SystemClock
 
-    signatory, trust = _keys_of(settings)
+    signatory, trust = await asyncio.to_thread(_keys_of, settings)
     async with Connection(settings) as connection:
         await connection.connect_now()
         fleet = Fleet(
@@ -218,13 +224,15 @@ def _keys_of(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.signing import signing_key_in_credentials
     from ccm_agent.bus.trust import trust_in_credentials
+    from ccm_agent.model.errors import NotFoundError
     from ccm_ctl.fleet.ports import SystemClock
 
     path = settings.creds or settings.nkey
-    try:
-        text = Path(path).read_text(encoding="utf-8") if path else ""
-    except (OSError, UnicodeDecodeError):
-        return None, None
+    if path and not Path(path).exists():
+        raise NotFoundError(
+            f"{path}: the credentials file does not exist; check --creds, CCM_CREDS and the NATS context"
+        )
+    text = _read_credentials(path)
     key, clock = signing_key_in_credentials(text), SystemClock()
     signatory = Signatory(key, lambda: int(clock.now().timestamp() * 1000)) if key is not None else None
     return signatory, trust_in_credentials(text, path)
@@ -310,16 +318,36 @@ def _first(environ: Mapping[str, str], names: Sequence[str]) -> str:
     return next((environ[name] for name in names if environ.get(name)), "")
 
 
-def _name_in(creds: str) -> str:
-    """Whom a credentials file was made for; "" when that cannot be told, which the connection will explain."""
+def _read_credentials(creds: str) -> str:
+    """The text of a credentials file; "" without one, or when it cannot be read, which the connection explains."""
     from pathlib import Path
 
-    from ccm_agent.bus.credentials import name_in_credentials
-
     try:
-        return name_in_credentials(Path(creds).read_text(encoding="utf-8")) if creds else ""
+        return Path(creds).read_text(encoding="utf-8") if creds else ""
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def _check_operator(operator: str, creds: str, credentials: str) -> None:
+    """
+    Refuse a name under which the broker would deliver no answers to these credentials.
+
+    Raises:
+        UsageError: The credentials are limited to the inbox of another operator.
+    """
+    from ccm_agent.bus.credentials import name_in_credentials, only_inboxes_in_credentials
+    from ccm_agent.bus.subjects import inbox_prefix
+    from ccm_agent.model.errors import UsageError
+
+    inboxes = only_inboxes_in_credentials(credentials)
+    if inboxes and not any(
+        subject.startswith((f"{inbox_prefix(operator)}.", "_INBOX.", "_INBOX_*")) for subject in inboxes
+    ):
+        name = name_in_credentials(credentials)
+        raise UsageError(
+            f"{creds}: these credentials belong to `{name}`, and the operator is set to `{operator}`; "
+            "remove --operator and CCM_OPERATOR, or use the credentials of that operator"
+        )
 
 
 def logins(environ: Mapping[str, str]) -> Iterator[str]:

@@ -248,7 +248,7 @@ class BusClient(nats.aio.client.Client):
             return BusSetupError(f"{met.filename}: credentials cannot be read: {met.strerror}")
         if isinstance(met, (OSError, TimeoutError, nats.errors.Error)):
             why = _plainly(met) or text or f"no answer in {self._settings.connect_s:g} s"
-            return BusUnavailableError(f"{url}: no broker answers: {why}; is it running there?")
+            return BusUnavailableError(f"{url}: cannot connect to the broker: {why}; is it running?")
         if (path := self._settings.creds or self._settings.nkey) and isinstance(met, (TypeError, ValueError)):
             return BusSetupError(
                 f"{path}: holds no credentials; `ccmctl node add` and `operator add` make them"

@@ -239,15 +239,37 @@ def name_in_credentials(text: str) -> str:
 
 def name_in_jwt(token: str) -> str:
     """The name that a user's JWT was made for; "" when it says none. Nothing is verified."""
+    name = _claims_in(token).get("name")
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else ""
+
+
+def only_inboxes_in_credentials(text: str) -> list[str]:
+    """
+    The inboxes to which the permissions of a credentials file limit its user, as subscriptions such as `_INBOX_ann.>`.
+
+    Returns:
+        Nothing for credentials that may subscribe to any inbox, or that say nothing about it. Nothing is verified.
+    """
+    found = _JWT_IN_CREDS.search(text)
+    user = _claims_in(found[1]).get("nats") if found else None
+    allowed = (
+        user.get("sub", {}).get("allow")
+        if isinstance(user, dict) and isinstance(user.get("sub"), dict)
+        else None
+    )
+    subjects = [subject for subject in allowed or () if isinstance(subject, str)]
+    return [] if ">" in subjects else [subject for subject in subjects if subject.startswith("_INBOX")]
+
+
+def _claims_in(token: str) -> dict[str, Any]:
     parts = token.split(".")
     if len(parts) != 3:
-        return ""
+        return {}
     try:
         claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, msgspec.MsgspecError):
-        return ""
-    name = claims.get("name") if isinstance(claims, dict) else None
-    return name if isinstance(name, str) and _NAME.fullmatch(name) else ""
+        return {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def check_seed(seed: Secret, letter: str, source: str) -> Secret:

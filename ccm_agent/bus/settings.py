@@ -142,9 +142,7 @@ def _without_credentials(text: str) -> tuple[str, dict[str, Any]]:
     except ValueError:
         host = None
     if not host or parts.scheme not in _SCHEMES:
-        raise UsageError(
-            f"{shown}: no address of a broker; it looks like nats://host:4222 (also tls, ws and wss)"
-        )
+        raise UsageError(f"{shown}: not a valid broker URL; expected nats://host:4222 (or tls, ws, wss)")
     name = f"[{host}]" if ":" in host else host
     netloc = f"{name}:{port}" if port else name
     if not port and parts.scheme in ("nats", "tls"):
@@ -180,7 +178,7 @@ def settings_from_context(name: str = "", **others: Any) -> BusSettings:
     text = _read(path)
     if not text:
         raise NotFoundError(
-            f"nats context {name}: {path} is not there; `nats context ls` lists what there is"
+            f"nats context {name}: {path} does not exist; `nats context ls` lists the contexts"
         )
     return _from_context(decode_json(text, str(path)), path, others)
 

@@ -109,12 +109,12 @@ def check_node(identity: str) -> str:
     """
     if len(identity) > NODE_LIMIT_BYTES or not _NODE.fullmatch(identity):
         raise UsageError(
-            f"{identity!r}: no identity for a node: it is made of lower-case letters, digits, `.`, `_` and `-`, "
+            f"{identity!r}: not a valid node name: use lowercase letters, digits, `.`, `_` and `-`, "
             "without a leading, trailing or double dot; set `identity` in the agent's configuration"
         )
     if identity == ALL or identity.startswith(_RESERVED):
         raise UsageError(
-            f"{identity}: no identity for a node: `all` and what begins with `node.`, `fact.` or `request.` "
+            f"{identity}: not a valid node name: `all` and names that begin with `node.`, `fact.` or `request.` "
             "are words of the protocol; set `identity` in the agent's configuration"
         )
     return identity

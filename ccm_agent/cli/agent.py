@@ -34,12 +34,12 @@ class LocalVerbs(NearGroup):
     "agent",
     cls=LocalVerbs,
     invoke_without_command=True,
-    help="Run the agent that this node converges by, until SIGTERM; SIGHUP reads its configuration again.",
+    help="Run the agent in the foreground until SIGTERM. SIGHUP reloads its configuration.",
     epilog=examples("ccm agent --config /etc/choria/ccm/config.yaml --check-config", "ccm agent status"),
 )
 @click.option("--config", default="", metavar="FILE", help="Configuration file.")
-@click.option("--context", default="", help="Context of the nats program instead of the configured broker.")
-@click.option("--check-config", is_flag=True, help="Say whether the configuration is right, and end.")
+@click.option("--context", default="", help="NATS context to use instead of the configured broker.")
+@click.option("--check-config", is_flag=True, help="Check the configuration and exit.")
 @log_flags
 @click.pass_context
 def command(ctx: click.Context, config: str, context: str, check_config: bool) -> int:

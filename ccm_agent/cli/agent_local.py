@@ -58,14 +58,14 @@ def _span(text: str, flag: str) -> float:
 
 @click.command(
     "status",
-    short_help="Show what the agent is doing, and why not.",
+    short_help="Show what the agent is doing.",
     epilog=examples("ccm agent status", "ccm agent status --json"),
 )
 @_config
 @_json
 @log_flags
 def status(config: str, as_json: bool) -> int:
-    """Show what the agent is doing, and why not; what it left on disk when it does not run."""
+    """Show what the agent is doing and why it is not doing more. Reads its last saved status when it is not running."""
     from ccm_agent import app_agent
 
     found = app_agent.at_host.status(_folder(config))
@@ -78,7 +78,7 @@ def status(config: str, as_json: bool) -> int:
 
 @click.command(
     "run-once",
-    short_help="Converge now, and wait for the end.",
+    short_help="Converge now and wait for the result.",
     epilog=examples("ccm agent run-once", "ccm agent run-once --within 10m"),
 )
 @_config
@@ -89,10 +89,10 @@ def status(config: str, as_json: bool) -> int:
 @log_flags
 def run_once(config: str, as_json: bool, within: str) -> int:
     """
-    Converge now on everything that this node converges on, and wait for the end.
+    Converge now on all of this node's manifests and assignments, and wait for the result.
 
-    The agent does it, at its turn; where none runs, this process is the agent for as long as it takes. The status is 2 when
-    a resource failed, and 1 when something was not begun or the end was not seen.
+    The running agent does the work, after any run that is under way. When no agent is running, this process does it.
+    Exits with 2 when a resource failed, and with 1 when a run could not start or its result is unknown.
     """
     from ccm_agent import app_agent
 
@@ -136,7 +136,7 @@ class _Watch:
 
 @click.command(
     "disable",
-    short_help="Let this node converge on nothing.",
+    short_help="Stop this node from making changes.",
     epilog=examples('ccm agent disable --for 4h --why "new disk"', "ccm agent enable"),
 )
 @_config
@@ -146,15 +146,15 @@ class _Watch:
     "for_",
     default="",
     metavar="DURATION",
-    help="It ends by itself after this time: 4h, 2d. [until `enable`]",
+    help="Enable the node again after this time, such as 4h or 2d. [until `enable`]",
 )
-@click.option("--why", required=True, metavar="TEXT", help="Why, for everybody who wonders.")
+@click.option("--why", required=True, metavar="TEXT", help="The reason, shown to operators.")
 @log_flags
 def disable(config: str, as_json: bool, for_: str, why: str) -> int:
     """
-    Let this node converge on nothing: it refuses what would change it, and says so to everybody. Health checks go on.
+    Stop this node from making changes. The agent refuses applies and reports the reason. Health checks continue.
 
-    It can be said while the agent is off, and outlives restarts. A run in hand goes on to its end.
+    This also works while the agent is stopped, and persists across restarts. A run that has started is completed.
     """
     from ccm_agent import app_agent
 
@@ -175,7 +175,7 @@ def disable(config: str, as_json: bool, for_: str, why: str) -> int:
 @_json
 @log_flags
 def enable(config: str, as_json: bool) -> int:
-    """Let this node converge again; it does so at once."""
+    """Let this node make changes again. It converges immediately."""
     from ccm_agent import app_agent
 
     was_disabled, told = app_agent.at_host.enable(_folder(config))

@@ -31,7 +31,7 @@ def command() -> None:
 
 @command.command(
     "test",
-    short_help="Say what the policy says to a request, and why.",
+    short_help="Show whether the policy allows a request, and why.",
     epilog=examples(
         "ccm agent policy test --signer alice --action apply",
         "ccm agent policy test --policy draft.yaml --role apprentice --action plan --manifest site.yaml",
@@ -41,28 +41,31 @@ def command() -> None:
 @click.option("--policy", "policy_file", default="", metavar="FILE", help="Policy file. [the agent's]")
 @click.option("--config", default="", metavar="FILE", help=f"The agent's configuration file. [{CONFIG}]")
 @click.option(
-    "--signer", default="", metavar="NAME", help="Who asks; `local` is the agent's own configuration."
+    "--signer",
+    default="",
+    metavar="NAME",
+    help="Name of the signer; `local` means the agent's own configuration.",
 )
-@click.option("--role", "roles", multiple=True, metavar="NAME", help="A role of the signer. Repeatable.")
-@click.option("--unverified", is_flag=True, help="No signature proves who asks.")
+@click.option("--role", "roles", multiple=True, metavar="NAME", help="A role of the signer. May be repeated.")
+@click.option("--unverified", is_flag=True, help="The request is not signed.")
 @click.option(
     "--action",
     default="apply",
     show_default=True,
     type=click.Choice([*RUN_ACTIONS, *LOOK_ACTIONS]),
-    help="What is asked for.",
+    help="The requested action.",
 )
 @click.option(
     "--mode",
     default="apply",
     show_default=True,
     type=click.Choice(["apply", "plan", "check", "ensure"]),
-    help="What an assignment or a schedule does.",
+    help="Mode of the assignment or schedule.",
 )
 @click.option("--type", "type_name", default="", metavar="TYPE", help="A resource's type, with --name.")
 @click.option("--name", default="", metavar="NAME", help="The resource's name, with --type.")
-@click.option("--manifest", default="", metavar="FILE", help="Ask about each resource of a manifest.")
-@click.option("--at", default="", metavar="TIME", help="When, such as 2026-11-23T09:30. [now]")
+@click.option("--manifest", default="", metavar="FILE", help="Test each resource of this manifest.")
+@click.option("--at", default="", metavar="TIME", help="Time of the request, such as 2026-11-23T09:30. [now]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @log_flags
 def policy_test(
@@ -80,10 +83,10 @@ def policy_test(
     as_json: bool,
 ) -> int:
     """
-    Say what the policy says to a request, and why. The agent is not asked, and nothing is run.
+    Show whether the policy allows a request, and why. Runs nothing and does not contact the agent.
 
-    The status is 0 when everything is allowed, and 2 when something is refused. Child manifests are not read: the agent judges
-    their resources one by one.
+    Exits with 0 when the policy allows everything, and with 2 when it refuses something. Child manifests are not
+    read; the agent checks their resources when they are applied.
     """
     from ccm_agent import app_policy
 

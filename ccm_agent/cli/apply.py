@@ -29,15 +29,23 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("manifest", metavar="MANIFEST")
-@click.option("--fact", multiple=True, metavar="K=V", help="A fact over those of this host; may be repeated.")
-@click.option("--facts", metavar="FILE", help="A file of facts over those of this host; --fact wins over it.")
-@click.option("--hiera", envvar="CCM_HIERA_DATA", metavar="URL", help="Hiera data over the manifest's own.")
-@click.option("--noop", is_flag=True, help="Change nothing, say what would be changed.")
-@click.option("--monitor-only", is_flag=True, help="Run the health checks and nothing else.")
-@click.option("--render", is_flag=True, help="Print the resolved manifest, apply nothing.")
+@click.option(
+    "--fact", multiple=True, metavar="K=V", help="Set a fact, overriding this host's. May be repeated."
+)
+@click.option(
+    "--facts", metavar="FILE", help="File of facts that override this host's; --fact overrides the file."
+)
+@click.option(
+    "--hiera", envvar="CCM_HIERA_DATA", metavar="URL", help="Hiera data that overrides the manifest's own."
+)
+@click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
+@click.option("--monitor-only", is_flag=True, help="Run only the health checks.")
+@click.option("--render", is_flag=True, help="Print the resolved manifest and exit.")
 @click.option("--report/--no-report", default=True, help="Print a summary at the end.")
 @click.option(
-    "--events", metavar="FILE", help="Write each event as a JSON line as it happens; - is standard output."
+    "--events",
+    metavar="FILE",
+    help="Write each event as a line of JSON to this file; - means standard output.",
 )
 @options.env_flag
 @options.context_flag
@@ -48,7 +56,8 @@ def command(**given: Any) -> int:
     """
     Apply a manifest.
 
-    MANIFEST is a file, http(s)://HOST/FILE.tar.gz or obj://BUCKET/KEY: a packed directory with a manifest.yaml in it.
+    MANIFEST is a file, or the URL of a packed directory that holds a manifest.yaml: http(s)://HOST/FILE.tar.gz or
+    obj://BUCKET/KEY.
     """
     import asyncio
 

@@ -15,7 +15,7 @@ from ccm_agent.model.errors import UsageError
 @click.group("dev", cls=options.NearGroup)
 @options.log_flags
 def command() -> None:
-    """Extend this program."""
+    """Develop extensions."""
 
 
 @command.command("new-type", epilog=options.examples("ccm dev new-type sysctl --provider procfs"))
@@ -26,21 +26,21 @@ def command() -> None:
     metavar="PACKAGE",
     default=OWN_PACKAGE,
     show_default=True,
-    help="Package that the type's folder goes into.",
+    help="Python package that will contain the type.",
 )
 @click.option(
     "--provider",
     metavar="NAME",
     default="posix",
     show_default=True,
-    help="Its first provider: the tool that it drives.",
+    help="Name of the first provider.",
 )
 @options.log_flags
 def new_type(name: str, directory: Path, package: str, provider: str) -> None:
     """
     Write the folder of a new resource type, its test and its page.
 
-    DIRECTORY is the source tree that holds PACKAGE. What is written works at once; nothing that exists is touched.
+    DIRECTORY is the source tree that holds PACKAGE. The new type works immediately. Existing files are not changed.
     """
     from ccm_agent.resources.catalog import Catalog
 

@@ -28,16 +28,16 @@ ENVIRONMENT = {"session": "CCM_SESSION_STORE", "hiera": "CCM_HIERA_DATA", "nats_
 def shared_flags(function: Any) -> Any:
     """The flags of `SHARED`. None means not given, so that one place can win over the other."""
     decorators = (
-        click.option("--noop", is_flag=True, default=None, help="Change nothing, say what would be changed."),
-        click.option("--session", metavar="DIR", help="Session store to use [CCM_SESSION_STORE]."),
-        click.option("--hiera", metavar="URL", help="Hiera data that expressions see [CCM_HIERA_DATA]."),
+        click.option("--noop", is_flag=True, default=None, help="Change nothing; show what would change."),
+        click.option("--session", metavar="DIR", help="Session store. [CCM_SESSION_STORE]"),
+        click.option("--hiera", metavar="URL", help="Hiera data for expressions. [CCM_HIERA_DATA]"),
         click.option(
             "--read-env/--no-read-env",
             default=None,
-            help="Read further variables from the file .env, as it is done unless others could have written it for root.",
+            help=options.READ_ENV,
         ),
-        click.option("--context", "nats_context", metavar="NAME", help="NATS context [NATS_CONTEXT]."),
-        click.option("--registration", "-R", metavar="NAME", help="Stream that holds registrations."),
+        click.option("--context", "nats_context", metavar="NAME", help="NATS context. [NATS_CONTEXT]"),
+        click.option("--registration", "-R", metavar="NAME", help="Registration stream."),
         options.settle_flag,
         *options.LOG_FLAGS,
     )
@@ -56,7 +56,7 @@ class Types(options.NearGroup):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             known = self.list_commands(ctx)
             hint = did_you_mean(args[0], known) or f"; there are {', '.join(known)}"
-            raise click.UsageError(f"there is no type `{args[0]}` to ensure{hint}", ctx=ctx)
+            raise click.UsageError(f"unknown resource type `{args[0]}`{hint}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -34,16 +34,16 @@ class Piped(options.NearGroup):
 @ensure.shared_flags
 @click.pass_context
 def api(context: click.Context, /, **given: Any) -> None:
-    """Resource management for other programs."""
+    """Manage resources from other programs."""
     context.obj = ensure.gather_shared(context.parent or context, given)
 
 
 @api.command("pipe")
-@click.option("--yaml", "as_yaml", is_flag=True, help="Answer in YAML instead of JSON.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Write the response as YAML instead of JSON.")
 @ensure.shared_flags
 @click.pass_context
 def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:
-    """Ensure the resource of a request on standard input; standard output holds the response and nothing else."""
+    """Read a request from standard input, manage its resource, and write only the response to standard output."""
     import asyncio
 
     terminal = Terminal(data_on_stdout=True)

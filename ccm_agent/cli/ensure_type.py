@@ -87,22 +87,32 @@ def _option(flag: Flag, name: str, what: str, help_text: str) -> click.Option:
 
 def _common_flags(made: Any) -> Any:
     decorators = (
-        click.option("--alias", metavar="NAME", help="Another name to refer to the resource by."),
-        click.option("--check", metavar="COMMAND", help="A health check: a command in nagios format."),
+        click.option("--alias", metavar="NAME", help="Alternative name that other resources can refer to."),
         click.option(
-            "--check-tries", type=int, default=CHECK_TRIES, show_default=True, help="How often to try it."
+            "--check",
+            metavar="COMMAND",
+            help="Health check: a command that follows the Nagios plugin conventions.",
         ),
-        click.option("--check-sleep", default=CHECK_SLEEP, show_default=True, help="Pause between tries."),
         click.option(
-            "--if", "if_", metavar="CONDITION", help="Manage it only where this expression is true."
+            "--check-tries",
+            type=int,
+            default=CHECK_TRIES,
+            show_default=True,
+            help="Maximum attempts of the health check.",
         ),
-        click.option("--unless", "unless_", metavar="CONDITION", help="Do not manage it where this is true."),
-        click.option("--provider", metavar="NAME", help="Use this provider and no other."),
+        click.option("--check-sleep", default=CHECK_SLEEP, show_default=True, help="Time between attempts."),
+        click.option(
+            "--if", "if_", metavar="CONDITION", help="Manage the resource only if this expression is true."
+        ),
+        click.option(
+            "--unless", "unless_", metavar="CONDITION", help="Skip the resource if this expression is true."
+        ),
+        click.option("--provider", metavar="NAME", help="Use this provider instead of detecting one."),
         click.option(
             "--require",
             multiple=True,
             metavar="TYPE#NAME",
-            help="A resource that must not have failed before.",
+            help="Resource that must have succeeded earlier in the session.",
         ),
     )
     return options.decorated(made, decorators)

@@ -19,19 +19,23 @@ from ccm_agent.cli import options
     ),
 )
 @click.argument("expression", metavar="EXPRESSION")
-@click.option("--fact", multiple=True, metavar="K=V", help="A fact over those of this host.")
-@click.option("--facts", metavar="FILE", help="A file of facts over those of this host.")
-@click.option("--data", metavar="FILE", help="A hiera document whose data the expression sees.")
-@click.option("--json", "as_json", is_flag=True, help="Print the value as JSON, so that its type shows.")
 @click.option(
-    "--template", is_flag=True, help="The text is a template with expressions in it, as a property would be."
+    "--fact", multiple=True, metavar="K=V", help="Set a fact, overriding this host's. May be repeated."
+)
+@click.option("--facts", metavar="FILE", help="File of facts that override this host's.")
+@click.option("--data", metavar="FILE", help="Hiera document to resolve as data for the expression.")
+@click.option("--json", "as_json", is_flag=True, help="Print the value as JSON, which shows its type.")
+@click.option(
+    "--template",
+    is_flag=True,
+    help="Treat the text as a template with embedded expressions, like a property.",
 )
 @options.env_flag
 @options.context_flag
 @options.log_flags
 def command(**given: Any) -> None:
     """
-    Evaluate EXPRESSION on this host's facts, and print what it gives as a template would.
+    Evaluate EXPRESSION with this host's facts and print the result as a template would.
 
     An error points at its place in the text.
     """

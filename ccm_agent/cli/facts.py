@@ -20,7 +20,7 @@ from ccm_agent.model.errors import DataError
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML instead of JSON.")
 @options.log_flags
 def command(query: str, as_yaml: bool) -> None:
-    """Show this host's facts, or what a GJSON path finds in them."""
+    """Show this host's facts, or the part that a GJSON path selects."""
     from ccm_agent.app import App, find, json_text
 
     facts: Any = App(os.environ).facts()

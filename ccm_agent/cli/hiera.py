@@ -24,17 +24,17 @@ class Names(options.NearGroup):
 
 def _fact_flags(function: Any) -> Any:
     decorators = (
-        click.option("--facts", metavar="FILE", help="A JSON or YAML file of facts over those of this host."),
+        click.option("--facts", metavar="FILE", help="JSON or YAML file of facts that override this host's."),
         click.option(
             "--system-facts",
             "-S",
             is_flag=True,
             expose_value=False,
-            help="This host's facts, which are there anyway; for scripts that ask for them.",
+            help="Include this host's facts. This is the default; the option exists for compatibility.",
         ),
-        click.option("--env-facts", "-E", is_flag=True, help="The process environment as facts, too."),
+        click.option("--env-facts", "-E", is_flag=True, help="Include the process environment as facts."),
         click.option(
-            "--query", default=None, metavar="PATH", help="Show what a GJSON path finds in the result."
+            "--query", default=None, metavar="PATH", help="Print only what this GJSON path selects."
         ),
         *options.LOG_FLAGS,
     )
@@ -51,15 +51,21 @@ def command() -> None:
 @click.argument("input_url", metavar="INPUT", envvar="HIERA_INPUT")
 @click.argument("fact", nargs=-1, metavar="[K=V]...")
 @click.option(
-    "--data", "-D", multiple=True, metavar="K=V", help="A value over the resolved data; it stays text."
+    "--data",
+    "-D",
+    multiple=True,
+    metavar="K=V",
+    help="Override a resolved value with this text. May be repeated.",
 )
-@click.option("--data-file", metavar="FILE", help="A JSON or YAML file of values over the resolved data.")
+@click.option(
+    "--data-file", metavar="FILE", help="JSON or YAML file of values that override the resolved data."
+)
 @_fact_flags
 @options.context_flag
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML instead of JSON.")
 @click.option("--env", "as_env", is_flag=True, help="Print environment variables instead of JSON.")
 @click.option(
-    "--env-prefix", default="HIERA", show_default=True, metavar="PREFIX", help="What their names begin with."
+    "--env-prefix", default="HIERA", show_default=True, metavar="PREFIX", help="Prefix of the variable names."
 )
 def parse(**given: Any) -> None:
     """
@@ -89,7 +95,7 @@ def parse(**given: Any) -> None:
 @click.argument("fact", nargs=-1, metavar="[K=V]...")
 @_fact_flags
 def facts_command(**given: Any) -> None:
-    """Print the facts that a document would be resolved with."""
+    """Print the facts that are used to resolve a document."""
     from ccm_agent.app import App, find, json_text
 
     facts = dict(_facts(App(os.environ), given))

@@ -19,15 +19,16 @@ from ccm_agent.model.exits import Exit
     epilog=options.examples("ccm lint site/*.yaml", "ccm lint site.yaml --strict-ccm --warnings-fail --json"),
 )
 @click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
-@click.option("--strict-ccm", is_flag=True, help="Find what Choria CCM itself would not understand, too.")
-@click.option("--warnings-fail", is_flag=True, help="End with 1 for warnings as for errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print each finding as a line of JSON.")
+@click.option("--strict-ccm", is_flag=True, help="Also report what Choria CCM itself does not support.")
+@click.option("--warnings-fail", is_flag=True, help="Exit with 1 for warnings, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 @options.log_flags
 def command(manifests: tuple[str, ...], strict_ccm: bool, warnings_fail: bool, as_json: bool) -> int:
     """
-    Check manifests: form, unknown keys, values, templates, references. The facts of no node are needed.
+    Check manifests for syntax errors, unknown keys, invalid values, template errors and broken references. Needs no
+    facts.
 
-    Ends with 1 when there is an error. A manifest is fit for this host when `ccm apply --render` says so as well.
+    Exits with 1 when it finds an error. Use `ccm apply --render` to also check a manifest with this host's facts.
     """
     from ccm_agent.app import App
 

@@ -10,7 +10,12 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 WHOLE = 1_000
-"""No sentence of help is as long as this."""
+"""Longer than any sentence of help."""
+
+READ_ENV = (
+    "Read environment variables from .env in the working directory. "
+    "[yes, unless root runs this and another user could have written the file]"
+)
 
 
 class NearGroup(click.Group):
@@ -23,7 +28,7 @@ class NearGroup(click.Group):
             from ccm_agent.model.codec import did_you_mean
 
             near = did_you_mean(args[0], self.list_commands(ctx))
-            raise click.UsageError(f"there is no verb `{args[0]}`{near}", ctx=ctx)
+            raise click.UsageError(f"unknown command `{args[0]}`{near}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -59,7 +64,7 @@ def context_flag(function: F) -> F:
         envvar="NATS_CONTEXT",
         default="CCM",
         metavar="NAME",
-        help="NATS context to connect with.",
+        help="NATS context.",
     )(function)
 
 
@@ -68,7 +73,7 @@ def env_flag(function: F) -> F:
     return click.option(
         "--read-env/--no-read-env",
         default=None,
-        help="Read further variables from the file .env, as it is done unless others could have written it for root.",
+        help=READ_ENV,
     )(function)
 
 
@@ -79,7 +84,7 @@ def registration_flag(function: F) -> F:
         "-R",
         default="REGISTRATION",
         metavar="NAME",
-        help="Stream that holds registrations.",
+        help="Registration stream.",
     )(function)
 
 
@@ -88,7 +93,7 @@ def settle_flag(function: F) -> F:
     return click.option(
         "--registration-settle",
         metavar="DURATION",
-        help="After the broker was away believe that missing services are gone after so long; 0s: at once. [10m]",
+        help="How long after a broker outage missing services still count as registered; 0s disables this. [10m]",
     )(function)
 
 
@@ -131,7 +136,7 @@ LOG_FLAGS: tuple[Callable[[Any], Any], ...] = tuple(
         f"--{name}", is_flag=True, expose_value=False, callback=_set_level(name), help=help_text, hidden=True
     )
     for name, help_text in (
-        ("info", "Log what happens inside."),
-        ("debug", "Log even more, and show tracebacks."),
+        ("info", "Write informational log messages."),
+        ("debug", "Write debug log messages and show tracebacks."),
     )
 )

@@ -16,17 +16,17 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.version import VERSION
 
 VERBS = {
-    "agent": ("agent", "Run the agent that this node converges by."),
+    "agent": ("agent", "Run the agent, or control the one that is running."),
     "apply": ("apply", "Apply a manifest."),
-    "dev": ("dev", "Extend this program: write the folder of a new resource type."),
+    "dev": ("dev", "Create the source files of a new resource type."),
     "ensure": ("ensure", "Manage a single resource."),
     "eval": ("evaluate", "Evaluate an expression."),
     "facts": ("facts", "Show this host's facts."),
     "hiera": ("hiera", "Resolve hierarchical data."),
     "lint": ("lint", "Check manifests without applying them."),
-    "registration": ("registration", "Register services by hand, and see who is registered."),
+    "registration": ("registration", "Manage service registrations."),
     "schema": ("schema", "Print the JSON Schema of manifests or of a type."),
-    "session": ("session", "Tie several `ccm ensure` together."),
+    "session": ("session", "Let several `ccm ensure` commands depend on each other."),
     "status": ("status", "Show the state of a resource."),
 }
 """Verb, the module that holds it, and what it is for; help needs no import of any."""
@@ -55,7 +55,7 @@ class Verbs(click.Group):
         from ccm_agent.model.codec import did_you_mean
 
         if args and args[0] not in ALIASES and args[0] not in VERBS and not args[0].startswith("-"):
-            raise click.UsageError(f"there is no verb `{args[0]}`{did_you_mean(args[0], VERBS)}", ctx=ctx)
+            raise click.UsageError(f"unknown command `{args[0]}`{did_you_mean(args[0], VERBS)}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -73,7 +73,7 @@ class Verbs(click.Group):
 @click.version_option(VERSION, message="%(version)s")
 @log_flags
 def program() -> None:
-    """Configuration management for this host: Choria CCM manifests, with or without a fleet around it."""
+    """Manage this host with Choria CCM manifests, on its own or as part of a fleet."""
 
 
 def invoke(arguments: Sequence[str]) -> int:
@@ -117,8 +117,8 @@ def _sentence(err: click.ClickException) -> str:
         known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}
         near = nearest(err.option_name.removeprefix("--"), known)
         hint = f", did you mean `{known[near]}`?" if near else f"; `{where} --help` lists them"
-        return f"there is no option `{err.option_name}`{hint}"
+        return f"unknown option `{err.option_name}`{hint}"
     if isinstance(err, click.MissingParameter):
         message = " ".join(err.format_message().split()).rstrip(".")
-        return f"{message[:1].lower()}{message[1:]}; `{where} --help` shows how it is written"
+        return f"{message[:1].lower()}{message[1:]}; see `{where} --help`"
     return err.format_message()

@@ -34,12 +34,12 @@ class Names(options.NearGroup):
     "--context",
     "nats_context",
     metavar="NAME",
-    help="NATS context to connect with. [NATS_CONTEXT, or CCM]",
+    help="NATS context. [NATS_CONTEXT, or CCM]",
 )
 @options.log_flags
 @click.pass_context
 def command(context: click.Context, nats_context: str | None) -> None:
-    """Register services by hand, and see who is registered."""
+    """Manage service registrations."""
     context.obj = nats_context
 
 
@@ -51,7 +51,7 @@ def shared(function: Any) -> Any:
             "--context",
             "nats_context",
             metavar="NAME",
-            help="NATS context to connect with. [NATS_CONTEXT, or CCM]",
+            help="NATS context. [NATS_CONTEXT, or CCM]",
         ),
         *options.LOG_FLAGS,
         click.pass_obj,
@@ -62,11 +62,11 @@ def shared(function: Any) -> Any:
 def known_by(function: Any) -> Any:
     """What an entry is known by."""
     decorators = (
-        click.option("--cluster", required=True, metavar="NAME", help="The cluster name."),
-        click.option("--service", required=True, metavar="NAME", help="The service name."),
-        click.option("--protocol", required=True, metavar="NAME", help="The protocol name."),
-        click.option("--address", required=True, metavar="IP", help="Where it is reached."),
-        click.option("--port", required=True, type=int, metavar="PORT", help="The port number."),
+        click.option("--cluster", required=True, metavar="NAME", help="Cluster name."),
+        click.option("--service", required=True, metavar="NAME", help="Service name."),
+        click.option("--protocol", required=True, metavar="NAME", help="Protocol name."),
+        click.option("--address", required=True, metavar="IP", help="IP address of the service."),
+        click.option("--port", required=True, type=int, metavar="PORT", help="Port number."),
     )
     return options.decorated(function, decorators)
 
@@ -94,17 +94,17 @@ def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awa
 
 
 @command.command("init", epilog=options.examples("ccm registration init --replicas 3 --max-age 5m"))
-@click.option("--replicas", type=int, default=1, show_default=True, help="Copies of the stream, 1 to 5.")
+@click.option("--replicas", type=int, default=1, show_default=True, help="Number of stream replicas, 1 to 5.")
 @click.option(
     "--max-age",
     default="1m",
     show_default=True,
     metavar="DURATION",
-    help="How long an entry without a TTL of its own lives.",
+    help="Lifetime of entries that have no TTL.",
 )
 @shared
 def init(before: str | None, **given: Any) -> None:
-    """Make the stream that holds registrations, or change it."""
+    """Create or update the registration stream."""
     age_s = _seconds("--max-age", given["max_age"])
     made = ask(before, given, lambda registry: registry.make(given["replicas"], age_s))
     Terminal().note(
@@ -123,17 +123,15 @@ def init(before: str | None, **given: Any) -> None:
 )
 @known_by
 @click.option(
-    "--priority", type=int, default=100, show_default=True, help="1 to 255, a lower one is preferred."
+    "--priority", type=int, default=100, show_default=True, help="Priority from 1 to 255; lower is preferred."
 )
 @click.option(
-    "--ttl", default="30s", show_default=True, metavar="DURATION", help="How long it lives, or `never`."
+    "--ttl", default="30s", show_default=True, metavar="DURATION", help="Lifetime of the entry, or `never`."
 )
-@click.option(
-    "--annotation", "-A", multiple=True, metavar="K=V", help="A further word about it; may be repeated."
-)
+@click.option("--annotation", "-A", multiple=True, metavar="K=V", help="Annotation. May be repeated.")
 @shared
 def create(before: str | None, **given: Any) -> None:
-    """Register an entry."""
+    """Register a service."""
     annotations = pairs(given["annotation"], "--annotation")
     entry = _entry(given, priority=given["priority"], ttl=given["ttl"] or None, annotations=annotations)
     ask(before, given, lambda registry: registry.create(entry))
@@ -148,10 +146,10 @@ def create(before: str | None, **given: Any) -> None:
     ),
 )
 @known_by
-@click.option("--force", "--yes", "-y", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--force", "--yes", "-y", is_flag=True, help="Skip the confirmation prompt.")
 @shared
 def rm(before: str | None, force: bool, **given: Any) -> None:
-    """Remove an entry; a node that is still stable registers it again."""
+    """Remove a registration. An agent that manages the service registers it again."""
     entry = _entry(given, priority=1)
     what = f"{entry.cluster}/{entry.service}/{entry.protocol} at {entry.address}:{entry.port}"
     if not force and not click.confirm(f"Remove registration entry {what}?", default=False):
@@ -164,7 +162,7 @@ def rm(before: str | None, force: bool, **given: Any) -> None:
 
 @command.command(
     "query",
-    short_help="Show who is registered.",
+    short_help="Show registered services.",
     epilog=options.examples(
         "ccm registration query production http web", "ccm registration query '*' http --json"
     ),
@@ -174,7 +172,7 @@ def rm(before: str | None, force: bool, **given: Any) -> None:
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML.")
 @shared
 def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> None:
-    """Show who is registered: [CLUSTER [PROTOCOL [SERVICE [ADDRESS]]]], `*` for any."""
+    """Show registered services. Use `*` to match any value of an argument."""
     from ccm_agent.cli import registration_lines
 
     found = ask(before, given, lambda registry: registry.find(*_filter(given)))
@@ -191,14 +189,14 @@ def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> Non
 
 @command.command(
     "watch",
-    short_help="Show who is registered, and each change.",
+    short_help="Show registered services and each change.",
     epilog=options.examples("ccm registration watch production"),
 )
 @filtered
-@click.option("--json", "as_json", is_flag=True, help="Print each change as a line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per change.")
 @shared
 def watch(before: str | None, as_json: bool, **given: Any) -> None:
-    """Show who is registered, and each change, until it is interrupted."""
+    """Show registered services and each change until interrupted."""
     from ccm_agent.cli import registration_lines
 
     terminal = Terminal(data_on_stdout=as_json)

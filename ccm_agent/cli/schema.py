@@ -14,7 +14,7 @@ from ccm_agent.model.codec import encode_json
 @click.argument("type_name", metavar="[TYPE]", default="")
 @options.log_flags
 def command(type_name: str) -> None:
-    """Print the JSON Schema of a manifest, or of one resource of TYPE; types of others are in it too."""
+    """Print the JSON Schema of a manifest, or of a resource of TYPE. Installed extension types are included."""
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.resources.schema import manifest_schema, type_schema
 

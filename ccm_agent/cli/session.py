@@ -34,7 +34,7 @@ class Names(options.NearGroup):
 )
 @options.log_flags
 def command() -> None:
-    """Tie several `ccm ensure` together, so that one can depend on another."""
+    """Let several `ccm ensure` commands depend on each other."""
 
 
 @command.command("new")
@@ -42,11 +42,11 @@ def command() -> None:
     "--directory",
     default="",
     metavar="DIR",
-    help="Where to make the store; a temporary directory unless given.",
+    help="Directory of the store. [a new temporary directory]",
 )
 @options.log_flags
 def new(directory: str) -> None:
-    """Make a session store, and print what names it to the shell: eval "$(ccm session new)"."""
+    """Create a session store and print the shell command that selects it. Use it as `eval "$(ccm session new)"`."""
     from shlex import quote
 
     from ccm_agent.app import new_session
@@ -56,16 +56,22 @@ def new(directory: str) -> None:
 
 @command.command("report")
 @click.option(
-    "--session", envvar="CCM_SESSION_STORE", default="", metavar="DIR", help="Session store to report on."
+    "--session",
+    envvar="CCM_SESSION_STORE",
+    default="",
+    metavar="DIR",
+    help="Session store. [CCM_SESSION_STORE]",
 )
-@click.option("--remove", is_flag=True, help="Remove it afterwards, if it is among the temporary files.")
+@click.option(
+    "--remove", is_flag=True, help="Remove the store afterward if it is in the temporary directory."
+)
 @options.log_flags
 def report(session: str, remove: bool) -> int:
-    """Sum up what happened in a session; the status is 2 when a resource of it failed."""
+    """Summarize a session. Exits with 2 if a resource failed."""
     import asyncio
 
     if not session:
-        raise UsageError("no session is named: give --session DIR or set CCM_SESSION_STORE")
+        raise UsageError("no session selected; use --session DIR or set CCM_SESSION_STORE")
     summary = asyncio.run(_summary(session))
     sys.stdout.write("\n" + lines.report_text(summary))
     if remove:

@@ -23,7 +23,7 @@ from ccm_agent.resources.contract import AnyType
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 @options.log_flags
 def command(type_name: str, name: str, as_json: bool) -> None:
-    """Show the state of a resource: what is there, not what should be."""
+    """Show the current state of a resource."""
     import asyncio
 
     from ccm_agent.app import App

@@ -69,7 +69,7 @@ def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unquoted(key: str, value: float) -> str:
-    return f"`{key}` must stand in quotes, as in {key}: {_as_typed(value)}; without them it is the number {key_text(value)}"
+    return f"`{key}` must be quoted, as in {key}: {_as_typed(value)}; unquoted it is the number {key_text(value)}"
 
 
 def _as_typed(value: float) -> str:

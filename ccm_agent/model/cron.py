@@ -32,7 +32,7 @@ class Cron:
         words = text.split()
         if len(words) != len(_FIELDS):
             raise UsageError(
-                f"--cron {text!r}: {len(words)} fields, and the broker wants six: second minute hour day month weekday"
+                f"--cron {text!r}: expected six fields (second minute hour day month weekday), found {len(words)}"
             )
         self._sets = [_field(text, word, *field) for word, field in zip(words, _FIELDS, strict=True)]
         self._any_day, self._any_weekday = words[3] in "*?", words[5] in "*?"

@@ -23,7 +23,7 @@ Every error that this project raises on purpose, in one tree.
     │   ├── NoProviderError       no provider of a type can work here
     │   └── DesiredStateError     a resource was changed and is still not what was wanted
     ├── BusError                  the broker, or what came over it
-    │   ├── BusUnavailableError   no broker answers at the configured address
+    │   ├── BusUnavailableError   cannot connect to the broker
     │   ├── BusDeniedError        the broker refused: credentials or permissions
     │   ├── BusSetupError         a stream or bucket is missing, or the server is too old
     │   ├── RevisionError         a key has moved on since it was read

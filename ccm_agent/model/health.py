@@ -20,16 +20,14 @@ class HealthStatus(IntEnum):
 class HealthCheck(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One check. Either `command` (nagios format) or `goss_rules` says what to check."""
 
-    command: Annotated[
-        str, Meta(description="Nagios plugin command line; its exit status is the result.")
-    ] = ""
+    command: Annotated[str, Meta(description="Nagios plugin command line. Its exit code is the result.")] = ""
     goss_rules: Annotated[
-        Any, Meta(description="Goss rules: a mapping of resource kinds to expectations.")
+        Any, Meta(description="Goss rules: a mapping of resource types to expectations.")
     ] = None
-    name: Annotated[str, Meta(description="What to call the check; default is the command's file name.")] = ""
-    timeout: Annotated[str, Meta(description="How long one try may take, such as `10s`.")] = ""
-    tries: Annotated[int, Meta(description="How often to try before the check counts as failed.")] = 0
-    try_sleep: Annotated[str, Meta(description="Pause between tries, such as `1s`.")] = ""
+    name: Annotated[str, Meta(description="Name of the check. Default: the command's file name.")] = ""
+    timeout: Annotated[str, Meta(description="Time limit of one attempt, such as `10s`.")] = ""
+    tries: Annotated[int, Meta(description="Maximum attempts before the check counts as failed.")] = 0
+    try_sleep: Annotated[str, Meta(description="Time between attempts, such as `1s`.")] = ""
     format: Annotated[str, Meta(description="`nagios` (default) or `goss`.")] = ""
 
 

@@ -49,12 +49,10 @@ class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_d
     service: Annotated[str, Meta(description="Service name.")]
     protocol: Annotated[str, Meta(description="Protocol the service speaks.")]
     address: Annotated[str, Meta(description="Address it is reached at.")]
-    port: Annotated[int | str | None, Meta(description="Port, a number or a template that gives one.")] = None
+    port: Annotated[int | str | None, Meta(description="Port number, or a template that gives one.")] = None
     priority: Annotated[int, Meta(description="Priority among instances; 1 to 255, lower is preferred.")] = 0
-    annotations: Annotated[dict[str, str], Meta(description="Further words about the instance.")] = {}
-    ttl: Annotated[
-        str | None, Meta(description="How long the entry lives without being renewed, or `never`.")
-    ] = None
+    annotations: Annotated[dict[str, str], Meta(description="Annotations of the instance.")] = {}
+    ttl: Annotated[str | None, Meta(description="Lifetime of the entry without renewal, or `never`.")] = None
 
 
 class Change(Struct, frozen=True, kw_only=True):

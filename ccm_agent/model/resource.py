@@ -28,8 +28,8 @@ class Control(
 ):
     """Whether a resource is managed on this node; both are plain expressions that must be boolean."""
 
-    if_: Annotated[str, Meta(description="Manage the resource only where this expression is true.")] = ""
-    unless: Annotated[str, Meta(description="Do not manage the resource where this expression is true.")] = ""
+    if_: Annotated[str, Meta(description="Manage the resource only if this expression is true.")] = ""
+    unless: Annotated[str, Meta(description="Skip the resource if this expression is true.")] = ""
 
 
 class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -40,13 +40,13 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     """
 
     name: Annotated[str, Meta(description="The resource's name, unique within its type.")]
-    alias: Annotated[str, Meta(description="Another name to refer to the resource by.")] = ""
-    ensure: Annotated[str, Meta(description="The state that is wanted.")] = ""
-    provider: Annotated[str, Meta(description="Use this provider and no other.")] = ""
+    alias: Annotated[str, Meta(description="Alternative name that other resources can refer to.")] = ""
+    ensure: Annotated[str, Meta(description="The desired state.")] = ""
+    provider: Annotated[str, Meta(description="Use this provider instead of detecting one.")] = ""
     health_checks: Annotated[list[HealthCheck], Meta(description="Checks that run after the resource.")] = []
     require: Annotated[
         list[str],
-        Meta(description="Resources (`type#name`) that must not have failed before this one is managed."),
+        Meta(description="Resources (`type#name`) that must not have failed for this one to be managed."),
     ] = []
     control: Annotated[
         Control | None, Meta(description="Conditions under which the resource is managed.")

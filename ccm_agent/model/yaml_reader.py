@@ -229,9 +229,7 @@ class _Reader:
 
     def _fail_duplicate(self, event: Any, key: str, first: Any) -> NoReturn:
         there = f"line {first.start_mark.line + 1}, column {first.start_mark.column + 1}"
-        self._fail(
-            event, f"the key `{key}` stands here a second time: it is already at {there}; remove one of them"
-        )
+        self._fail(event, f"the key `{key}` is a duplicate; it is first used at {there}")
 
 
 def _without_end(text: str, style: str | None) -> str:

@@ -172,7 +172,7 @@ class _Compiler:
         for number, name in enumerate(limits.types):
             if name not in self._types:
                 hint = did_you_mean(name, self._types) or f"; there are {', '.join(sorted(self._types))}"
-                self._fail(f"there is no resource type `{name}`{hint}", (*at, "types", number))
+                self._fail(f"unknown resource type `{name}`{hint}", (*at, "types", number))
         return CompiledLimits(
             types=allowed_types(limits) if is_only else frozenset(limits.types),
             paths=tuple(self._each(limits.paths, path_glob, (*at, "paths"))),

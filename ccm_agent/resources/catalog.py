@@ -46,7 +46,7 @@ class Catalog:
             if found is None:
                 known = self.names()
                 hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
-                raise ManifestError(f"there is no resource type `{name}`{hint}")
+                raise ManifestError(f"unknown resource type `{name}`{hint}")
             self._found[name] = found
         return found
 

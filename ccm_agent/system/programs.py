@@ -26,7 +26,7 @@ def find_program(name: str, search_path: str = "") -> str:
         candidate = f"{directory}/{name}"
         if name and directory.startswith("/") and os.access(candidate, os.X_OK) and _is_file(candidate):
             return candidate
-    raise CommandError(f"{name}: there is no such program in {directories}")
+    raise CommandError(f"{name}: no such program in {directories}")
 
 
 def _is_file(path: str) -> bool:

@@ -107,12 +107,21 @@ def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
     ],
     options=[
         click.Argument(["name"], metavar="NODE"),
-        click.Option(["--address"], multiple=True, metavar="IP", help="Its services may register there; may be given again."),
-        click.Option(["--reads-registrations"], is_flag=True, help="Its templates may ask which services are registered."),
+        click.Option(
+            ["--address"],
+            multiple=True,
+            metavar="IP",
+            help="Its services may register there; may be given again.",
+        ),
+        click.Option(
+            ["--reads-registrations"],
+            is_flag=True,
+            help="Its templates may ask which services are registered.",
+        ),
         _EXPIRES,
         keys_option(),
     ],
-)  # fmt: skip
+)
 def add_node(
     application: Application,
     name: str,
@@ -159,8 +168,15 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),
-        click.Option(["--plan"], multiple=True, metavar="SCOPE", help="Where plans and checks may go: these run commands, too."),
-        click.Option(["--apply"], multiple=True, metavar="SCOPE", help="Where changes may go, and plans. [nowhere]"),
+        click.Option(
+            ["--plan"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Where plans and checks may go: these run commands, too.",
+        ),
+        click.Option(
+            ["--apply"], multiple=True, metavar="SCOPE", help="Where changes may go, and plans. [nowhere]"
+        ),
         click.Option(["--data"], is_flag=True, help="May write hiera data."),
         click.Option(["--facts"], is_flag=True, help="May assign facts, and so move nodes into any role."),
         click.Option(["--schedules"], is_flag=True, help="May make schedules, and so apply anywhere."),
@@ -168,7 +184,7 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
         _EXPIRES,
         keys_option(),
     ],
-)  # fmt: skip
+)
 def add_operator(
     application: Application,
     name: str,

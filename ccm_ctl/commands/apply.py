@@ -13,7 +13,7 @@ from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, UsageError
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.overlapping import assignment_name, warn_of_assignments
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, run_options, wish_of
+from ccm_ctl.commands.targets import NOT_AGREED, agreed, manifest_options, run_options, wish_of
 from ccm_ctl.commands.tree import verb
 
 if TYPE_CHECKING:
@@ -37,22 +37,32 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
     options=[
         click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
         *run_options(),
-        click.Option(["--noop"], is_flag=True, help="Change nothing; say what would change."),
-        click.Option(["--monitor-only"], is_flag=True, help="Run the health checks only."),
-        click.Option(["--manifest"], default="", metavar="PATH", help="The manifest within the directory. [manifest.yaml]"),
-        click.Option(["--name"], default="", metavar="NAME", help="What the manifest is called. [the path's name]"),
-        click.Option(["--data", "-d"], multiple=True, metavar="URL", help="Hiera data over the manifest's own: kv://CCM_DATA/common."),
-        click.Option(["--events"], type=click.Choice(["changes", "all"]), default="changes", help="`all`: stable ones too."),
+        click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
+        click.Option(["--monitor-only"], is_flag=True, help="Run only the health checks."),
+        *manifest_options(),
+        click.Option(
+            ["--name"],
+            default="",
+            metavar="NAME",
+            help="Name of the manifest. [name of the file or directory]",
+        ),
+        click.Option(
+            ["--events"],
+            type=click.Choice(["changes", "all"]),
+            default="changes",
+            help="Events to show; `all` includes resources that did not change.",
+        ),
     ],
-)  # fmt: skip
+)
 def apply(application: Application, path: str, **options: Any) -> Exit:
     """
-    Apply a manifest to nodes, and show how each of them came out.
+    Apply a manifest to nodes and show the result of each node.
 
-    FILE is a manifest. DIR holds one, manifest.yaml, with the files that it needs; it is packed (but what .ccmignore lists)
-    and pinned by its digest.
+    FILE is a manifest. DIR contains a manifest.yaml and the files that it uses. The directory is packed, without what
+    .ccmignore lists, and nodes verify its digest.
 
-    Exit code: 0 all well, 1 could not run, 2 a node failed or refused, 3 a node was offline, unreachable, lost or expired.
+    Exit codes: 0 all nodes succeeded; 1 the run could not start; 2 a node failed or refused; 3 a node was offline,
+    unreachable, lost or expired.
     """
     from ccm_ctl.fleet.content import read_content
 

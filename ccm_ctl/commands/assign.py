@@ -25,9 +25,8 @@ from ccm_ctl.commands.standing import (
     scope_of,
     scope_option,
     told,
-    yes_option,
 )
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, target_options, wish_of
+from ccm_ctl.commands.targets import NOT_AGREED, agreed, manifest_options, target_options, wish_of, yes_option
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 from ccm_ctl.render.text import fold_names, plural
@@ -54,27 +53,50 @@ if TYPE_CHECKING:
         click.Argument(["name"], metavar="NAME"),
         click.Argument(["path"], metavar="[FILE|DIR]", type=click.Path(), default=""),
         *target_options(),
-        click.Option(["--mode"], type=click.Choice(["apply", "plan"]), help="`plan`: say what would change. [apply]"),
-        click.Option(["--noop"], is_flag=True, help="The same as --mode plan."),
-        click.Option(["--interval"], type=Duration(), help="How often nodes converge. [their own interval]"),
-        click.Option(["--deadline"], default="", metavar="TIME", help="Who has not begun by then does not begin. [none]"),
-        click.Option(["--manifest"], default="", metavar="PATH", help="The manifest within the directory. [manifest.yaml]"),
-        click.Option(["--data", "-d"], multiple=True, metavar="URL", help="Hiera data over the manifest's own: kv://CCM_DATA/common."),
-        click.Option(["--follow-data"], is_flag=True, help="Data as they are when nodes converge, not as they are now."),
-        click.Option(["--refresh"], is_flag=True, help="What stands, with the data as they are now; takes no FILE."),
+        click.Option(
+            ["--mode"],
+            type=click.Choice(["apply", "plan"]),
+            help="What nodes do; `plan` only reports what would change. [apply]",
+        ),
+        click.Option(["--noop"], is_flag=True, help="Same as --mode plan."),
+        click.Option(
+            ["--interval"], type=Duration(), help="How often nodes converge. [each agent's own interval]"
+        ),
+        click.Option(
+            ["--deadline"],
+            default="",
+            metavar="TIME",
+            help="Nodes that have not started by this time will not start. [none]",
+        ),
+        *manifest_options(),
+        click.Option(
+            ["--follow-data"],
+            is_flag=True,
+            help="Use the newest data at each convergence instead of pinning the current data.",
+        ),
+        click.Option(
+            ["--refresh"],
+            is_flag=True,
+            help="Re-pin the existing assignment to the current data. FILE must be omitted.",
+        ),
         scope_option(),
-        click.Option(["--move"], is_flag=True, help="Take away what stands under this name for others."),
-        click.Option(["--beside"], is_flag=True, help="Leave it there; for nodes of both the newer counts."),
+        click.Option(["--move"], is_flag=True, help="Remove this assignment from its current targets."),
+        click.Option(
+            ["--beside"],
+            is_flag=True,
+            help="Keep the other assignment; nodes matched by both use the newer one.",
+        ),
         yes_option(),
     ],
-)  # fmt: skip
+)
 def assign(application: Application, name: str, path: str, **options: Any) -> Exit:
     """
-    Assign a manifest to nodes: what they are to be until it is unassigned.
+    Assign a manifest to nodes. They converge on it until it is unassigned.
 
-    Nodes converge on it when they hear of it, when they come back, and on each interval; nodes that come to be like --targets
-    later do too. The bundle and the data are pinned as they are now, so a rollback restores both. Of one NAME a node's own
-    assignment counts over a fact's, that over everybody's, then the newest.
+    Nodes converge when they receive the assignment, when they come back online, and at each interval. Nodes that
+    match --targets later are included. The assignment pins the current bundle and data, so a rollback restores both.
+    When several assignments share a NAME, a node uses the one for the node itself, then the one for a fact, then the
+    one for all nodes; among equals it uses the newest.
     """
     from ccm_ctl.fleet.content import as_bundle, read_content
 
@@ -84,7 +106,7 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
     if options["refresh"]:
         return _refresh(application, name, path, options)
     if not path:
-        raise UsageError("assign what? name a manifest or a directory, or say --refresh")
+        raise UsageError("no manifest given; name a file or directory, or use --refresh")
     if options["scope"]:
         raise UsageError("--scope belongs to --refresh; --targets says which nodes are meant")
     content = as_bundle(read_content(Path(path), options["manifest"], ""))

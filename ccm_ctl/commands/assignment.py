@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     examples=["ccmctl assignment status web", "ccmctl assignment history web"],
 )
 def assignment(application: Application) -> None:
-    """Show who has converged on an assignment and why others have not; list its revisions."""
+    """Show which nodes have converged on an assignment, and its revisions."""
 
 
 @verb(
     "status",
-    short_help="Show every node of one, and why it lags.",
+    short_help="Show each node of an assignment, and why it has not converged.",
     examples=[
         "ccmctl assignment status web",
         "ccmctl assignment status web --lagging",
@@ -53,17 +53,16 @@ def assignment(application: Application) -> None:
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),
-        click.Option(["--lagging"], is_flag=True, help="Only nodes that have not converged."),
-        click.Option(
-            ["--wait"], type=Duration(), help="Wait so long for nodes that have nothing in their way."
-        ),
+        click.Option(["--lagging"], is_flag=True, help="Show only nodes that have not converged."),
+        click.Option(["--wait"], type=Duration(), help="Wait this long for nodes that can converge."),
     ],
 )
 def _status(application: Application, name: str, lagging: bool, wait: int | None) -> Exit:
     """
-    Show every node that an assignment means, those that are off too: what it has applied, and why it lags.
+    Show each node of an assignment, offline nodes included: what it has applied, and why it has not converged.
 
-    Exit code: 0 all have converged, 2 a node failed or refused, 3 a node is offline, disabled, expired or on its way.
+    Exit codes: 0 all nodes have converged; 2 a node failed or refused; 3 a node is offline, disabled, expired or
+    still converging.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -84,12 +83,12 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
 
 @verb(
     "history",
-    short_help="List the revisions that are kept.",
+    short_help="List the stored revisions.",
     examples=["ccmctl assignment history web"],
     options=[click.Argument(["name"], metavar="NAME"), scope_option()],
 )
 def _history(application: Application, name: str, scope: str) -> Exit:
-    """List the revisions that are kept, the newest first; `ccmctl rollback NAME --to REVISION` goes back to one."""
+    """List the stored revisions, newest first. Restore one with `ccmctl rollback NAME --to REVISION`."""
     place = scope_of(scope)
 
     async def work(fleet: Fleet) -> Exit:

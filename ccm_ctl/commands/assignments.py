@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @verb("assignments", examples=["ccmctl assignments", "ccmctl assignments --json"])
 def assignments(application: Application) -> Exit:
-    """List assignments: whom they mean, what is pinned, and how many of their nodes have converged."""
+    """List assignments with their targets, pinned content, and number of converged nodes."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.convergence import judge_all

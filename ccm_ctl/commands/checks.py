@@ -21,7 +21,9 @@ SHOWN = 10
 def force_option() -> click.Option:
     """The way out, at night."""
     return click.Option(
-        ["--force"], is_flag=True, help="Store it though it breaks rules on some nodes; they will fail."
+        ["--force"],
+        is_flag=True,
+        help="Store the document even if it breaks rules on some nodes. Runs on those nodes will fail.",
     )
 
 

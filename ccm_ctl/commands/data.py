@@ -35,7 +35,7 @@ NOTHING_YET = "no data yet; `ccmctl data put common FILE` stores some\n"
 )
 def data(application: Application) -> None:
     """
-    Put, get and list hiera data; look at what it was, and go back to it.
+    Manage Hiera data and its revisions.
 
     A manifest reads the document of a key as kv://CCM_DATA/KEY; keys such as common, role/web or node/web1 make the layers.
     """
@@ -47,15 +47,20 @@ def data(application: Application) -> None:
     options=[
         click.Argument(["key"], metavar="KEY"),
         click.Argument(["source"], metavar="FILE|-"),
-        click.Option(["--if-revision"], type=click.IntRange(0), metavar="N", help="Only if that is the newest revision."),
+        click.Option(
+            ["--if-revision"],
+            type=click.IntRange(0),
+            metavar="N",
+            help="Store the document only if the newest revision is N.",
+        ),
         force_option(),
     ],
-)  # fmt: skip
+)
 def _put(application: Application, key: str, source: str, if_revision: int | None, force: bool) -> Exit:
     """
-    Store a YAML or JSON document under a key, and show what changed in it.
+    Store a YAML or JSON document under a key and show what changed.
 
-    Its rules (@require, @validate) are tried first, on each node with the node's facts.
+    The document's rules (@require, @validate) are checked first with the facts of each node.
     """
     check_key(key)
     text = checked_data(read_source(source), source)
@@ -99,7 +104,7 @@ def _get(application: Application, key: str) -> Exit:
     options=[click.Argument(["prefix"], metavar="[PREFIX]", default="")],
 )
 def _ls(application: Application, prefix: str) -> Exit:
-    """List the keys, or those that begin with a prefix."""
+    """List keys, optionally only those with a prefix."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.documents import Documents

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     options=[click.Argument(["key"], metavar="KEY"), force_option()],
 )
 def edit(application: Application, key: str, force: bool) -> Exit:
-    """Open a document in $VISUAL or $EDITOR and store what was saved, unless somebody else wrote it meanwhile."""
+    """Edit a document in $VISUAL or $EDITOR. It is not stored if another operator changed it in the meantime."""
     check_key(key)
     read: list[Document] = []
 
@@ -84,11 +84,11 @@ def edit(application: Application, key: str, force: bool) -> Exit:
     options=[
         click.Argument(["key"], metavar="KEY"),
         click.Argument(["revisions"], metavar="[REVISION [REVISION]]", nargs=-1, type=click.IntRange(1)),
-        click.Option(["--file", "source"], metavar="FILE|-", help="Compare with what would be put."),
+        click.Option(["--file", "source"], metavar="FILE|-", help="Compare with this file."),
     ],
 )
 def diff(application: Application, key: str, revisions: tuple[int, ...], source: str | None) -> Exit:
-    """Show what differs between two revisions, a revision and the newest, or a revision and a file."""
+    """Compare two revisions, a revision with the newest one, or a revision with a file."""
     check_key(key)
     if len(revisions) > (1 if source else 2):
         raise UsageError("compare two things: two revisions, or one and --file")
@@ -116,7 +116,7 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
 
 @verb("history", examples=["ccmctl data history common"], options=[click.Argument(["key"], metavar="KEY")])
 def history(application: Application, key: str) -> Exit:
-    """List the revisions that are kept, the newest first: who wrote them, and when."""
+    """List the stored revisions, newest first, with author and time."""
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
@@ -136,7 +136,7 @@ def history(application: Application, key: str) -> Exit:
     ],
 )
 def rollback(application: Application, key: str, revision: int | None, force: bool) -> Exit:
-    """Store an older revision again, as a new one: the one that is named, or the one before the newest."""
+    """Restore an older revision as a new revision. Without REVISION, the previous one is restored."""
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:

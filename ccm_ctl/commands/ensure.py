@@ -78,14 +78,19 @@ class Ensure(Verb):
         click.Argument(["name"], metavar="NAME"),
         click.Argument(["words"], metavar="[STATE] [KEY=VALUE]...", nargs=-1, type=click.UNPROCESSED),
         *run_options(),
-        click.Option(["--prop", "-p"], multiple=True, metavar="KEY=VALUE", help="A property; KEY:=JSON for other than text."),
+        click.Option(
+            ["--prop", "-p"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set a property. Use KEY:=JSON for a value that is not text. May be repeated.",
+        ),
     ],
-)  # fmt: skip
+)
 def ensure(application: Application, type_name: str, name: str, **options: Any) -> Exit:
     """
-    Ensure one resource on nodes, as a run.
+    Manage a single resource on nodes.
 
-    Properties are written --KEY VALUE, KEY=VALUE or --prop KEY=VALUE; a word alone is the state that is wanted.
+    Properties are written --KEY VALUE, KEY=VALUE or --prop KEY=VALUE; a single word is the desired state.
     `ccmctl ensure TYPE --help` lists them.
     """
     wanted = properties.take_flags(type_name, options)

@@ -33,14 +33,28 @@ REMEMBERED = 100_000
         "ccmctl events --run last --no-follow --json",
     ],
     options=[
-        click.Option(["--node", "-n"], metavar="NODE", default="", help="Of this node."),
-        click.Option(["--run", "-r"], metavar="RUN", default="", help="Of this run: first what is stored, then what comes."),
-        click.Option(["--type", "kinds"], multiple=True, type=click.Choice(TYPES), help="Of this kind; may be given again."),
-        click.Option(["--follow/--no-follow"], default=True, help="Go on until Ctrl-C, or end with what is stored."),
+        click.Option(["--node", "-n"], metavar="NODE", default="", help="Show only events of this node."),
+        click.Option(
+            ["--run", "-r"],
+            metavar="RUN",
+            default="",
+            help="Show only events of this run, stored ones first.",
+        ),
+        click.Option(
+            ["--type", "kinds"],
+            multiple=True,
+            type=click.Choice(TYPES),
+            help="Show only this type of event. May be repeated.",
+        ),
+        click.Option(
+            ["--follow/--no-follow"],
+            default=True,
+            help="Keep following new events until interrupted, or exit after the stored ones.",
+        ),
     ],
-)  # fmt: skip
+)
 def events(application: Application, node: str, run: str, kinds: tuple[str, ...], follow: bool) -> Exit:
-    """Follow what agents say: what changed, failed or was skipped, where runs are, who came and went."""
+    """Show events of agents: changes, failures, skipped resources, progress of runs, and agents that start and stop."""
     if not follow and not (run or node):
         raise UsageError("--no-follow needs --run or --node: everything that is stored would be too much")
 

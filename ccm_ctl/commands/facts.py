@@ -32,9 +32,10 @@ BUCKET = "CCM_FACTS"
 )
 def facts(application: Application) -> None:
     """
-    Show the facts of a node, and assign facts to nodes.
+    Show the facts of nodes and assign facts to them.
 
-    An assigned fact overrides what the node found itself, and requests can be addressed to it: --targets role=web.
+    An assigned fact overrides the fact that the node gathered. Use assigned facts to select nodes: --targets
+    role=web.
     """
 
 
@@ -48,11 +49,11 @@ def facts(application: Application) -> None:
     options=[
         click.Argument(["name"], metavar="NODE"),
         click.Argument(["path"], metavar="[PATH]", default=""),
-        click.Option(["--assigned"], is_flag=True, help="Only those that an operator assigned."),
+        click.Option(["--assigned"], is_flag=True, help="Show only assigned facts."),
     ],
 )
 def _show(application: Application, name: str, path: str, assigned: bool) -> Exit:
-    """Show the facts of a node as it told them last, or one of them."""
+    """Show the facts that a node reported last, or one of them."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.assigning import fact_paths
@@ -84,15 +85,18 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
     ],
     options=[
         click.Argument(["words"], metavar="[NODE... KEY=VALUE...]", nargs=-1),
-        click.Option(["--from", "source"], metavar="FILE", help="A YAML or JSON file: facts by node."),
-        click.Option(["--new"], is_flag=True, help="Nodes that have never come, too."),
+        click.Option(
+            ["--from", "source"], metavar="FILE", help="YAML or JSON file that maps node names to facts."
+        ),
+        click.Option(["--new"], is_flag=True, help="Allow nodes that have never connected."),
     ],
 )
 def _set(application: Application, words: tuple[str, ...], source: str | None, new: bool) -> Exit:
     """
-    Assign facts to nodes. Whole numbers, true and false are what they look like; KEY:=JSON says anything else.
+    Assign facts to nodes. Integers, true and false are stored as such, other values as text. Use KEY:=JSON for any
+    other type.
 
-    It returns when the nodes that are present have taken them.
+    Waits until all present nodes have received the facts.
     """
     if bool(source) == bool(words):
         raise UsageError("say NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples")
@@ -118,7 +122,7 @@ def _set(application: Application, words: tuple[str, ...], source: str | None, n
     ],
 )
 def _unset(application: Application, name: str, paths: tuple[str, ...]) -> Exit:
-    """Take assigned facts back; what the node found itself counts again."""
+    """Remove assigned facts. The facts that the node gathered apply again."""
 
     def change(_: str) -> Callable[[Any], Any]:
         from ccm_ctl.fleet.assigning import without_facts
@@ -133,7 +137,7 @@ def _unset(application: Application, name: str, paths: tuple[str, ...]) -> Exit:
 
 @verb("history", examples=["ccmctl facts history web1"], options=[click.Argument(["name"], metavar="NODE")])
 def _history(application: Application, name: str) -> Exit:
-    """List what was assigned to a node, the newest first: who wrote it, and when."""
+    """List the facts that were assigned to a node, newest first, with author and time."""
     check_node(name)
 
     async def work(fleet: Fleet) -> Exit:
@@ -218,7 +222,7 @@ def _read_words(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     names = [word for word in words if "=" not in word]
     pairs = [word for word in words if "=" in word]
     if not names or not pairs:
-        raise UsageError("say which nodes and which facts: ccmctl facts set web1 role=web")
+        raise UsageError("name the nodes and the facts to assign, such as `ccmctl facts set web1 role=web`")
     found: dict[str, Any] = {}
     for pair in pairs:
         key, _, value = pair.partition("=")

@@ -34,7 +34,7 @@ MERGES = {
 
 @group("hiera", no_args_is_help=True, examples=["ccmctl hiera explain port --node web1"])
 def hiera(application: Application) -> None:
-    """Say where a node's data comes from."""
+    """Explain where a node's data comes from."""
 
 
 @verb(
@@ -46,18 +46,23 @@ def hiera(application: Application) -> None:
     ],
     options=[
         click.Argument(["key"], metavar="KEY"),
-        click.Option(["--node", "-n"], metavar="NODE", required=True, help="With the facts of this node."),
-        click.Option(["--data"], multiple=True, metavar="URL|FILE", help=f"Documents, each over the last. [{DEFAULT_DATA}]"),
-        click.Option(["--show-secrets"], is_flag=True, help="Values of keys such as password, too."),
+        click.Option(["--node", "-n"], metavar="NODE", required=True, help="Node whose facts are used."),
+        click.Option(
+            ["--data"],
+            multiple=True,
+            metavar="URL|FILE",
+            help=f"Documents to merge; later ones override earlier ones. [{DEFAULT_DATA}]",
+        ),
+        click.Option(["--show-secrets"], is_flag=True, help="Show secret values."),
     ],
-)  # fmt: skip
+)
 def _explain(
     application: Application, key: str, node: str, data: tuple[str, ...], show_secrets: bool
 ) -> Exit:
     """
-    Say which layer of which document gives the value of a key on a node, and what became of all the others.
+    Show which layer of which document provides the value of a key on a node, and why other layers do not.
 
-    Layers stand in the order of merging. KEY is a dotted path. Values of keys that look secret, or that a document declares
+    Layers are listed in merge order. KEY is a dotted path. Values of keys that look secret, or that a document declares
     secret, are masked.
     """
     if not key or not all(key.split(".")):

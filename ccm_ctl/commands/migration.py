@@ -32,7 +32,7 @@ def begin_migration(application: Application, folder: str, seconds: int) -> bool
     """
     keys = keys_in(application, folder)
     if not keys.exist():
-        raise UsageError(f"{keys.folder}: there are no keys to migrate; `ccmctl init --security` makes some")
+        raise UsageError(f"{keys.folder}: no keys to migrate; `ccmctl init --security` creates keys")
     if not keys.has_one_account:
         return False
     keys.begin_moving(seconds)

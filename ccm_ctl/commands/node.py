@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     examples=["ccmctl node show web1", "ccmctl node add web1 > web1.creds", "ccmctl node rm web9"],
 )
 def node(application: Application) -> None:
-    """Show everything about one node; give it credentials, and take them back; remove it, or forget its machine."""
+    """Show, add, reset, revoke and remove nodes."""
 
 
 @verb(
@@ -32,7 +32,7 @@ def node(application: Application) -> None:
     options=[click.Argument(["name"], metavar="NODE")],
 )
 def _show(application: Application, name: str) -> Exit:
-    """Show what is known of a node: presence, versions, assigned and routed facts, its last run."""
+    """Show a node's presence, versions, assigned and routed facts, and last run."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.nodes import is_disputed, node_fields, note_of, state_of

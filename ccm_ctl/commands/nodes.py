@@ -30,7 +30,7 @@ NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --c
     options=target_options(everybody=False),
 )
 def nodes(application: Application, **options: Any) -> Exit:
-    """List nodes: those that are present and those that are expected; without --targets all of them."""
+    """List present and expected nodes. Without --targets, all nodes are listed."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve

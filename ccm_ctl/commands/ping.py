@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 )
 def ping(application: Application, **options: Any) -> Exit:
     """
-    Ask nodes whether their agent answers; without --targets all of them.
+    Check whether agents answer. Without --targets, all nodes are checked.
 
-    Exit code: 0 all answered, 3 a node that is expected did not.
+    Exit codes: 0 all expected nodes answered; 3 an expected node did not answer.
     """
 
     async def work(fleet: Fleet) -> Exit:

@@ -64,7 +64,7 @@ def properties_of(type_name: str) -> dict[str, Property]:
     known = type_names()
     if type_name not in known:
         hint = did_you_mean(type_name, known) or f"; there are {', '.join(known)}"
-        raise UsageError(f"there is no type `{type_name}` to ensure{hint}")
+        raise UsageError(f"unknown resource type `{type_name}`{hint}")
     schema = msgspec.json.decode((SCHEMAS / f"{_PREFIX}{type_name}{_SUFFIX}").read_bytes())
     return {
         name: Property(about=field.get("description", ""), kind=_kind_of(field))

@@ -48,9 +48,10 @@ def _options(what: str) -> list[click.Parameter]:
 )
 def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, force: bool, keys: str) -> Exit:
     """
-    Remove nodes that are gone for good: what they wrote, facts assigned to them, and assignments of theirs alone.
+    Remove decommissioned nodes: their records, assigned facts, and assignments that target only them.
 
-    A node that lives comes back by itself, as one to which nothing is assigned. Credentials stay good until `node revoke`.
+    An agent that still runs registers its node again, with nothing assigned. Credentials stay valid until `node
+    revoke`.
     """
 
     certified = still_certified(application, keys, names)
@@ -89,7 +90,7 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
 )
 def reset_nodes(application: Application, names: tuple[str, ...], yes: bool, force: bool) -> Exit:
     """
-    Forget the machine behind a name: its record, facts and presence, and how it stood to assignments.
+    Forget the machine behind a node name: its record, facts, presence and assignment status.
 
     What is assigned to the name stays, and so do its credentials: a machine that is installed anew becomes the same node. Until
     it comes, nobody takes for its state what the old one had.

@@ -16,9 +16,8 @@ from ccm_ctl.commands.standing import (
     scope_of,
     scope_option,
     told,
-    yes_option,
 )
-from ccm_ctl.commands.targets import NOT_AGREED, agreed
+from ccm_ctl.commands.targets import NOT_AGREED, agreed, yes_option
 from ccm_ctl.commands.tree import verb
 
 if TYPE_CHECKING:
@@ -31,16 +30,21 @@ if TYPE_CHECKING:
     examples=["ccmctl rollback web", "ccmctl rollback web --to 3 --yes", "ccmctl assignment history web"],
     options=[
         click.Argument(["name"], metavar="NAME"),
-        click.Option(["--to", "revision"], type=click.IntRange(1), metavar="REVISION", help="This one. [the one before]"),
+        click.Option(
+            ["--to", "revision"],
+            type=click.IntRange(1),
+            metavar="REVISION",
+            help="Revision to restore. [the previous one]",
+        ),
         scope_option(),
         yes_option(),
     ],
-)  # fmt: skip
+)
 def rollback(application: Application, name: str, revision: int | None, scope: str, yes: bool) -> Exit:
     """
-    Assign again what was assigned before: manifest, data, targets, mode and interval, as a new revision.
+    Restore an earlier revision of an assignment as a new revision: manifest, data, targets, mode and interval.
 
-    Without --to each further rollback goes one step further back. What was unassigned comes back with it.
+    Without --to, each rollback goes back one more revision. A rollback also restores an unassigned assignment.
     """
     place = scope_of(scope)
 

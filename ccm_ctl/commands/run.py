@@ -27,9 +27,9 @@ _RUN = click.Argument(["run"], metavar="RUN")
 @group("run", no_args_is_help=True, examples=["ccmctl run list", "ccmctl run watch last"])
 def run(application: Application) -> None:
     """
-    List, show, watch and stop runs, whoever started them.
+    List, show, watch and stop runs of all operators.
 
-    RUN is a run's id, the beginning of one, or `last`.
+    RUN is a run ID, an unambiguous prefix of one, or `last`.
     """
 
 
@@ -39,7 +39,7 @@ def run(application: Application) -> None:
     options=[click.Option(["--limit"], type=click.IntRange(1), default=20, show_default=True, metavar="N")],
 )
 def _list(application: Application, limit: int) -> Exit:
-    """List the newest runs."""
+    """List recent runs, newest first."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.watching import run_fields
@@ -82,10 +82,10 @@ def _list(application: Application, limit: int) -> Exit:
 @verb(
     "show",
     examples=["ccmctl run show last", "ccmctl run show 2zFX --events", "ccmctl run show last --json | jq ."],
-    options=[_RUN, click.Option(["--events"], is_flag=True, help="Each event, too.")],
+    options=[_RUN, click.Option(["--events"], is_flag=True, help="Also show each event.")],
 )
 def _show(application: Application, run: str, events: bool) -> Exit:
-    """Show how a run stands now, without following it."""
+    """Show the current state of a run."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.watching import result_fields, run_fields
@@ -114,15 +114,22 @@ def _show(application: Application, run: str, events: bool) -> Exit:
     examples=["ccmctl run watch last", "ccmctl run watch 2zFX --json"],
     options=[
         _RUN,
-        click.Option(["--offline"], type=click.Choice(["fail", "ok"]), default="fail", help="As in apply."),
-        click.Option(["--timeout"], type=Duration(), metavar="TIME", help="Watch no longer than this. [24h]"),
+        click.Option(
+            ["--offline"],
+            type=click.Choice(["fail", "ok"]),
+            default="fail",
+            help="With `ok`, offline nodes do not cause exit code 3.",
+        ),
+        click.Option(
+            ["--timeout"], type=Duration(), metavar="TIME", help="Stop waiting after this time. [24h]"
+        ),
     ],
 )
 def _watch(application: Application, run: str, offline: str, timeout: int | None) -> Exit:
     """
-    Follow a run to its end, from wherever it is; what happened before is read from the stream.
+    Watch a run until it ends. Earlier events are read from the stream.
 
-    Exit code: as of the command that started it.
+    Exits with the same codes as the command that started the run.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -144,7 +151,7 @@ def _watch(application: Application, run: str, offline: str, timeout: int | None
 )
 def _stop(application: Application, run: str) -> Exit:
     """
-    Stop a run: nodes finish the resource in hand and skip the rest.
+    Stop a run. Nodes finish the current resource and skip the rest.
 
     It returns when the nodes were told; `ccmctl run watch` shows how they come to their end.
     """

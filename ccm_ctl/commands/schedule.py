@@ -14,7 +14,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.durations import Duration
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, target_options, wish_of
+from ccm_ctl.commands.targets import NOT_AGREED, agreed, manifest_options, target_options, wish_of, yes_option
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
     ],
 )
 def schedule(application: Application) -> None:
-    """Have the broker send a manifest on time, whether we run or not. Needs NATS 2.14 or newer."""
+    """Schedule manifests. The broker sends them on time; `ccmctl` need not be running. Requires NATS 2.14 or newer."""
 
 
 @verb(
@@ -54,24 +54,39 @@ def schedule(application: Application) -> None:
         click.Argument(["name"], metavar="NAME"),
         click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
         *target_options(),
-        click.Option(["--cron"], default="", metavar="FIELDS", help="Six: second minute hour day month weekday."),
-        click.Option(["--tz"], default="", metavar="ZONE", help="Time zone of --cron. [UTC]"),
-        click.Option(["--every"], type=Duration(), help="A duration, at least 1s."),
-        click.Option(["--at"], default="", metavar="TIME", help="Once: 2026-12-01T02:00Z."),
         click.Option(
-            ["--valid-for"], type=Duration(), default="365d", show_default=True,
-            help="How long its signature is good. Nodes refuse the schedule after that; add it again to renew it.",
+            ["--cron"],
+            default="",
+            metavar="FIELDS",
+            help="Cron expression with six fields: second minute hour day month weekday.",
         ),
-        click.Option(["--deadline"], type=Duration(), help="How late nodes may begin. [1h; with --catch-up: however late]"),
-        click.Option(["--catch-up"], is_flag=True, help="A node that was away when it was due takes it when it is back, once."),
-        click.Option(["--noop"], is_flag=True, help="Change nothing; say what would change."),
-        click.Option(["--manifest"], default="", metavar="PATH", help="The manifest within the directory. [manifest.yaml]"),
-        click.Option(["--data", "-d"], multiple=True, metavar="URL", help="Hiera data over the manifest's own: kv://CCM_DATA/common."),
-        click.Option(["--yes", "-y"], is_flag=True, help="Do not ask; a script must say it."),
+        click.Option(["--tz"], default="", metavar="ZONE", help="Time zone of --cron. [UTC]"),
+        click.Option(["--every"], type=Duration(), help="Interval between runs, at least 1s."),
+        click.Option(
+            ["--at"], default="", metavar="TIME", help="Time of a single run, such as 2026-12-01T02:00Z."
+        ),
+        click.Option(
+            ["--valid-for"],
+            type=Duration(),
+            default="365d",
+            show_default=True,
+            help="How long the signature is valid. Nodes refuse the schedule after that; add it again to renew it.",
+        ),
+        click.Option(
+            ["--deadline"], type=Duration(), help="How late nodes may start. [1h; unlimited with --catch-up]"
+        ),
+        click.Option(
+            ["--catch-up"],
+            is_flag=True,
+            help="Nodes that were offline at the scheduled time run once when they are back.",
+        ),
+        click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
+        *manifest_options(),
+        yes_option(),
     ],
-)  # fmt: skip
+)
 def _add(application: Application, name: str, path: str, **options: Any) -> Exit:
-    """Store a manifest as it is now, for the broker to send. One of the same name and nodes is replaced."""
+    """Add a schedule with the manifest in its current form. Replaces a schedule with the same name and targets."""
     from ccm_ctl.fleet.content import read_content
 
     if not _NAME.fullmatch(name):
@@ -138,7 +153,7 @@ def deadline_of(given: int | None, *, catch_up: bool) -> float:
 
 @verb("list", examples=["ccmctl schedule list"])
 def _list(application: Application) -> Exit:
-    """List schedules: what they send to whom, and when they were and will be due."""
+    """List schedules with their targets and their last and next times."""
 
     async def work(broker: Broker) -> Exit:
         from ccm_ctl.render.table import Column
@@ -175,7 +190,7 @@ def _list(application: Application) -> Exit:
 
 @verb("rm", examples=["ccmctl schedule rm nightly"], options=[click.Argument(["name"], metavar="NAME")])
 def _rm(application: Application, name: str) -> Exit:
-    """Remove a schedule; runs that it began go on."""
+    """Remove a schedule. Runs that have started continue."""
 
     async def work(broker: Broker) -> Exit:
         await _open(broker).remove(name)
@@ -191,11 +206,11 @@ def _rm(application: Application, name: str) -> Exit:
     examples=["ccmctl schedule run nightly --yes"],
     options=[
         click.Argument(["name"], metavar="NAME"),
-        click.Option(["--yes", "-y"], is_flag=True, help="Do not ask; a script must say it."),
+        yes_option(),
     ],
 )
 def _run(application: Application, name: str, yes: bool) -> Exit:
-    """Send now what a schedule would send, as a run of your own, and watch it."""
+    """Run a schedule now and watch the run."""
 
     async def work(broker: Broker) -> Exit:
         import msgspec
@@ -239,7 +254,7 @@ def when_of(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]
     from ccm_agent.model.cron import Cron
 
     if sum((bool(cron), every is not None, bool(at))) != 1:
-        raise UsageError("say when, in one way: --cron, --every or --at")
+        raise UsageError("use exactly one of --cron, --every and --at")
     if zone and not cron:
         raise UsageError("--tz belongs to --cron")
     if cron:

@@ -28,13 +28,11 @@ DIGEST_SHOWN = 12
 def scope_option() -> click.Option:
     """Which assignment is meant where a name stands for several scopes."""
     return click.Option(
-        ["--scope"], metavar="SCOPE", default="", help="Of several of this name: all, node=web1, role=web."
+        ["--scope"],
+        metavar="SCOPE",
+        default="",
+        help="Which assignment of this name: all, node=NAME, or a fact such as role=web.",
     )
-
-
-def yes_option() -> click.Option:
-    """Whoever says it is not asked."""
-    return click.Option(["--yes", "-y"], is_flag=True, help="Do not ask; a script must say it.")
 
 
 def scope_of(words: str) -> str:

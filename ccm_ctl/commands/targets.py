@@ -23,41 +23,92 @@ def target_options(*, everybody: bool = True) -> list[click.Parameter]:
             ["--targets", "-t"],
             multiple=True,
             metavar="SELECTOR",
-            help="Nodes by facts: role=web,env!=dev; node=web*; env in (a,b). Given again it means or.",
+            callback=_check_selectors,
+            help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b). Repeat to match any of several selectors.",
         ),
         click.Option(
-            ["--where", "-w"], metavar="EXPR", default="", help="And where this expression is true."
+            ["--where", "-w"],
+            metavar="EXPR",
+            default="",
+            callback=_check_where,
+            help="Also require this expression to be true for the node.",
         ),
     ]
     if everybody:
-        options.append(click.Option(["--all"], is_flag=True, help="All nodes."))
+        options.append(click.Option(["--all"], is_flag=True, help="Select all nodes."))
     return options
+
+
+def yes_option() -> click.Option:
+    """`--yes`, for commands that ask before a change."""
+    return click.Option(
+        ["--yes", "-y"], is_flag=True, help="Skip the confirmation prompt (required in scripts)."
+    )
+
+
+def manifest_options() -> list[click.Parameter]:
+    """Options of every command that sends a manifest."""
+    return [
+        click.Option(
+            ["--manifest"],
+            default="",
+            metavar="PATH",
+            help="Path of the manifest within the directory. [manifest.yaml]",
+        ),
+        click.Option(
+            ["--data", "-d"],
+            multiple=True,
+            metavar="URL",
+            help="Hiera data that overrides the manifest's own, such as kv://CCM_DATA/common. May be repeated.",
+        ),
+    ]
+
+
+def _check_selectors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Fail for a malformed selector before anything connects."""
+    if value:
+        from ccm_agent.templates.selector import parse_selector
+
+        for text in value:
+            parse_selector(text)
+    return value
+
+
+def _check_where(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Fail for a malformed expression before anything connects."""
+    if value:
+        from ccm_agent.templates.selector import parse_where
+
+        parse_where(value)
+    return value
 
 
 def run_options() -> list[click.Parameter]:
     """Options of every command that starts a run."""
     return [
         *target_options(),
-        click.Option(["--limit"], type=click.IntRange(1), metavar="N", help="No more than so many of them."),
+        click.Option(
+            ["--limit"], type=click.IntRange(1), metavar="N", help="Limit the run to at most N nodes."
+        ),
         click.Option(
             ["--deadline"],
             default="1h",
             metavar="TIME",
             show_default=True,
-            help="Nodes that have not begun by then do not begin: 30m, or 2026-12-01T02:00Z.",
+            help="Nodes that have not started by this time will not start. Such as 30m or 2026-12-01T02:00Z.",
         ),
         click.Option(
             ["--timeout"],
             type=Duration(),
             metavar="TIME",
-            help="Stop watching after this time; nodes that have not ended count as lost. [24h after the deadline]",
+            help="Stop waiting after this time. Nodes without a result count as lost. [24h after the deadline]",
         ),
-        click.Option(["--yes", "-y"], is_flag=True, help="Do not ask; a script must say it."),
+        yes_option(),
         click.Option(
             ["--offline"],
             type=click.Choice(["fail", "ok"]),
             default="fail",
-            help="`ok`: nodes that are offline do not make the exit code 3.",
+            help="With `ok`, offline nodes do not cause exit code 3.",
         ),
     ]
 

@@ -30,20 +30,26 @@ WHOLE = 1_000
 def shared_options(*, hidden: bool) -> list[click.Option]:
     """The options that every command takes; a command's own help shows the first one only."""
     return [
-        _shared("--json", "Print one JSON object in a line for each result.", is_flag=True),
-        _shared("--debug", "Show where in the code an error came from.", is_flag=True, hidden=hidden),
-        _shared("--context", "Context of `nats`. [CCM_CONTEXT, NATS_CONTEXT]", "NAME", hidden=hidden),
-        _shared("--server", "Broker: nats://host:4222. [CCM_SERVER, NATS_URL]", "URL", "-s", hidden=hidden),
+        _shared("--json", "Print one JSON object per result.", is_flag=True),
+        _shared("--debug", "Show a traceback for errors.", is_flag=True, hidden=hidden),
+        _shared("--context", "NATS context. [CCM_CONTEXT, NATS_CONTEXT]", "NAME", hidden=hidden),
+        _shared(
+            "--server",
+            "Broker URL, such as nats://host:4222. [CCM_SERVER, NATS_URL]",
+            "URL",
+            "-s",
+            hidden=hidden,
+        ),
         _shared("--creds", "Credentials file. [CCM_CREDS, NATS_CREDS]", "FILE", hidden=hidden),
-        _shared("--nkey", "File with an nkey's seed.", "FILE", hidden=hidden),
-        _shared("--user", "User name; its password is read from NATS_PASSWORD.", "NAME", hidden=hidden),
-        _shared("--ca", "Certificates that the broker's must be signed by. [CCM_CA]", "FILE", hidden=hidden),
-        _shared("--cert", "Our own certificate for TLS.", "FILE", hidden=hidden),
-        _shared("--key", "Its private key.", "FILE", hidden=hidden),
-        _shared("--operator", "In whose name requests go out. [CCM_OPERATOR]", "NAME", hidden=hidden),
+        _shared("--nkey", "File that contains an NKey seed.", "FILE", hidden=hidden),
+        _shared("--user", "User name. The password is read from NATS_PASSWORD.", "NAME", hidden=hidden),
+        _shared("--ca", "Certificate authority of the broker's certificate. [CCM_CA]", "FILE", hidden=hidden),
+        _shared("--cert", "Client certificate for TLS.", "FILE", hidden=hidden),
+        _shared("--key", "Private key of the client certificate.", "FILE", hidden=hidden),
+        _shared("--operator", "Operator name to send requests as. [CCM_OPERATOR]", "NAME", hidden=hidden),
         _shared(
             "--insecure",
-            "Accept a broker that asks for no credentials, or has no TLS. [CCM_INSECURE=1]",
+            "Accept a broker without authentication or TLS. [CCM_INSECURE=1]",
             is_flag=True,
             hidden=hidden,
         ),
@@ -112,7 +118,7 @@ class _Shared(click.Command):
         if self.examples:
             formatter.write("\nExamples:\n" + "".join(f"  {line}\n" for line in self.examples))
         if ctx.parent is not None:
-            formatter.write(f"\nOptions about the broker: {PROGRAM} --help\n")
+            formatter.write(f"\nConnection options: {PROGRAM} --help\n")
 
 
 class Verb(_Shared):
@@ -128,7 +134,7 @@ class VerbGroup(_Shared, click.Group):
         """As click does, with the nearest name for one that is unknown."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             near = did_you_mean(args[0], self.list_commands(ctx))
-            ctx.fail(f"there is no command `{args[0]}`{near}")
+            ctx.fail(f"unknown command `{args[0]}`{near}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -144,7 +150,7 @@ class Root(VerbGroup):
     def __init__(self, verbs: Mapping[str, str]) -> None:
         super().__init__(
             name=PROGRAM,
-            help="Drive a fleet of agents over NATS: facts, data, runs and what came of them.",
+            help="Manage a fleet of agents over NATS.",
             params=[
                 click.Option(
                     ["--version"],
@@ -282,9 +288,9 @@ def _sentence(err: click.UsageError) -> str:
         known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}
         near = nearest(err.option_name.removeprefix("--"), known)
         hint = f", did you mean `{known[near]}`?" if near else ""
-        message = f"there is no option `{err.option_name}`{hint}"
+        message = f"unknown option `{err.option_name}`{hint}"
     else:
         message = " ".join(err.format_message().split()).rstrip(".")
     where = err.ctx.command_path if err.ctx else PROGRAM
-    told = "" if message.endswith("?") else f"; `{where} --help` shows how it is written"
+    told = "" if message.endswith("?") else f"; see `{where} --help`"
     return f"{message[:1].lower()}{message[1:]}{told}"

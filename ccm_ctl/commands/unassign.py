@@ -14,9 +14,8 @@ from ccm_ctl.commands.standing import (
     resolved_of,
     scope_of,
     scope_option,
-    yes_option,
 )
-from ccm_ctl.commands.targets import NOT_AGREED, agreed
+from ccm_ctl.commands.targets import NOT_AGREED, agreed, yes_option
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 from ccm_ctl.render.text import fold_names, plural
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 )
 def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit:
     """
-    Let an assignment stand no longer: nodes stay as they are and converge on it no more. Nothing is undone.
+    Remove an assignment. Nodes stop converging on it and stay as they are; nothing is undone.
 
     Where another assignment of the same name then counts, its nodes change, so that is asked about. `ccmctl rollback NAME`
     brings back what was unassigned.

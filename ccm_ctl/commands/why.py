@@ -40,9 +40,9 @@ FAILED_SHOWN = 3
 )
 def why(application: Application, name: str) -> Exit:
     """
-    Say why a node is as it is: the reason first, then what is known of it, then what to type next.
+    Explain the state of a node: the reason, the details, and the commands to run next.
 
-    It asks the agent, if that is there, and reads the rest from the broker. Exit code: 0, whatever the reason is.
+    Asks the agent if it is connected, and reads everything else from the broker. Exits with 0 for any reason found.
     """
 
     async def work(fleet: Fleet) -> Exit:

@@ -367,7 +367,7 @@ class Keys:
                 text = file.read(1000)
         except FileNotFoundError as err:
             raise NotFoundError(
-                f"{path}: there are no keys; `ccmctl init --security` makes them, --keys names another folder"
+                f"{path}: not found; create the keys with `ccmctl init --security`, or name their directory with --keys"
             ) from err
         except OSError as err:
             raise InputError(f"{path}: cannot be read: {err.strerror}") from err

@@ -119,7 +119,7 @@ def test_a_broker_away_at_the_start_is_said_with_its_address(trio: Fleet) -> Non
     done = trio.ctl("apply", path, "--all", "--yes", "--server", nowhere)
 
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"ccmctl: {nowhere}: no broker answers: ")
+    assert done.err.startswith(f"ccmctl: {nowhere}: cannot connect to the broker: ")
 
 
 def test_a_controller_killed_is_picked_up_where_it_was(trio: Fleet) -> None:

@@ -57,7 +57,7 @@ def run(ccm: Path, folder: Path, *words: str, stdin: str = "") -> tuple[int, str
         ),
         pytest.param(
             '    - exec:\n        - run:\n            command: "touch {{ Data.nope + }}"',
-            "m.yaml:8:13: $.ccm.resources[1].exec[0].run.command: the expression ends where more must follow "
+            "m.yaml:8:13: $.ccm.resources[1].exec[0].run.command: unexpected end of expression "
             "(at character 12 of `Data.nope +`)",
             True,
             id="a template error",
@@ -71,7 +71,7 @@ def run(ccm: Path, folder: Path, *words: str, stdin: str = "") -> tuple[int, str
         ),
         pytest.param(
             "    - fiel:\n        - /nowhere/x: {ensure: absent}",
-            "m.yaml:6:7: $.ccm.resources[1].fiel: there is no resource type `fiel`, did you mean `file`?",
+            "m.yaml:6:7: $.ccm.resources[1].fiel: unknown resource type `fiel`, did you mean `file`?",
             False,
             id="an unknown type",
         ),
@@ -118,9 +118,9 @@ def test_a_missing_source_fails_its_file_and_nothing_after_it_is_done(ccm: Path,
     assert not (tmp_path / "after").exists()
 
 
-NO_BROKER = "nats://127.0.0.1:1: no broker answers: connection refused; is it running there?"
+NO_BROKER = "nats://127.0.0.1:1: cannot connect to the broker: connection refused; is it running?"
 NO_CONTEXT = (
-    "nats context nope: DIR/nats/context/nope.json is not there; `nats context ls` lists what there is"
+    "nats context nope: DIR/nats/context/nope.json does not exist; `nats context ls` lists the contexts"
 )
 
 
@@ -160,7 +160,7 @@ NO_CONTEXT = (
         ),
         pytest.param(
             ["schema", "fil"],
-            "there is no resource type `fil`, did you mean `file`?",
+            "unknown resource type `fil`, did you mean `file`?",
             id="no schema",
         ),
         pytest.param(
@@ -197,7 +197,7 @@ def test_what_is_not_there_is_named_and_nothing_is_done(
         pytest.param(
             ["apply", "m", "--nop"],
             "apply [OPTIONS] MANIFEST",
-            "there is no option `--nop`, did you mean `--noop`?",
+            "unknown option `--nop`, did you mean `--noop`?",
             id="apply",
         ),
         pytest.param(["apply"], "apply [OPTIONS] MANIFEST", "missing argument 'MANIFEST'", id="no manifest"),
@@ -210,13 +210,13 @@ def test_what_is_not_there_is_named_and_nothing_is_done(
         pytest.param(
             ["ensure", "fiel", "x"],
             "ensure [OPTIONS] COMMAND [ARGS]...",
-            "there is no type `fiel` to ensure, did you mean `file`?",
+            "unknown resource type `fiel`, did you mean `file`?",
             id="no type",
         ),
         pytest.param(
             ["ensure", "file", "x", "--mod", "1"],
             "ensure file [OPTIONS] NAME [ENSURE]",
-            "there is no option `--mod`, did you mean `--mode`?",
+            "unknown option `--mod`, did you mean `--mode`?",
             id="ensure",
         ),
         pytest.param(
@@ -228,13 +228,13 @@ def test_what_is_not_there_is_named_and_nothing_is_done(
         pytest.param(
             ["facts", "--yml"],
             "facts [OPTIONS] [QUERY]",
-            "there is no option `--yml`, did you mean `--yaml`?",
+            "unknown option `--yml`, did you mean `--yaml`?",
             id="facts",
         ),
         pytest.param(
             ["hiera", "prse"],
             "hiera [OPTIONS] COMMAND [ARGS]...",
-            "there is no verb `prse`, did you mean `parse`?",
+            "unknown command `prse`, did you mean `parse`?",
             id="hiera",
         ),
         pytest.param(
@@ -249,14 +249,14 @@ def test_what_is_not_there_is_named_and_nothing_is_done(
         pytest.param(
             ["session", "nwe"],
             "session [OPTIONS] COMMAND [ARGS]...",
-            "there is no verb `nwe`, did you mean `new`?",
+            "unknown command `nwe`, did you mean `new`?",
             id="session",
         ),
         pytest.param(["eval"], "eval [OPTIONS] EXPRESSION", "missing argument 'EXPRESSION'", id="eval"),
         pytest.param(
             ["lint", "--strict", "m"],
             "lint [OPTIONS] MANIFEST...",
-            "there is no option `--strict`, did you mean `--strict-ccm`?",
+            "unknown option `--strict`, did you mean `--strict-ccm`?",
             id="lint",
         ),
         pytest.param(
@@ -265,7 +265,7 @@ def test_what_is_not_there_is_named_and_nothing_is_done(
         pytest.param(
             ["aply", "m"],
             "[OPTIONS] COMMAND [ARGS]...",
-            "there is no verb `aply`, did you mean `apply`?",
+            "unknown command `aply`, did you mean `apply`?",
             id="verb",
         ),
     ],

@@ -13,18 +13,24 @@ class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
     """A child manifest; `name` is its file, relative to the directory of the manifest that it stands in."""
 
     noop: Annotated[
-        bool, Meta(description="Change nothing in the child; a run under noop cannot be weakened.")
+        bool,
+        Meta(description="Change nothing in the child manifest. `false` does not disable noop of the run."),
     ] = False
     health_check_only: Annotated[
-        bool, Meta(description="Run the child's health checks and nothing else; likewise.")
+        bool,
+        Meta(
+            description="Run only the child's health checks. `false` does not disable monitor-only of the run."
+        ),
     ] = False
     # a factory, so that events show it, as the reference's do
-    allow_apply: Annotated[bool, Meta(description="Whether the child may hold apply resources.")] = field(
-        default_factory=lambda: True
-    )
+    allow_apply: Annotated[
+        bool, Meta(description="Whether the child manifest may contain `apply` resources.")
+    ] = field(default_factory=lambda: True)
     data: Annotated[
         dict[str, Any] | None,
-        Meta(description="Data over the child's own; without it the child sees this manifest's data."),
+        Meta(
+            description="Data that overrides the child's own. Without it the child uses this manifest's data."
+        ),
     ] = None
 
 

@@ -23,7 +23,7 @@ def _is_web(wanted: ArchiveProperties) -> bool:
 
 TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     name="archive",
-    summary="Archives from web servers, downloaded and unpacked.",
+    summary="Archives to download from web servers and unpack.",
     properties=ArchiveProperties,
     state=ArchiveState,
     decide=decide,

@@ -20,37 +20,43 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
     """An archive that is downloaded, and unpacked if `extract_parent` says where."""
 
     name: Annotated[
-        str, Meta(description="Absolute path of the archive file; it ends as the URL's file does.")
+        str,
+        Meta(
+            description="Absolute path of the archive file. Must have the same extension as the URL's file."
+        ),
     ]
     ensure: Annotated[str, Meta(description="`present` or `absent`.")] = ""
-    url: Annotated[str, Meta(description="Where to download it from, http or https.")] = ""
-    headers: Annotated[dict[str, str], Meta(description="Further headers of the request.")] = {}
+    url: Annotated[str, Meta(description="URL to download from, http or https.")] = ""
+    headers: Annotated[dict[str, str], Meta(description="Additional headers of the request.")] = {}
     username: Annotated[str, Meta(description="User name for basic authentication.")] = ""
     password: Annotated[str, Meta(description="Password for basic authentication.")] = ""
     checksum: Annotated[
-        str, Meta(description="SHA-256 of the archive, in hexadecimal; another one is downloaded again.")
+        str,
+        Meta(
+            description="SHA-256 of the archive in hexadecimal. An archive with a different checksum is downloaded again."
+        ),
     ] = ""
     extract_parent: Annotated[str, Meta(description="Absolute path of the directory to unpack into.")] = ""
     cleanup: Annotated[
         bool,
-        Meta(description="Remove the archive once it is unpacked; needs `extract_parent` and `creates`."),
+        Meta(description="Remove the archive after it is unpacked. Requires `extract_parent` and `creates`."),
     ] = False
     creates: Annotated[
-        str, Meta(description="A file that unpacking makes; where it is, nothing is unpacked.")
+        str, Meta(description="A file that unpacking creates. If it exists, nothing is unpacked.")
     ] = ""
-    owner: Annotated[str, Meta(description="User that owns the archive file: a name or a number.")] = ""
-    group: Annotated[str, Meta(description="Group that owns the archive file: a name or a number.")] = ""
+    owner: Annotated[str, Meta(description="User that owns the archive file, by name or number.")] = ""
+    group: Annotated[str, Meta(description="Group that owns the archive file, by name or number.")] = ""
     drop_special_bits: Annotated[
         bool,
         Meta(
-            description="Leave out the setuid, setgid and sticky bits that a tar's entries have; without it they are kept, as "
-            "`tar` keeps them."
+            description="Ignore the setuid, setgid and sticky bits of a tar's entries. By default they are kept, as `tar` "
+            "does."
         ),
     ] = False
     timeout: Annotated[
         str,
         Meta(
-            description="How long download and unpacking may take together, such as `10m`; no limit without it."
+            description="Time limit for download and unpacking together, such as `10m`. No limit by default."
         ),
     ] = ""
 

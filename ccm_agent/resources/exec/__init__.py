@@ -28,7 +28,7 @@ def _has_shell(facts: Mapping[str, Any], probe: Probe) -> bool:
 
 TYPE: ResourceType[ExecProperties, ExecState] = ResourceType(
     name="exec",
-    summary="Commands that run when they are needed.",
+    summary="Commands to run when needed.",
     properties=ExecProperties,
     state=ExecState,
     decide=decide,

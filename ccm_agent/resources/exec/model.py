@@ -12,44 +12,41 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A command that runs when it is needed."""
 
-    name: Annotated[str, Meta(description="The command, or a name for it; shell words in any case.")]
-    command: Annotated[str, Meta(description="The command, when the name is not it.")] = ""
-    cwd: Annotated[str, Meta(description="Working directory; `/` when it is not given.")] = ""
+    name: Annotated[
+        str, Meta(description="The command, or a name for it. Either way it must be valid shell words.")
+    ]
+    command: Annotated[str, Meta(description="The command, if the name is not the command.")] = ""
+    cwd: Annotated[str, Meta(description="Working directory. Default: `/`.")] = ""
     environment: Annotated[
         list[str],
         Meta(
-            description="Variables as `NAME=value`, over and besides PATH, LANG=C and LC_ALL=C. Nothing else is passed on."
+            description="Environment variables as `NAME=value`, in addition to PATH, LANG=C and LC_ALL=C. No others are set."
         ),
     ] = []
     path: Annotated[
-        str, Meta(description="Directories to look for programs in, absolute and separated by colons.")
+        str, Meta(description="Search path for programs: absolute directories separated by colons.")
     ] = ""
-    returns: Annotated[
-        list[int], Meta(description="Exit codes that mean success; `[0]` when none are given.")
-    ] = []
+    returns: Annotated[list[int], Meta(description="Exit codes that mean success. Default: `[0]`.")] = []
     timeout: Annotated[
         str,
         Meta(
-            description="How long the command, and each guard, may take, such as `30s` or `5m`; then it is ended and has failed."
+            description="Time limit for the command and each guard, such as `30s` or `5m`. After that it is killed and fails."
         ),
     ] = ""
     creates: Annotated[
-        str, Meta(description="A file that the command makes: while it is there the command does not run.")
+        str,
+        Meta(description="A file that the command creates. The command does not run while the file exists."),
     ] = ""
-    onlyif: Annotated[str, Meta(description="A guard: the command runs only if this one exits with 0.")] = ""
-    unless: Annotated[
-        str, Meta(description="A guard: the command does not run if this one exits with 0.")
-    ] = ""
-    refreshonly: Annotated[bool, Meta(description="Run only when a resource in `subscribe` has changed.")] = (
-        False
-    )
+    onlyif: Annotated[str, Meta(description="Guard command: run only if it exits with 0.")] = ""
+    unless: Annotated[str, Meta(description="Guard command: do not run if it exits with 0.")] = ""
+    refreshonly: Annotated[bool, Meta(description="Run only when a resource in `subscribe` changes.")] = False
     subscribe: Annotated[
         list[str],
         Meta(
-            description="Resources (`type#name`) whose change makes it run, whatever `creates` and the guards say."
+            description="Resources (`type#name`) whose changes trigger the command, regardless of `creates` and the guards."
         ),
     ] = []
-    logoutput: Annotated[bool, Meta(description="Log what the command writes to standard output.")] = False
+    logoutput: Annotated[bool, Meta(description="Log the command's standard output.")] = False
 
     @property
     def command_line(self) -> str:

@@ -58,12 +58,12 @@ COMMAND = CommandLine(
             field="mode",
             names=("--mode",),
             placeholder="OCTAL",
-            help="Permissions in octal, 0644 unless given.",
+            help="Permissions in octal. Default: 0644.",
         ),
         Flag(field="content", names=("--content",), placeholder="TEXT"),
         Flag(
             names=("--content-file",),
-            help="A file whose text is the content, templates and all.",
+            help="File to read the content from. Templates in it are rendered.",
             kind="text",
             placeholder="FILE",
         ),
@@ -71,7 +71,7 @@ COMMAND = CommandLine(
         Flag(
             names=("--no-replace",),
             kind="switch",
-            help="Write the content when the file is made, and leave it alone after that.",
+            help="Write the content only when the file is created.",
         ),
     ),
     hidden=frozenset({"replace"}),

@@ -30,41 +30,41 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     content: Annotated[
         str | None,
         Meta(
-            description="The whole content. Empty text empties the file; without `content` and `source` only owner, group and "
-            "mode are managed."
+            description="Complete content of the file. Empty text empties the file. Without `content` and `source`, only owner, "
+            "group and mode are managed."
         ),
     ] = None
     source: Annotated[
         str,
         Meta(
-            description="A local file to copy the content from, relative to the manifest, or an `https://` or `http://` URL. It "
-            "is no template."
+            description="Local file to copy the content from, absolute or relative to the manifest, or an `https://` or `http://`"
+            " URL. The file is not rendered as a template."
         ),
     ] = ""
     checksum: Annotated[
         str,
         Meta(
-            description="SHA-256 of what `source` holds, in hex. With it a URL is fetched only when the file differs, and other "
-            "content is refused."
+            description="SHA-256 of the content of `source` in hexadecimal. A URL is then downloaded only if the file differs, "
+            "and other content is refused."
         ),
     ] = ""
     replace: Annotated[
         bool,
         Meta(
-            description="Whether content that differs is replaced (the default). With `false` it is written when the file "
-            "is made, and then left alone."
+            description="Whether to replace different content (the default). With `false`, content is written only when the "
+            "file is created."
         ),
     ] = True
     owner: Annotated[
         str,
         Meta(
-            description="User that owns it, by name or number; `*` leaves that alone. Needed unless `ensure` is `absent`."
+            description="User that owns it, by name or number; `*` leaves it unmanaged. Required unless `ensure` is `absent`."
         ),
     ] = ""
     group: Annotated[
         str,
         Meta(
-            description="Group that owns it, by name or number; `*` leaves that alone. Needed unless `ensure` is `absent`."
+            description="Group that owns it, by name or number; `*` leaves it unmanaged. Required unless `ensure` is `absent`."
         ),
     ] = ""
     mode: Annotated[
@@ -76,7 +76,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
         ),
     ] = ""
     force: Annotated[
-        bool, Meta(description="With `ensure: absent`: remove a directory with all that is in it.")
+        bool, Meta(description="With `ensure: absent`: remove a directory together with its contents.")
     ] = False
 
     @property

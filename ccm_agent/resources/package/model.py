@@ -15,11 +15,9 @@ class PackageProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
     """A package of the system's package manager. `ensure` is `present`, `absent`, `latest` or a version."""
 
     name: Annotated[
-        str, Meta(description="The package's name as the package manager knows it; `name:arch` with apt.")
+        str, Meta(description="Package name as known to the package manager; `name:arch` works with apt.")
     ]
-    ensure: Annotated[
-        str, Meta(description="`present`, `absent`, `latest`, or the version that is wanted.")
-    ] = ""
+    ensure: Annotated[str, Meta(description="`present`, `absent`, `latest`, or a version.")] = ""
 
 
 class PackageMetadata(Struct, kw_only=True, omit_defaults=True):

@@ -19,7 +19,7 @@ def _make_choria(context: ResourceContext) -> Any:
 
 TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     name="scaffold",
-    summary="Directories of files that are rendered from directories of templates.",
+    summary="Directories rendered from directories of templates.",
     properties=ScaffoldProperties,
     state=ScaffoldState,
     decide=decide,

@@ -41,7 +41,7 @@ COMMAND = CommandLine(
             names=("--post",),
             kind="map",
             placeholder="PATTERN=TOOL",
-            help="A command for each rendered file whose name matches; may be repeated.",
+            help="Command to run on each rendered file whose name matches. May be repeated.",
         ),
         Flag(field="timeout", names=("--timeout",), placeholder="DURATION"),
     ),

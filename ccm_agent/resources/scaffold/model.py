@@ -31,32 +31,32 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
         ),
     ] = ""
     skip_empty: Annotated[
-        bool, Meta(description="Make no file of a template that renders to white space.")
+        bool, Meta(description="Do not create a file for a template that renders to nothing but whitespace.")
     ] = False
     left_delimiter: Annotated[
-        str, Meta(description="What opens an action in a template, in the place of the engine's own.")
+        str, Meta(description="Opening delimiter of template actions, instead of the engine's default.")
     ] = ""
     right_delimiter: Annotated[
-        str, Meta(description="What closes an action in a template, in the place of the engine's own.")
+        str, Meta(description="Closing delimiter of template actions, instead of the engine's default.")
     ] = ""
     data: Annotated[
-        dict[str, Any], Meta(description="What templates see as data, in the place of the manifest's.")
+        dict[str, Any], Meta(description="Data for the templates, instead of the manifest's data.")
     ] = {}
     purge: Annotated[
-        bool, Meta(description="Remove files in the directory that are not rendered from the source.")
+        bool, Meta(description="Remove files from the directory that were not rendered from the source.")
     ] = False
     post: Annotated[
         list[dict[str, str]],
         Meta(
-            description="Commands for rendered files, each an entry `glob: command`. The glob is matched with the file's name; "
-            "`{}` in the command is the file, which is the last argument without it."
+            description="Commands to run on rendered files, each as `glob: command`. The glob is matched against the file name. "
+            "`{}` in the command is replaced with the file; without `{}` the file is the last argument."
         ),
     ] = []
     timeout: Annotated[
         str,
         Meta(
-            description=f"How long each command of `post` may take, such as `30s` or `5m`; then it is ended and has failed. "
-            f"`{DEFAULT_TIMEOUT}` without it."
+            description="Time limit for each `post` command, such as `30s` or `5m`. A command that exceeds it is killed and "
+            f"fails. Default: `{DEFAULT_TIMEOUT}`."
         ),
     ] = ""
 

@@ -23,7 +23,7 @@ def _has_systemctl(facts: Mapping[str, Any], probe: Probe) -> bool:
 
 TYPE: ResourceType[ServiceProperties, ServiceState] = ResourceType(
     name="service",
-    summary="Services of the init system: whether they run, and whether they start at boot.",
+    summary="Services of the init system: running or stopped, enabled or disabled at boot.",
     properties=ServiceProperties,
     state=ServiceState,
     decide=decide,

@@ -15,14 +15,14 @@ STOPPED = "stopped"
 class ServiceProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A system service: whether it runs now, and whether it starts at boot; each is managed without the other."""
 
-    name: Annotated[str, Meta(description="The unit's name, with or without `.service`.")]
+    name: Annotated[str, Meta(description="Unit name, with or without `.service`.")]
     ensure: Annotated[str, Meta(description="`running` (default) or `stopped`.")] = ""
     enable: Annotated[
-        bool | None, Meta(description="Whether it starts at boot; left alone when it is not given.")
+        bool | None, Meta(description="Whether the service starts at boot. Not managed by default.")
     ] = None
     subscribe: Annotated[
         list[str],
-        Meta(description="Resources (`type#name`) after whose change a running service is restarted."),
+        Meta(description="Resources (`type#name`) that restart a running service when they change."),
     ] = []
 
 

@@ -109,7 +109,7 @@ class _Checker:
         for known in (*self.variables, *self.functions, *SIGNATURES):
             if known.lower() == name.lower():
                 return f"; did you mean {known}?"
-        return "; text must be in quotes"
+        return "; quote it if it is text"
 
     def unary(self, node: Unary) -> Nature:
         operand = self.visit(node.operand)

@@ -124,7 +124,7 @@ class _Parser:
     def advance(self) -> Token:
         token = self.current
         if token.kind == END:
-            raise Fault("the expression ends where more must follow", token.offset)
+            raise Fault("unexpected end of expression", token.offset)
         self.at += 1
         self.current = self.tokens[self.at]
         return token

@@ -30,7 +30,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
     fake.when("sh", "-c", "printf 0123456789", stdout="0123456789")
     fake.when("sh", "-c", "printf 'one\\ntwo\\n\\nlast'", stdout="one\ntwo\n\nlast")
     fake.when("sh", "-c", "echo begun; sleep 60", stdout="begun\n", hangs=True)
-    fake.when("ccm-no-such-program", error="ccm-no-such-program: there is no such program in /bin")
+    fake.when("ccm-no-such-program", error="ccm-no-such-program: no such program in /bin")
     return fake
 
 
@@ -88,4 +88,4 @@ async def test_what_cannot_be_started_is_an_error(runner: Runner) -> None:
     with pytest.raises(CommandError) as caught:
         await runner.run(Command(argv=("ccm-no-such-program",), search_path="/bin"))
 
-    assert caught.value.message == "ccm-no-such-program: there is no such program in /bin"
+    assert caught.value.message == "ccm-no-such-program: no such program in /bin"

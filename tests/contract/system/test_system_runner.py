@@ -145,7 +145,7 @@ class TestFinding:
         with pytest.raises(CommandError) as caught:
             await runner.run(Command(argv=("ccm-tool",)))
 
-        assert caught.value.message == "ccm-tool: there is no such program in .:"
+        assert caught.value.message == "ccm-tool: no such program in .:"
 
     @pytest.mark.parametrize(
         ("command", "message"),
@@ -181,9 +181,7 @@ class TestFinding:
                 "true: cannot be started: Argument list too long",
                 id="too much",
             ),
-            pytest.param(
-                Command(argv=(), search_path="/bin"), ": there is no such program in /bin", id="nothing"
-            ),
+            pytest.param(Command(argv=(), search_path="/bin"), ": no such program in /bin", id="nothing"),
         ],
     )
     async def test_what_cannot_be_started_says_why(

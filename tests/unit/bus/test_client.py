@@ -41,7 +41,7 @@ def test_why_no_broker_answers_is_what_was_in_the_way(met: OSError | None, why: 
 
     told = client._explained(URL, nats.errors.NoServersError())
 
-    assert str(told) == f"{URL}: no broker answers: {why}; is it running there?"
+    assert str(told) == f"{URL}: cannot connect to the broker: {why}; is it running?"
 
 
 @pytest.mark.parametrize("err", [TypeError(), binascii.Error("padding")])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ccm_agent.bus.credentials import new_account, user_credentials
+from ccm_agent.bus.permissions import Role, operator_permissions
 from ccm_agent.bus.settings import DEFAULT_SERVER
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.version import VERSION
@@ -134,32 +136,31 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert Desk().ccmctl("--json", "--version").out == f"ccmctl {VERSION}\n"
 
 
-HELP = "shows how it is written"
 DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m or 1h30m"
 
 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ("aply", "there is no command `aply`, did you mean `apply`?"),
-        ("zzz", f"there is no command `zzz`; `ccmctl --help` {HELP}"),
-        ("run wach", "there is no command `wach`, did you mean `watch`?"),
-        ("nodes --target x", "there is no option `--target`, did you mean `--targets`?"),
-        ("apply x --alll", "there is no option `--alll`, did you mean `--all`?"),
-        ("apply x --zzz", f"there is no option `--zzz`; `ccmctl apply --help` {HELP}"),
+        ("aply", "unknown command `aply`, did you mean `apply`?"),
+        ("zzz", "unknown command `zzz`; see `ccmctl --help`"),
+        ("run wach", "unknown command `wach`, did you mean `watch`?"),
+        ("nodes --target x", "unknown option `--target`, did you mean `--targets`?"),
+        ("apply x --alll", "unknown option `--alll`, did you mean `--all`?"),
+        ("apply x --zzz", "unknown option `--zzz`; see `ccmctl apply --help`"),
         (
             "completion",
             "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish; "
-            f"`ccmctl completion --help` {HELP}",
+            "see `ccmctl completion --help`",
         ),
-        ("ensure file", f"missing argument 'NAME'; `ccmctl ensure --help` {HELP}"),
+        ("ensure file", "missing argument 'NAME'; see `ccmctl ensure --help`"),
         (
             "init --history 99",
-            f"invalid value for '--history': 99 is not in the range 1<=x<=64; `ccmctl init --help` {HELP}",
+            "invalid value for '--history': 99 is not in the range 1<=x<=64; see `ccmctl init --help`",
         ),
         (
             "init --events-age soon",
-            f"invalid value for '--events-age': {DURATION}; `ccmctl init --help` {HELP}",
+            f"invalid value for '--events-age': {DURATION}; see `ccmctl init --help`",
         ),
         (
             "init --events-age 1h --duplicate-window 2h",
@@ -226,3 +227,49 @@ def test_shells_can_complete_commands(shell: str) -> None:
 
     assert said.code == 0
     assert "_CCMCTL_COMPLETE" in said.out
+
+
+@pytest.fixture
+def ann_creds(tmp_path: Path) -> str:
+    """A credentials file that is limited to the inbox of operator ann."""
+    made = user_credentials(new_account(), "ann", operator_permissions("ann", Role()))
+    path = tmp_path / "ann.creds"
+    path.write_text(made.text.reveal(), encoding="utf-8")
+    return str(path)
+
+
+def test_operator_name_comes_from_the_credentials(ann_creds: str) -> None:
+    assert bus_settings(Reach(creds=ann_creds), {"LOGNAME": "root"}).identity == "ann"
+
+
+def test_operator_name_of_other_credentials_is_refused_before_connecting(ann_creds: str) -> None:
+    assert bus_settings(Reach(creds=ann_creds), {"CCM_OPERATOR": "ann"}).identity == "ann"
+    with pytest.raises(
+        UsageError, match="belong to `ann`, and the operator is set to `bob`; remove --operator"
+    ):
+        bus_settings(Reach(creds=ann_creds), {"CCM_OPERATOR": "bob"})
+    with pytest.raises(UsageError, match="belong to `ann`"):
+        bus_settings(Reach(creds=ann_creds, operator="ann2"), {})
+
+
+def test_missing_credentials_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing.creds"
+
+    assert main(["--server", "nats://127.0.0.1:1", "--creds", str(missing), "nodes"]) == 1
+    assert f"{missing}: the credentials file does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["nodes", "--targets", "role in (a"], "role in (a"),
+        (["ping", "--where", "Facts."], "Facts."),
+    ],
+)
+def test_malformed_selector_is_refused_before_connecting(
+    command: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--server", "nats://127.0.0.1:1", *command]) == 1
+    err = capsys.readouterr().err
+    assert said in err
+    assert "cannot connect" not in err

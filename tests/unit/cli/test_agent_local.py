@@ -96,13 +96,13 @@ def test_an_agent_that_does_not_answer_is_named_by_its_process(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["disable"], "missing option '--why'; `ccm agent disable --help` shows"),
+        (["disable"], "missing option '--why'; see `ccm agent disable --help`"),
         (["disable", "--why", " "], "--why: say why, for whoever wonders at three in the morning"),
         (["disable", "--why", "x", "--for", "soon"], "--for soon: `soon` is not a duration"),
         (["disable", "--why", "x", "--for", "0"], "--for 0: between a second and a year"),
         (["disable", "--why", "x", "--for", "2y"], "--for 2y: between a second and a year"),
         (["run-once", "--within", "-1h"], "--within -1h: between a second and a year"),
-        (["sttus"], "there is no verb `sttus`, did you mean `status`?"),
+        (["sttus"], "unknown command `sttus`, did you mean `status`?"),
     ],
 )
 def test_a_wrong_command_line_changes_nothing(

@@ -57,19 +57,21 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "sentence"),
     [
         pytest.param([], "Usage: ccm", id="none"),
-        pytest.param(["aply"], "there is no verb `aply`, did you mean `apply`?", id="verb"),
-        pytest.param(["--nope"], "there is no option `--nope`; `ccm --help` lists them", id="option"),
-        pytest.param(["apply"], "missing argument 'MANIFEST'; `ccm ", id="argument"),
+        pytest.param(["aply"], "unknown command `aply`, did you mean `apply`?", id="verb"),
+        pytest.param(["--nope"], "unknown option `--nope`; `ccm --help` lists them", id="option"),
+        pytest.param(["apply"], "missing argument 'MANIFEST'; see `ccm ", id="argument"),
         pytest.param(["apply", "none.yaml"], "none.yaml", id="manifest"),
         pytest.param(["apply", "."], ".: this is a directory: name the manifest in it", id="directory"),
         pytest.param(["apply", "m.yaml", "--fact", "x"], "--fact x: write NAME=VALUE", id="fact"),
-        pytest.param(["ensure", "fiel", "/a"], "no type `fiel` to ensure, did you mean `file`?", id="type"),
-        pytest.param(["ensure", "file"], "missing argument 'NAME'; `ccm ", id="name"),
+        pytest.param(
+            ["ensure", "fiel", "/a"], "unknown resource type `fiel`, did you mean `file`?", id="type"
+        ),
+        pytest.param(["ensure", "file"], "missing argument 'NAME'; see `ccm ", id="name"),
         pytest.param(
             ["ensure", "exec", "true", "--require", "file#/a"], "--require looks into", id="require"
         ),
         pytest.param(["ensure", "--session", "", "exec", "true"], "--session is empty", id="session"),
-        pytest.param(["session", "report"], "no session is named", id="report"),
+        pytest.param(["session", "report"], "no session selected", id="report"),
         pytest.param(["status", "fiel", "/a"], "fiel", id="status"),
         pytest.param(["schema", "fiel"], "fiel", id="schema"),
         pytest.param(["lint", "none.yaml"], "No such file", id="lint"),

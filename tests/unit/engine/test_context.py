@@ -60,8 +60,7 @@ async def test_a_child_that_cannot_be_loaded_fails_its_resource_and_no_other() -
     assert on.outcomes == [("none.yaml", "failed"), ("bad.yaml", "failed"), ("z", "changed")]
     assert "the child manifest /work/none.yaml cannot be read" in on.events[0].error[0]
     assert (
-        "/work/bad.yaml:6:7: $.ccm.resources[1].nite: there is no resource type `nite`"
-        in on.events[1].error[0]
+        "/work/bad.yaml:6:7: $.ccm.resources[1].nite: unknown resource type `nite`" in on.events[1].error[0]
     )
     assert on.board.notes == {"z": "z"}
 

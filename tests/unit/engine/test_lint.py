@@ -59,12 +59,12 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
         ),
         pytest.param(
             resources('note: {name: a, text: "{{ 1 + }}"}'),
-            "note.text: error: the expression ends",
+            "note.text: error: unexpected end of expression",
             id="template",
         ),
         pytest.param(
             resources('note: {name: a, later: "{{ 1 + }}"}'),
-            "note.later: error: the expression ends",
+            "note.later: error: unexpected end of expression",
             id="deferred",
         ),
         pytest.param(
@@ -87,9 +87,7 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
             "which it names under `subscribe`, stands further down",
             id="declared later",
         ),
-        pytest.param(
-            resources("note: {name: a, mode: 0644}"), "`mode` must stand in quotes", id="unquoted mode"
-        ),
+        pytest.param(resources("note: {name: a, mode: 0644}"), "`mode` must be quoted", id="unquoted mode"),
         pytest.param(
             resources("note: {name: a, ensure: 1.10}"),
             "warning: `ensure` without quotes is a number, and reads as 1.1",
@@ -97,7 +95,7 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
         ),
         pytest.param(
             resources("nite: {name: a}"),
-            "error: there is no resource type `nite`, did you mean `note`?",
+            "error: unknown resource type `nite`, did you mean `note`?",
             id="type",
         ),
         pytest.param(

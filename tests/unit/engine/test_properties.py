@@ -25,5 +25,5 @@ def test_an_unquoted_mode_is_refused_with_what_was_probably_typed(mode: int, typ
         make_properties(TYPE, {"name": "/a", "mode": mode})
 
     assert caught.value.message == (
-        f'`mode` must stand in quotes, as in mode: "{typed}"; without them it is the number {mode}'
+        f'`mode` must be quoted, as in mode: "{typed}"; unquoted it is the number {mode}'
     )

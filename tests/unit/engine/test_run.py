@@ -372,7 +372,7 @@ def second(resource: str, **more: str) -> str:
         pytest.param(
             second("notes: {name: a}"),
             ManifestError,
-            "/work/m.yaml:6:7: $.ccm.resources[1].notes: there is no resource type `notes`, did you mean `note`?",
+            "/work/m.yaml:6:7: $.ccm.resources[1].notes: unknown resource type `notes`, did you mean `note`?",
             id="unknown type",
         ),
         pytest.param(
@@ -396,7 +396,7 @@ def second(resource: str, **more: str) -> str:
         pytest.param(
             second("note: {name: a, mode: 0644}"),
             InputError,
-            "/work/m.yaml:6:23: $.ccm.resources[1].note.mode: note#a: `mode` must stand in quotes",
+            "/work/m.yaml:6:23: $.ccm.resources[1].note.mode: note#a: `mode` must be quoted",
             id="unquoted mode",
         ),
         pytest.param(
@@ -534,7 +534,7 @@ class TestEnsure:
         assert (event.changed, on.board.notes, len(on.events)) == (True, {"a": "linux"}, 1)
 
     async def test_of_an_unknown_type_is_refused(self) -> None:
-        with pytest.raises(ManifestError, match="there is no resource type `nite`, did you mean `note`"):
+        with pytest.raises(ManifestError, match="unknown resource type `nite`, did you mean `note`"):
             await bench().engine.ensure("nite", {"name": "a"}, ApplyOptions())
 
     async def test_without_a_store_that_is_named_changes_nothing(self, tmp_path: Any) -> None:

@@ -41,7 +41,7 @@ def test_the_next_time_is_the_first_after_now(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ("0 2 * * *", "5 fields, and the broker wants six: second minute hour day month weekday"),
+        ("0 2 * * *", "expected six fields (second minute hour day month weekday), found 5"),
         ("0 60 2 * * *", "'60' is no minute: they go from 0 to 59"),
         ("0 0 2 * * XYZ", "'XYZ' is no weekday"),
         ("0 0 2-1 * * *", "'2-1' is no hour: they go from 0 to 23"),

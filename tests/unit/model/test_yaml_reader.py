@@ -78,7 +78,7 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         ),
         pytest.param(
             "a: 1\nb:\n  c: 1\n  d: 2\n  'c': 3\n",
-            "f.yaml:5:3: the key `c` stands here a second time: it is already at line 3, column 3; remove one of them",
+            "f.yaml:5:3: the key `c` is a duplicate; it is first used at line 3, column 3",
             id="duplicate key",
         ),
         pytest.param(
@@ -116,7 +116,7 @@ def test_a_change_to_an_aliased_value_leaves_the_other_alone() -> None:
         ),
         pytest.param(
             "a: 1\n---\nb: 1\nb: 2\n",
-            "f.yaml:4:1: the key `b` stands here a second time: it is already at line 3, column 1; remove one of them",
+            "f.yaml:4:1: the key `b` is a duplicate; it is first used at line 3, column 1",
             id="duplicate key in a later document",
         ),
         pytest.param(

@@ -86,7 +86,7 @@ def rule(text: str) -> str:
         pytest.param(rule("deny: [all]\n    only: {types: [file]}"), "mean nothing in it", id="limits of a denial"),
         pytest.param(rule("deny: [all]\n    max_mode: plan"), "mean nothing in it", id="mode of a denial"),
         pytest.param(
-            rule("allow: [all]\n    forbid: {types: [exce]}"), "there is no resource type `exce`, did you mean `exec`?",
+            rule("allow: [all]\n    forbid: {types: [exce]}"), "unknown resource type `exce`, did you mean `exec`?",
             id="a type",
         ),
         pytest.param(rule("allow: [all]\n    forbid: {}"), "`forbid` is empty", id="empty limits"),

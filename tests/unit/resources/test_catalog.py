@@ -55,7 +55,7 @@ def test_only_what_is_asked_for_is_imported(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", ["fiel", "File", "../file", "contract", "", "file.model"])
 def test_a_name_that_is_no_type_is_refused_with_the_nearest(name: str) -> None:
-    with pytest.raises(ManifestError, match="there is no resource type") as caught:
+    with pytest.raises(ManifestError, match="unknown resource type") as caught:
         Catalog().find(name)
 
     assert ("did you mean `file`?" in str(caught.value)) == (name in ("fiel", "File", "../file"))

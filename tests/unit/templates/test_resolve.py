@@ -72,7 +72,7 @@ def test_a_string_becomes_its_value(env: Environment, text: str, value: Any) -> 
         ("{{ nope }}", "unknown name nope"),
         ("a {{ lookup('data.nope') }}", "lookup of 'data.nope' found nothing"),
         ("{{ Facts.nope.deeper }}", "there is no deeper in nil"),
-        ("{{ }}", "the expression ends where more must follow"),
+        ("{{ }}", "unexpected end of expression"),
         ("{{ 1 + 'a' }}", "+ does not go between an integer and text (at character 3 of `1 + 'a'`)"),
     ],
 )

@@ -172,7 +172,7 @@ def test_a_seed_that_others_can_read_or_that_is_none_is_refused(keys: Path, tmp_
     assert broken.err == f"ccmctl: {seed}: the seed is damaged; restore it from where it was kept\n"
     assert secret[:-3] not in broken.err
     assert absent.err.endswith(
-        "there are no keys; `ccmctl init --security` makes them, --keys names another folder\n"
+        "not found; create the keys with `ccmctl init --security`, or name their directory with --keys\n"
     )
 
 

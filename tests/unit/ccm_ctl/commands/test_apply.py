@@ -221,7 +221,7 @@ def test_a_directory_is_stored_by_its_digest_and_pinned(tmp_path: Path) -> None:
     assert "manifest" not in request
 
 
-HELP = "; `ccmctl apply --help` shows how it is written"
+HELP = "; see `ccmctl apply --help`"
 ROLE = "it is written like role=web,env!=dev or env in (a,b)"
 
 

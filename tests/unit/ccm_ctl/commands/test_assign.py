@@ -316,7 +316,7 @@ def test_who_stores_data_is_told_which_assignments_stay_with_the_old(motd: str, 
     ("arguments", "sentence"),
     [
         (["a.b", "x"], "'a.b': no name of an assignment; use letters, digits, `-` and `_`"),
-        (["web"], "assign what? name a manifest or a directory, or say --refresh"),
+        (["web"], "no manifest given; name a file or directory, or use --refresh"),
         (["web", "x", "--move", "--beside"], "--move and --beside exclude each other"),
         (["web", "x", "--refresh"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
         (["web", "--refresh", "--noop"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),

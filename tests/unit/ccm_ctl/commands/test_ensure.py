@@ -54,8 +54,8 @@ def test_properties_are_sent_as_the_type_has_them(words: str, properties: dict[s
         ("archive x --headers a", "headers: not a pair; write it as KEY:VALUE"),
         ("scaffold x data=a", "data: takes more than a text; write it as data:=JSON"),
         ("file x --contnet a", "--contnet: no such flag, did you mean `--content`?"),
-        ("fiel x", "there is no type `fiel` to ensure, did you mean `file`?"),
-        ("../file x", "there is no type `../file` to ensure, did you mean `file`?"),
+        ("fiel x", "unknown resource type `fiel`, did you mean `file`?"),
+        ("../file x", "unknown resource type `../file`, did you mean `file`?"),
     ],
 )
 def test_what_is_no_property_says_so_and_nobody_is_asked(words: str, said: str) -> None:
@@ -82,7 +82,9 @@ def test_the_help_of_a_type_lists_its_flags_with_what_its_schema_says() -> None:
     shown = " ".join(said.screen.split())
     assert said.code == 0
     assert "--content TEXT" in shown
-    assert "--force / --no-force With `ensure: absent`: remove a directory with all that is in it." in shown
+    assert (
+        "--force / --no-force With `ensure: absent`: remove a directory together with its contents." in shown
+    )
     assert "--unless EXPR" in shown
 
 

@@ -69,7 +69,7 @@ def test_a_node_that_cannot_be_one_is_refused(desk: Desk) -> None:
     said = desk.ccmctl("events", "--node", "Web*", "--no-follow")
 
     assert said.code == 1
-    assert said.err.startswith("ccmctl: 'Web*': no identity for a node")
+    assert said.err.startswith("ccmctl: 'Web*': not a valid node name")
 
 
 def test_a_node_of_which_nothing_is_known_is_no_silence(desk: Desk) -> None:

@@ -123,4 +123,4 @@ def test_options_that_belong_together(tmp_path: Path, words: list[str], said: st
 def test_without_keys_there_is_nothing_to_migrate(tmp_path: Path) -> None:
     done = Desk().ccmctl("init", "--security", "--migrate", "--keys", str(tmp_path / "none"))
 
-    assert "there are no keys to migrate" in done.err
+    assert "no keys to migrate" in done.err

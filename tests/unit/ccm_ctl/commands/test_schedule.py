@@ -43,8 +43,8 @@ def test_people_are_told_when_in_their_words(told: tuple[str, str], words: str) 
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        (("", "", None, ""), "say when, in one way: --cron, --every or --at"),
-        (("0 0 2 * * *", "", 5, ""), "say when, in one way: --cron, --every or --at"),
+        (("", "", None, ""), "use exactly one of --cron, --every and --at"),
+        (("0 0 2 * * *", "", 5, ""), "use exactly one of --cron, --every and --at"),
         (("", "UTC", 5, ""), "--tz belongs to --cron"),
         (("0 0 2 * * *", "Mars/Base", None, ""), "--tz Mars/Base: no time zone; write one such as Europe/Berlin"),
         (("0 0 2 * * *", "../etc", None, ""), "--tz ../etc: no time zone; write one such as Europe/Berlin"),

@@ -121,8 +121,8 @@ def test_trees(text: str, tree: str) -> None:
 @pytest.mark.parametrize(
     ("text", "offset", "wrong"),
     [
-        ("", 0, "ends where more must follow"),
-        ("1 +", 3, "ends where more must follow"),
+        ("", 0, "unexpected end of expression"),
+        ("1 +", 3, "unexpected end of expression"),
         ("1 2", 2, "unexpected number '2'"),
         ("(1", 2, "unexpected end of the expression where ')' must follow"),
         ("1)", 1, "unexpected bracket ')'"),

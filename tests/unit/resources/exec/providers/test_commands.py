@@ -120,8 +120,8 @@ class TestStatus:
         ("answer", "message"),
         [
             pytest.param(
-                {"error": "guard: there is no such program in /bin"},
-                "the guard in `onlyif` cannot be run: guard: there is no such program in /bin",
+                {"error": "guard: no such program in /bin"},
+                "the guard in `onlyif` cannot be run: guard: no such program in /bin",
                 id="it cannot be started",
             ),
             pytest.param({"code": -9}, "the guard in `onlyif` was ended by signal 9", id="it is killed"),
