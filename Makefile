@@ -2,16 +2,19 @@
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
+RUN    := $(VENV)/.installed-run
 STAMP  := $(VENV)/.installed
 SITE   := $(VENV)/.installed-docs
 PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
+UV     := $(shell command -v uv 2>/dev/null)
+INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(PY) --config-setting editable_mode=compat,$(PIP))
 
 .PHONY: help demo test fuzz check lint types schemas docs generate screens bench packages
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## the main job: a real nats-server, three agents, one manifest to role=web (KEEP=1 leaves it running, SECURE=1 has credentials)
+demo: $(RUN) ## the main job: a real nats-server, three agents, one manifest to role=web (KEEP=1 leaves it running, SECURE=1 has credentials)
 	@$(PY) .ci/demo.py
 
 test: $(STAMP) ## every test that this machine can run (TIER="unit e2e" chooses tiers)
@@ -52,18 +55,25 @@ docs: $(SITE) ## build the documentation site into site/
 	@echo "docs: pages, links, anchors, examples"
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-$(STAMP): pyproject.toml .ci/fetch-nats-server
+# What runs the programs: enough for the demo.
+$(RUN): pyproject.toml .ci/fetch-nats-server
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed; say which with: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "installing into $(VENV) (a minute the first time)"
+	  { echo "Python 3.11 or newer is required; choose one with: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "installing into $(VENV)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 	  { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null
-	@$(PIP) --editable '.[dev]'
+	@$(INSTALL) --editable .
 	@$(PY) .ci/fetch-nats-server
+	@touch $@
+
+# What develops and tests them, too.
+$(STAMP): $(RUN)
+	@echo "installing the development tools (a minute the first time)"
+	@$(INSTALL) --editable '.[dev]'
 	@touch $@
 
 $(SITE): $(STAMP)
 	@echo "installing what builds the documentation"
-	@$(PIP) --editable '.[docs]'
+	@$(INSTALL) --editable '.[docs]'
 	@touch $@
