@@ -293,7 +293,7 @@ class App:
         import asyncio
 
         from ccm_agent.templates import resolve
-        from ccm_agent.templates.values import go_print
+        from ccm_agent.templates.goprint import go_print
 
         asking = self.asking(asyncio.get_running_loop())
         environment = make_environment(facts, data, environ, self.directory, asking, self.renderer())

@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"ccmctl {VERSION}")  # noqa: T201 -- the terminal takes three times as long to import
         return 0
-    from ccm_ctl.app import main as run
+    from ccm_ctl.main import main as run
 
     return run(arguments, VERBS)
 

@@ -11,12 +11,10 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.terminal import Terminal
 
@@ -236,45 +234,6 @@ def _keys_of(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
     key, clock = signing_key_in_credentials(text), SystemClock()
     signatory = Signatory(key, lambda: int(clock.now().timestamp() * 1000)) if key is not None else None
     return signatory, trust_in_credentials(text, path)
-
-
-def main(
-    argv: Sequence[str],
-    verbs: Mapping[str, str],
-    *,
-    terminal: Terminal | None = None,
-    environ: Mapping[str, str] | None = None,
-    connect: Callable[[BusSettings], AbstractAsyncContextManager[Broker]] | None = None,
-) -> int:
-    """
-    Run a command line; its exit code.
-
-    Args:
-        argv: The arguments, without the program's name.
-        verbs: Names of commands, each with its line of help.
-        terminal, environ, connect: Instead of the real ones.
-    """
-    from ccm_ctl.commands.tree import run_command_line
-
-    environ = os.environ if environ is None else environ
-    application = Application(terminal or Terminal(), environ, connect)
-    try:
-        return run_command_line(argv, verbs, application)
-    except CcmError as err:
-        if application.debug:
-            raise
-        application.terminal.fail(err)
-        return Exit.COULD_NOT_RUN
-    except BrokenPipeError:
-        # Whoever read our output (`| head`) has seen enough; the interpreter would complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.COULD_NOT_RUN
-    except Exception as err:
-        if application.debug:
-            raise
-        text = f"{type(err).__name__}: {err}; this is a fault of the program, `--debug` shows where"
-        application.terminal.fail(CcmError(text))
-        return Exit.COULD_NOT_RUN
 
 
 @contextlib.contextmanager

@@ -7,41 +7,11 @@ from typing import Any
 
 import click
 
-from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
-from ccm_agent.cli.implicit import why_not_trusted
-from ccm_agent.cli.terminal import Terminal, warn
-from ccm_agent.model.codec import did_you_mean
+from ccm_agent.cli.ensure_shared import apply_options, exit_of, shared_flags
+from ccm_agent.cli.terminal import Terminal
 from ccm_agent.model.errors import ManifestError, UsageError
-from ccm_agent.model.exits import Exit
-from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
-
-DEFAULT_HIERA = ".hiera"
-SHARED = ("noop", "session", "hiera", "read_env", "nats_context", "registration", "registration_settle")
-"""Flags that may stand before the type's name or behind it."""
-
-
-ENVIRONMENT = {"session": "CCM_SESSION_STORE", "hiera": "CCM_HIERA_DATA", "nats_context": "NATS_CONTEXT"}
-"""Variables that stand in for flags that are not given."""
-
-
-def shared_flags(function: Any) -> Any:
-    """The flags of `SHARED`. None means not given, so that one place can win over the other."""
-    decorators = (
-        click.option("--noop", is_flag=True, default=None, help="Change nothing; show what would change."),
-        click.option("--session", metavar="DIR", help="Session store. [CCM_SESSION_STORE]"),
-        click.option("--hiera", metavar="URL", help="Hiera data for expressions. [CCM_HIERA_DATA]"),
-        click.option(
-            "--read-env/--no-read-env",
-            default=None,
-            help=options.READ_ENV,
-        ),
-        click.option("--context", "nats_context", metavar="NAME", help="NATS context. [NATS_CONTEXT]"),
-        click.option("--registration", "-R", metavar="NAME", help="Registration stream."),
-        options.settle_flag,
-        *options.LOG_FLAGS,
-    )
-    return options.decorated(function, decorators)
+from ccm_agent.model.suggestions import did_you_mean
 
 
 class Types(options.NearGroup):
@@ -91,69 +61,6 @@ class Types(options.NearGroup):
 def command(context: click.Context, /, **given: Any) -> None:
     """Manage a single resource: ccm ensure TYPE NAME ..."""
     context.obj = given
-
-
-def gather_shared(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
-    """
-    The shared flags, taken out of what a command was given; what stands behind the type's name wins.
-
-    Raises:
-        UsageError: The session store is named and empty.
-    """
-    before = context.obj or {}
-    found = {name: given.pop(name, None) for name in SHARED}
-    found = {name: before.get(name) if value is None else value for name, value in found.items()}
-    if found["session"] == "":
-        raise UsageError("--session is empty: name a directory, or make one with `ccm session new`")
-    for name, variable in ENVIRONMENT.items():
-        found[name] = found[name] or os.environ.get(variable) or None
-    return found
-
-
-def apply_options(shared: dict[str, Any], **more: Any) -> Any:
-    """What the engine takes, from the shared flags."""
-    from ccm_agent.app import ApplyOptions
-
-    hiera = shared["hiera"]
-    if hiera is None and os.path.exists(DEFAULT_HIERA):  # noqa: PTH110 - pathlib is slow to import
-        hiera = _trusted_hiera()
-    return ApplyOptions(
-        noop=bool(shared["noop"]),
-        hiera=(hiera,) if hiera else (),
-        environ=given_values.environment(shared["read_env"]),
-        session=shared["session"] or "",
-        **more,
-    )
-
-
-def _trusted_hiera() -> str | None:
-    why = why_not_trusted(DEFAULT_HIERA)
-    if not why:
-        return DEFAULT_HIERA
-    warn(
-        f"{os.path.abspath(DEFAULT_HIERA)} is not read: {why}; give it to root, or say --hiera {DEFAULT_HIERA}"  # noqa: PTH100
-    )
-    return None
-
-
-async def exit_of(event: TransactionEvent, session: str | None) -> int:
-    """
-    The process's status after one resource.
-
-    In a session it speaks for the session: a script that looks at its last command's status learns of every failure.
-    """
-    if event.outcome in (Outcome.FAILED, Outcome.UNMET):
-        return Exit.FAILED
-    if session:
-        from ccm_agent.app import session_summary
-
-        return session_exit(await session_summary(session))
-    return Exit.OK
-
-
-def session_exit(summary: SessionSummary) -> int:
-    """The process's status for a session: 2 once a resource of it has failed or had an unmet requirement."""
-    return Exit.FAILED if summary.failed_resources or summary.requirements_unmet_count else Exit.OK
 
 
 def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) -> int:

@@ -9,13 +9,14 @@ from typing import Any
 import click
 import msgspec
 
-from ccm_agent.cli import ensure, lines, options
+from ccm_agent.cli import ensure_shared, lines, options
 from ccm_agent.cli.terminal import Terminal
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonState
+from ccm_agent.model.suggestions import did_you_mean
 
 REQUEST = "io.choria.ccm.v1.resource.ensure.request"
 RESPONSE = "io.choria.ccm.v1.resource.ensure.response"
@@ -31,16 +32,16 @@ class Piped(options.NearGroup):
 
 
 @click.group("api", cls=Piped)
-@ensure.shared_flags
+@ensure_shared.shared_flags
 @click.pass_context
 def api(context: click.Context, /, **given: Any) -> None:
     """Manage resources from other programs."""
-    context.obj = ensure.gather_shared(context.parent or context, given)
+    context.obj = ensure_shared.gather_shared(context.parent or context, given)
 
 
 @api.command("pipe")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Write the response as YAML instead of JSON.")
-@ensure.shared_flags
+@ensure_shared.shared_flags
 @click.pass_context
 def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:
     """Read a request from standard input, manage its resource, and write only the response to standard output."""
@@ -49,7 +50,7 @@ def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:
     terminal = Terminal(data_on_stdout=True)
     event, error, code = None, "", int(Exit.COULD_NOT_RUN)
     try:
-        shared = ensure.gather_shared(context, given)
+        shared = ensure_shared.gather_shared(context, given)
         request = sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1)
         event, code = asyncio.run(_apply(request, shared, terminal))
     except CcmError as err:
@@ -70,7 +71,7 @@ async def _apply(data: bytes, shared: dict[str, Any], terminal: Terminal) -> tup
             {"store": shared["session"]},
         )
         shared = {**shared, "session": None}
-    asked = ensure.apply_options(
+    asked = ensure_shared.apply_options(
         shared,
         on_note=lambda level, message, fields: terminal.note(level, message, dict(fields)),
         on_event=lambda event: terminal.event(event) if event.parent else None,
@@ -83,7 +84,7 @@ async def _apply(data: bytes, shared: dict[str, Any], terminal: Terminal) -> tup
     )
     try:
         event = await app.engine().ensure(type_name, properties, asked)
-        return event, await ensure.exit_of(event, shared["session"])
+        return event, await ensure_shared.exit_of(event, shared["session"])
     finally:
         await app.close()
 
@@ -103,7 +104,7 @@ def read_request(data: bytes) -> tuple[str, dict[str, Any]]:
     found = {}
     for key, one in value.items():
         if key.lower() not in FIELDS:
-            raise InputError(f"the request has an unknown key `{key}`{codec.did_you_mean(key, FIELDS)}")
+            raise InputError(f"the request has an unknown key `{key}`{did_you_mean(key, FIELDS)}")
         found[key.lower()] = one
     if found.get("protocol") != REQUEST:
         raise InputError(f"invalid protocol {found.get('protocol')!r}: it must be {REQUEST}")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from ccm_agent.cli import ensure, options
+from ccm_agent.cli import ensure_shared, options
 from ccm_agent.cli import given as given_values
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import AnyType, Flag
@@ -25,7 +25,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
 
     def callback(**given: Any) -> int:
         context = click.get_current_context()
-        shared = ensure.gather_shared(context, given)
+        shared = ensure_shared.gather_shared(context, given)
         common = _common(given)
         own = {name: value for name, value in given.items() if value is not None and value != ()}
         for name in maps:
@@ -38,7 +38,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
 
     parameters, maps = _parameters(kind)
     made = click.Command(kind.name, callback=callback, params=parameters, help=kind.summary)
-    decorated: click.Command = ensure.shared_flags(_common_flags(made))
+    decorated: click.Command = ensure_shared.shared_flags(_common_flags(made))
     return decorated
 
 

@@ -25,7 +25,7 @@ class NearGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from ccm_agent.model.codec import did_you_mean
+            from ccm_agent.model.suggestions import did_you_mean
 
             near = did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"unknown command `{args[0]}`{near}", ctx=ctx)

@@ -52,7 +52,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from ccm_agent.model.codec import did_you_mean
+        from ccm_agent.model.suggestions import did_you_mean
 
         if args and args[0] not in ALIASES and args[0] not in VERBS and not args[0].startswith("-"):
             raise click.UsageError(f"unknown command `{args[0]}`{did_you_mean(args[0], VERBS)}", ctx=ctx)
@@ -111,7 +111,7 @@ def _sentence(err: click.ClickException) -> str:
     """What is wrong with a command line, in one line of ours."""
     where = err.ctx.command_path if isinstance(err, click.UsageError) and err.ctx else "ccm"
     if isinstance(err, click.NoSuchOption):
-        from ccm_agent.model.codec import nearest
+        from ccm_agent.model.suggestions import nearest
 
         # the dashes, which all of them have, make none of them near
         known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}

@@ -10,7 +10,7 @@ import tempfile
 import click
 
 from ccm_agent.cli import lines, options
-from ccm_agent.cli.ensure import session_exit
+from ccm_agent.cli.ensure_shared import session_exit
 from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.outcome import SessionSummary
 

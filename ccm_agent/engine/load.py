@@ -25,6 +25,7 @@ from ccm_agent.model.data import Hierarchy, Merge, Resolved
 from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
 from ccm_agent.model.manifest import CcmSection, Manifest
 from ccm_agent.model.scalars import key_text
+from ccm_agent.model.suggestions import did_you_mean, nearest
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.converge import Declared
 
@@ -197,7 +198,7 @@ def manifest_of(
             place=Place(document.name, 1),
         )
     if root.get("ccm") is None:
-        near = codec.nearest("ccm", [key for key in root if key not in Manifest.__struct_fields__])
+        near = nearest("ccm", [key for key in root if key not in Manifest.__struct_fields__])
         hint = f"; is `{near}` meant to be it?" if near else ""
         raise ManifestError(
             f"the manifest has no `ccm` section with `resources`{hint}", place=Place(document.name)
@@ -225,7 +226,7 @@ def _check_hierarchy(manifest: Manifest, document: Document) -> None:
         for key in manifest.hierarchy:
             if key not in Hierarchy.__struct_fields__:
                 place = codec.locate(document.text, ("hierarchy", key), document.name)
-                hint = codec.did_you_mean(key, Hierarchy.__struct_fields__)
+                hint = did_you_mean(key, Hierarchy.__struct_fields__)
                 raise DocumentError(f"unknown key `{key}`{hint}", place=place)
         word = manifest.hierarchy.get("merge")
         if isinstance(word, str) and word not in tuple(Merge):
@@ -319,6 +320,6 @@ def top_level_warnings(root: Mapping[str, Any], document: Document) -> list[tupl
     for key in root:
         if key not in known and not key.startswith("x-"):
             place = codec.locate(document.text, (key,), document.name)
-            hint = codec.did_you_mean(key, known) or "; keys that begin with `x-` are free"
+            hint = did_you_mean(key, known) or "; keys that begin with `x-` are free"
             found.append((place, f"the key `{key}` means nothing here{hint}"))
     return found

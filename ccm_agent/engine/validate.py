@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.registration import RegistrationEntry, check_entry
 from ccm_agent.model.resource import CommonProperties, parse_reference
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.resources.contract import AnyType
 
 

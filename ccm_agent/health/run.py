@@ -8,10 +8,10 @@ import msgspec
 
 from ccm_agent.health import nagios
 from ccm_agent.health.host import Host
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, PropertyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
+from ccm_agent.model.suggestions import did_you_mean
 
 Attempt = Callable[[HealthCheck, Host], Awaitable[HealthResult]]
 """One try of a check, in one format; gives UNKNOWN with its reason rather than an error."""

@@ -13,6 +13,7 @@ from typing import Any
 from ccm_agent.model import codec
 from ccm_agent.model.data import Rule
 from ccm_agent.model.errors import DataError, ExpressionError, Place
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.allowance import Allowance
 
 _ANNOTATION = re.compile(r"#[ \t]*@")
@@ -96,7 +97,7 @@ def _holds(expression: str, value: object, allowance: Allowance) -> bool:
     """Whether an expression is true of a value; all it may name are the value, as text, and the claims."""
     from ccm_agent.hiera.validators import claims
     from ccm_agent.templates.expr.program import Names, compile_expression
-    from ccm_agent.templates.values import go_print
+    from ccm_agent.templates.goprint import go_print
 
     functions = claims()
     names = Names({"value": "text", "Value": "text"}, frozenset(functions))
@@ -111,4 +112,4 @@ def _advice(text: str) -> str:
         return f"`{text}` is no annotation: `@require` stands alone on its line"
     if word == "@validate":
         return f"`{text}` is no annotation: write `@validate`, a space and an expression"
-    return f"there is no annotation `{word}`{codec.did_you_mean(word, ['@require', '@validate'])}"
+    return f"there is no annotation `{word}`{did_you_mean(word, ['@require', '@validate'])}"

@@ -17,8 +17,6 @@ from ccm_agent.model.depth import is_too_deep
 from ccm_agent.model.errors import DocumentError, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ccm_agent.model.yaml_comments import KeyComment
 
 T = TypeVar("T")
@@ -209,21 +207,6 @@ def path_text(path: Path) -> str:
         else:
             text += f".{part}" if re.fullmatch(r"[\w-]+", part) else f'["{part}"]'
     return text
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was most likely meant to be; None when none is near."""
-    import difflib
-
-    folded = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
-    return folded[found[0]] if found else None
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: ", did you mean `content`?", or "" when nothing is near."""
-    near = nearest(word, known)
-    return f", did you mean `{near}`?" if near else ""
 
 
 def as_text(data: bytes | str, source: str = "") -> str:

@@ -79,7 +79,7 @@ class GatheredRecord(dict[str, Any]):
 
     def no_field(self, name: str) -> str:
         """A sentence that says that there is no field of this name, and which one is near."""
-        from ccm_agent.model.codec import did_you_mean
+        from ccm_agent.model.suggestions import did_you_mean
 
         known = self.record_type.fields if name[:1].isupper() else self
         near = did_you_mean(name, known) or f"; the fields are {', '.join(known)}"

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import DocumentError, Place
+from ccm_agent.model.suggestions import did_you_mean
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", re.DOTALL)
 _OTHER_MISFIT = re.compile(r"(.*?)(?: - at `(?:key in )?(.*)`)?$", re.DOTALL)

@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 
 from msgspec import Struct
 
-from ccm_agent.model.codec import as_text, convert_as, decode_document, did_you_mean, locate
+from ccm_agent.model.codec import as_text, convert_as, decode_document, locate
 from ccm_agent.model.errors import DocumentError, Place, PropertyError
 from ccm_agent.model.policy import (
     LOOK_ACTIONS,
@@ -19,6 +19,7 @@ from ccm_agent.model.policy import (
     PolicyDocument,
     PolicyRule,
 )
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.policy.globs import path_glob, source_glob
 from ccm_agent.policy.grant import CompiledLimits, LimitLayer, allowed_types
 from ccm_agent.policy.hours import Hours, parse_hours

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import PropertyError
+from ccm_agent.model.suggestions import did_you_mean
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 """In the order of `datetime.weekday`."""

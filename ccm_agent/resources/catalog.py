@@ -11,8 +11,8 @@ import importlib
 import re
 from typing import TYPE_CHECKING
 
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import ManifestError
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.resources.contract import PROVIDERS_GROUP, TYPES_GROUP, AnyType, ProviderSpec, ResourceType
 
 if TYPE_CHECKING:

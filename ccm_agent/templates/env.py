@@ -23,8 +23,7 @@ from ccm_agent.templates.lookup import NOTHING, Root, find
 from ccm_agent.templates.values import StringMap, from_bytes
 
 if TYPE_CHECKING:
-    from ccm_agent.model.ports import Tree
-    from ccm_agent.templates.rendering import Rendered, Renderer, TreeWish
+    from ccm_agent.templates.rendering import Renderer
 
 READ_LIMIT = 64 * 1024 * 1024  # bytes of one file
 # What an event loop can wait for: about a millisecond.
@@ -82,7 +81,7 @@ class Environment:
         self._registrations = registrations
         self._kv_get = kv_get
         self._root = Root(facts=self.facts, data=self.data, environ=self.environ)
-        self._renderer = renderer
+        self.renderer = renderer
         self.depth = 0
         self._check_read: Callable[[str], None] | None = None
         self.variables: dict[str, Any] = {"Facts": self.facts, "Data": self.data, "Environ": self.environ}
@@ -237,7 +236,7 @@ class Environment:
             TemplateLimitError: It takes more time or memory than it may.
         """
         with _Nested(self):
-            if self._renderer is not None:
+            if self.renderer is not None:
                 return self._rendered_apart(engine, body, left, right, name, variables)
             from ccm_agent.templates.engines import engine as engine_of
 
@@ -252,7 +251,7 @@ class Environment:
     ) -> str:
         from ccm_agent.templates.rendering import TextJob
 
-        assert self._renderer is not None
+        assert self.renderer is not None
         job = TextJob(
             engine=engine,
             body=body,
@@ -262,21 +261,10 @@ class Environment:
             variables=variables,
             depth=self.depth - 1,
         )
-        return self._renderer.text(job, self)
+        return self.renderer.text(job, self)
 
-    def render_tree(self, source: Tree, wish: TreeWish) -> Rendered:
-        """
-        Render a directory of templates, in a process of its own where there is a renderer; see `tree.render_tree`.
-
-        What templates do to data ends with it.
-        """
-        if self._renderer is not None:
-            return self._renderer.tree(source, wish, self)
-        from ccm_agent.templates.tree import render_tree
-
-        return render_tree(source, wish, self._copy())
-
-    def _copy(self) -> Environment:
+    def copied(self) -> Environment:
+        """The same, with data of its own and no renderer."""
         made = Environment(
             facts=self.facts,
             data=copy.deepcopy(self.data),

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ccm_agent.templates.goformat import MONTHS, WEEKDAYS, format_time
 from ccm_agent.templates.values import INT_MAX, INT_MIN, GoValue, wrap_int
 
 if TYPE_CHECKING:
@@ -25,21 +26,6 @@ _ZERO_S = -62_135_596_800
 _FIRST_S = _ZERO_S + 2 * _DAY_S
 _LAST_S = 253_402_300_799 - 2 * _DAY_S
 
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
-WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
 _UNITS = {
     "ns": 1,
@@ -335,8 +321,6 @@ class Time(GoValue):
 
     def format(self, layout: str) -> str:
         """The moment as Go's reference layout asks."""
-        from ccm_agent.templates.golayout import format_time
-
         return format_time(self, layout)
 
     def date(self) -> tuple[int, int, int]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccm_agent.model.errors import CcmError, ExpressionError, Place, TemplateError
 from ccm_agent.templates.allowance import LONG_TEXT, size_of
+from ccm_agent.templates.goprint import PRINT_LIMIT, go_print
 from ccm_agent.templates.scan import GO_SPACE, find_spans
 from ccm_agent.templates.text_cache import TextCache
-from ccm_agent.templates.values import PRINT_LIMIT, go_print
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment

@@ -48,6 +48,21 @@ def render_tree(
     return _Renderer(source, wanted, environment, on_template).run()
 
 
+def render_apart(source: Tree, wanted: TreeWish, environment: Environment) -> Rendered:
+    """
+    Render all templates of a source in the renderer of the environment, which is a process of its own, or here without one.
+
+    Blocking: belongs into a thread. What templates do to data ends with this call.
+
+    Raises:
+        FileError: Something in the source is neither file nor directory.
+        TemplateError: A template does not parse, fails, or costs too much.
+    """
+    if environment.renderer is not None:
+        return environment.renderer.tree(source, wanted, environment)
+    return render_tree(source, wanted, environment.copied())
+
+
 class _Renderer:
     def __init__(
         self, source: Tree, wanted: TreeWish, environment: Environment, on_template: Callable[[str], None]

@@ -24,16 +24,10 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from ccm_agent.model.errors import TemplateError
-from ccm_agent.model.gathered import GatheredList, GatheredRecord
-
-NIL_TEXT = "<nil>"
+from ccm_agent.model.gathered import GatheredRecord
 
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
-
-# A printed value may not have more characters: with aliases a small YAML document can print without end.
-PRINT_LIMIT = 4 * 1024 * 1024
 
 
 class GoValue:
@@ -166,102 +160,6 @@ def plain_digits(digits: str, point: int) -> str:
 def _with_exponent(digits: str, exponent: int) -> str:
     mantissa = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
     return f"{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-
-
-def go_print(value: Any, limit: int = PRINT_LIMIT) -> str:
-    """
-    The value as Go's `%v` and `fmt.Sprint` print it: `[1 a]`, `map[a:1 b:2]`, `<nil>`, `1e+06`.
-
-    Args:
-        value: The value. Text is given as it is.
-        limit: Characters of it.
-
-    Raises:
-        TemplateError: It would be longer than the limit, or is nested too deeply.
-    """
-    if isinstance(value, str):
-        return value
-    out: list[str] = []
-    try:
-        _print_into(value, out, [limit])
-    except RecursionError:
-        raise TemplateError("value cannot be printed: it is nested too deeply") from None
-    return "".join(out)
-
-
-def _print_into(value: Any, out: list[str], room: list[int]) -> None:
-    if not isinstance(value, (list, tuple, dict)):
-        text = print_scalar(value)
-    elif isinstance(value, (GatheredRecord, GatheredList)):
-        text = _gathered_text(value, room[0])
-        value = None
-    else:
-        text = "map[" if isinstance(value, dict) else "["
-    room[0] -= len(text) + 2
-    if room[0] < 0:
-        raise TemplateError("value cannot be printed: its text is too long")
-    out.append(text)
-    if isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            if index:
-                out.append(" ")
-            _print_into(item, out, room)
-        out.append("]")
-    elif isinstance(value, dict):
-        for index, key in enumerate(sorted_keys(value)):
-            if index:
-                out.append(" ")
-            _print_into(key, out, room)
-            out.append(":")
-            _print_into(value[key], out, room)
-        out.append("]")
-
-
-def _gathered_text(value: GatheredRecord | GatheredList, limit: int) -> str:
-    """A gathered structure prints as its JSON."""
-    from ccm_agent.templates.gojson import JSONError, write
-
-    try:
-        return write(value, limit=max(limit, 0))
-    except JSONError as err:
-        raise TemplateError(f"value cannot be printed: {err}") from None
-
-
-def print_scalar(value: object) -> str:
-    """`%v` of anything that is neither a list nor a map."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return NIL_TEXT
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return format_float(value)
-    if isinstance(value, bytes):
-        return "[" + " ".join(map(str, value)) + "]"
-    if isinstance(value, GoValue):
-        return value.go_text()
-    return str(value)
-
-
-_KEY_ORDER = {"nil": 0, "string": 1, "int": 2, "float64": 3, "bool": 4}
-
-
-def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
-    """The keys in the order in which Go prints and ranges over a map: text by bytes, numbers by value."""
-    try:
-        return sorted(mapping)
-    except TypeError:  # keys of several types, by type first
-        return sorted(mapping, key=_key_rank)
-
-
-def _key_rank(key: object) -> tuple[int, Any]:
-    rank = _KEY_ORDER.get(type_name(key), 5)
-    return rank, key if rank == 2 else print_scalar(key)
 
 
 def deep_equal(left: Any, right: Any) -> bool:

@@ -12,6 +12,7 @@ from ccm_agent.model.errors import BusUnavailableError, CcmError, InputError, Us
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import logins
 from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 
@@ -28,12 +29,6 @@ BROKER_S = 3.0
 
 EVERYBODY = "everybody"
 """On the command line, in the place of a scope: all of them."""
-
-
-def keys_option() -> click.Option:
-    """The folder with the fleet's keys."""
-    text = "The folder with the fleet's keys. [CCM_KEYS, or ~/.config/ccm/keys]"
-    return click.Option(["--keys"], metavar="DIR", default="", help=text)
 
 
 _EXPIRES = click.Option(["--expires"], type=Duration(), help="How long they are good for, such as 90d.")
@@ -296,13 +291,6 @@ def still_certified(application: Application, folder: str, names: Sequence[str])
     """Those of these nodes whose credentials are good, as far as the folder with the keys knows."""
     certified = keys_in(application, folder).certified("node")
     return [name for name in names if name in certified]
-
-
-def keys_in(application: Application, folder: str) -> Keys:
-    """The folder with the fleet's keys."""
-    from ccm_ctl.fleet.keys import Keys, keys_folder
-
-    return Keys(keys_folder(folder, application.environ))
 
 
 def first_operator(application: Application) -> str:

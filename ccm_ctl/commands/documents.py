@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.model.codec import as_text, decode_document, did_you_mean
+from ccm_agent.model.codec import as_text, decode_document
 from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

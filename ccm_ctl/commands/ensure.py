@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
 from ccm_ctl.commands import properties
 from ccm_ctl.commands.apply import deadline_of

@@ -9,9 +9,10 @@ import click
 import msgspec
 
 from ccm_agent.bus.subjects import check_node
-from ccm_agent.model.codec import decode_document, did_you_mean
+from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import DocumentError, InputError, NotFoundError, Place, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 

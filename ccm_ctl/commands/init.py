@@ -9,9 +9,10 @@ import click
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.access import keys_option, prepare_security
+from ccm_ctl.commands.access import prepare_security
 from ccm_ctl.commands.certificates import prepare_certificates, server_name_option
 from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.keys_folder import keys_option
 from ccm_ctl.commands.migration import begin_migration, go_on_migrating
 from ccm_ctl.commands.signers import publish_list, signers_in
 from ccm_ctl.commands.tree import verb

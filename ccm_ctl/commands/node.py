@@ -35,7 +35,7 @@ def _show(application: Application, name: str) -> Exit:
     """Show a node's presence, versions, assigned and routed facts, and last run."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.nodes import is_disputed, node_fields, note_of, state_of
+        from ccm_ctl.commands.nodes import is_disputed, node_fields, note_of
         from ccm_ctl.fleet.discovery import read_inventory, read_twins
         from ccm_ctl.render.text import ago, clock
         from ccm_ctl.render.tree import tree
@@ -50,7 +50,7 @@ def _show(application: Application, name: str) -> Exit:
         seen = f", last seen {ago(presence.time, now)}" if presence and presence.time else ""
         told: dict[str, object] = {
             "node": found.name,
-            "state": f"{state_of(found)}{seen}",
+            "state": f"{found.state}{seen}",
             "note": note_of(found, twins),
         }
         if record:

@@ -74,7 +74,7 @@ def node_fields(node: Node) -> dict[str, Any]:
     record = node.record
     return {
         "node": node.name,
-        "state": state_of(node),
+        "state": node.state,
         "facts": node.routed | node.assigned,
         "version": record.version if record else None,
         "machine": record.machine if record else None,
@@ -87,13 +87,6 @@ def node_fields(node: Node) -> dict[str, Any]:
         "run": (node.presence.run or None) if node.presence else None,
         "signatures": record.signatures if record else None,
     }
-
-
-def state_of(node: Node) -> str:
-    """`present`, `offline`, or `expected`: facts were assigned to it before it ever came."""
-    if node.is_present:
-        return "present"
-    return "offline" if node.record else "expected"
 
 
 def is_disputed(node: Node) -> bool:
@@ -120,7 +113,7 @@ def _row(node: Node, twins: Sequence[Twin], now: datetime) -> list[str | Cell]:
     from ccm_ctl.render.text import ago
     from ccm_ctl.render.tree import scalar
 
-    state = state_of(node)
+    state = node.state
     facts = node.routed | dict(_leaves(node.assigned))
     record = node.record
     last = f"{record.last_state} {ago(record.last_time, now)}".strip() if record else ""

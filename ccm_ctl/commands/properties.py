@@ -13,8 +13,8 @@ from typing import Any
 import click
 import msgspec
 
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.suggestions import did_you_mean
 
 SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
 """Package data: in a checkout a link to schemas/v1."""

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.access import keys_option, still_certified
+from ccm_ctl.commands.access import still_certified
+from ccm_ctl.commands.keys_folder import keys_option
 from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 
@@ -150,12 +151,11 @@ async def _agreed(
 
 def _words(one: Holding, now: datetime, *, whole: bool) -> str:
     """What is about to go."""
-    from ccm_ctl.commands.nodes import state_of
     from ccm_ctl.render.text import ago, plural
 
     node, record = one.node, one.node.record
     run = f", last run {record.last_state} {ago(record.last_time, now)}" if record and record.last_run else ""
-    parts = [f"{node.name}: {state_of(node)}{run}"]
+    parts = [f"{node.name}: {node.state}{run}"]
     if whole and node.assigned:
         facts = ", ".join(f"{key}={value}" for key, value in sorted(node.assigned.items()))
         parts.append(f"{plural(len(node.assigned), 'assigned fact')} ({facts})")

@@ -10,6 +10,7 @@ import click
 from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
@@ -28,13 +29,7 @@ def signers(application: Application) -> None:
     """Show the signers list, which the fleet's root key signs and nodes obey; publish it to the nodes."""
 
 
-def _keys() -> click.Option:
-    from ccm_ctl.commands.access import keys_option
-
-    return keys_option()
-
-
-@verb("list", examples=["ccmctl signers list", "ccmctl signers list --json"], options=[_keys()])
+@verb("list", examples=["ccmctl signers list", "ccmctl signers list --json"], options=[keys_option()])
 def _list(application: Application, keys: str) -> Exit:
     """List the operators whose signatures nodes obey, and whether the nodes have this list."""
     found = signers_in(application, keys)
@@ -53,7 +48,7 @@ def _list(application: Application, keys: str) -> Exit:
     return Exit.OK
 
 
-@verb("publish", examples=["ccmctl signers publish"], options=[_keys()])
+@verb("publish", examples=["ccmctl signers publish"], options=[keys_option()])
 def _publish(application: Application, keys: str) -> Exit:
     """Write the signers list to the broker. Nodes take it within seconds, and never go back to an older one."""
     found = signers_in(application, keys)
@@ -78,7 +73,7 @@ def _publish(application: Application, keys: str) -> Exit:
     options=[
         click.Argument(["time"], metavar="DURATION", type=Duration(), required=False),
         click.Option(["--end"], is_flag=True, help="From now on nodes obey only what is signed."),
-        _keys(),
+        keys_option(),
     ],
 )
 def _allow_unsigned(application: Application, time: int | None, end: bool, keys: str) -> Exit:
@@ -102,8 +97,6 @@ for _command in (_list, _publish, _allow_unsigned):
 
 def signers_in(application: Application, folder: str) -> Signers:
     """The signers list in the folder with the fleet's keys."""
-    from ccm_ctl.commands.access import keys_in
-
     return keys_in(application, folder).signers
 
 

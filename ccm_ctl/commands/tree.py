@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import msgspec
 
-from ccm_agent.model.codec import did_you_mean, nearest
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.suggestions import did_you_mean, nearest
 from ccm_ctl.app import Application
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.bus.subjects import fact_text
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import NodeRecord
 
 if TYPE_CHECKING:

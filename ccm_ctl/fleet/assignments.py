@@ -23,8 +23,8 @@ from ccm_agent.bus.subjects import (
     parse_assignment_key,
     scopes_of,
 )
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, SelectorLimitError, UsageError
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.assigning import flat_facts
 from ccm_ctl.fleet.discovery import lacking_facts, read_facts

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import ALL, event_subject, fact_scope, fact_text, is_node, node_scope
-from ccm_agent.model.codec import nearest
 from ccm_agent.model.errors import NoTargetError, SelectorLimitError, UsageError
 from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.suggestions import nearest
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_ctl.fleet.documents import decode_document
 
@@ -56,6 +56,13 @@ class Node(Struct, kw_only=True):
     def is_present(self) -> bool:
         """Its sign of life is there."""
         return self.presence is not None
+
+    @property
+    def state(self) -> str:
+        """`present`, `offline`, or `expected` for a node that has assigned facts and never connected."""
+        if self.is_present:
+            return "present"
+        return "offline" if self.record else "expected"
 
     @property
     def routed(self) -> dict[str, Any]:

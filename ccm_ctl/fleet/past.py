@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from ccm_agent.bus.layout import MANIFESTS
 from ccm_agent.bus.subjects import assignment_key
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import NotFoundError
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.assignments import LATEST, LISTING, Assignments, Standing, standing_of
 from ccm_ctl.fleet.pinned import lost_data

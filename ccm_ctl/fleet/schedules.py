@@ -28,10 +28,10 @@ from ccm_agent.bus.subjects import (
     request_subject,
     schedule_subject,
 )
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import BusDeniedError, BusSetupError, CcmError, NotFoundError, UsageError
+from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.assignments import scope_words
 

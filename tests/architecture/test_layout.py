@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,8 @@ CONTROLLER_ROOMS: dict[str, set[str]] = {
     "commands": {"fleet", "render", "dashboard", "terminal", "app"},
     "terminal": {"render"},
     "app": {"fleet", "render", "dashboard", "commands", "terminal"},
-    "__main__": {"app", "commands", "terminal"},
+    "main": {"app", "commands", "terminal"},
+    "__main__": {"main", "app", "commands", "terminal"},
 }
 FROM_AGENT_DEFAULT = {"model"}
 """What rooms of the controller that are not named below take from the agent's package: the words only."""
@@ -56,6 +58,7 @@ FROM_AGENT_BY_ROOM = {
     "fleet": {"model", "bus", "templates", "registration", "hiera"},
     "commands": {"model", "bus", "templates", "registration"},
     "app": {"model", "bus", "templates", "registration"},
+    "main": {"model", "bus"},
 }
 
 ONE_IMPORTER: dict[str, set[str]] = {
@@ -145,6 +148,62 @@ def test_every_room_is_in_the_table(package: str) -> None:
     there = {path.relative_to(TOP / package).parts[0].removesuffix(".py") for path in modules(package)}
 
     assert there - set(rooms) - {"__init__", "version"} == set()
+
+
+def runtime_imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports at the top and in functions, without those that only the type checker reads."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        yield from runtime_imports(child)
+
+
+def import_graph(folders: Sequence[Path], top: Path) -> dict[str, set[str]]:
+    """Each module's name, and the modules among them that it imports."""
+    paths = {
+        ".".join(path.relative_to(top).with_suffix("").parts).removesuffix(".__init__"): path
+        for folder in folders
+        for path in folder.rglob("*.py")
+    }
+    graph: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        found: set[str] = set()
+        for one in runtime_imports(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(one, ast.Import):
+                found |= {alias.name for alias in one.names}
+            else:
+                members = {f"{one.module}.{alias.name}" for alias in one.names}
+                found |= members & paths.keys() or {one.module or ""}
+        graph[name] = (found & paths.keys()) - {name}
+    return graph
+
+
+def circle_in(graph: Mapping[str, set[str]]) -> list[str]:
+    """The modules of one import circle, in order; empty when there is none."""
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as err:
+        return list(err.args[1])
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = import_graph([TOP / "ccm_agent", TOP / "ccm_ctl"], TOP)
+
+    assert len(graph) > 300
+    assert circle_in(graph) == []
+
+
+def test_an_import_circle_through_a_function_is_found(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "a.py").write_text("from pack.b import b\n")
+    (tmp_path / "pack" / "b.py").write_text("def b():\n    from pack import a\n")
+    (tmp_path / "pack" / "c.py").write_text("if TYPE_CHECKING:\n    from pack.d import d\n")
+    (tmp_path / "pack" / "d.py").write_text("import pack.c\n")
+
+    assert set(circle_in(import_graph([tmp_path / "pack"], tmp_path))) == {"pack.a", "pack.b"}
 
 
 @pytest.mark.parametrize("library", sorted(ONE_IMPORTER))

@@ -24,7 +24,8 @@ if str(ROOT) not in sys.path:  # as a script it is started from anywhere
     sys.path.insert(0, str(ROOT))
 
 from ccm_agent.model.errors import CcmError  # noqa: E402 needs the path above
-from ccm_agent.templates.values import GoValue, clean_text, go_print  # noqa: E402
+from ccm_agent.templates.goprint import go_print  # noqa: E402
+from ccm_agent.templates.values import GoValue, clean_text  # noqa: E402
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment

@@ -40,8 +40,9 @@ from ccm_agent.model.wire import (
 from ccm_agent.templates.selector import parse_selector
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.__main__ import VERBS
-from ccm_ctl.app import Broker, main
+from ccm_ctl.app import Broker
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.main import main
 from ccm_ctl.terminal import Terminal
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

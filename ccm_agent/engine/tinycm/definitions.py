@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.engine.tinycm.manifest import Part
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import ManifestError
+from ccm_agent.model.suggestions import did_you_mean
 
 KEYS = {
     "file": (

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from ccm_agent.model import codec
 from ccm_agent.model.errors import DocumentError, InputError, ManifestError, Place
+from ccm_agent.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from ccm_agent.engine.load import Document
@@ -107,7 +108,7 @@ def constants_of(header: Part | None, hostname: Callable[[], str]) -> dict[str, 
         return {}
     for key in header.value:
         if key not in _HEADER_KEYS:
-            hint = codec.did_you_mean(key, (*_HEADER_KEYS, *_DEFINITION_KEYS))
+            hint = did_you_mean(key, (*_HEADER_KEYS, *_DEFINITION_KEYS))
             header.fail(f"unknown key `{key}` in the header{hint}", key)
     if "arguments" in header.value:
         header.fail("this is a module of TinyCM, not a manifest", "arguments", kind=ManifestError)

@@ -18,9 +18,9 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.health.goss import patterns, semver
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.templates.values import go_print
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.templates.goprint import go_print
 
 SHOWN_LIMIT = 300
 """Characters of a value that a message shows."""

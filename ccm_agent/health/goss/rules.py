@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from ccm_agent.health.goss.kinds import KINDS, NOT_HERE, Kind
 from ccm_agent.health.goss.matchers import Matcher, have_patterns, parse_matcher
-from ccm_agent.model.codec import did_you_mean
 from ccm_agent.model.errors import DocumentError, PropertyError
+from ccm_agent.model.suggestions import did_you_mean
 
 COMMON_OPTIONS = frozenset({"skip", "title", "meta"})
 

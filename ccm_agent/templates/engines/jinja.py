@@ -21,9 +21,10 @@ from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimit
 from ccm_agent.model.gathered import GatheredList, GatheredRecord
 from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY, OUTPUT_MAX
 from ccm_agent.templates.engines.external import call_plain
+from ccm_agent.templates.goprint import go_print
 from ccm_agent.templates.services import METHODS as SERVICE_METHODS
 from ccm_agent.templates.services import Services
-from ccm_agent.templates.values import GoValue, go_print
+from ccm_agent.templates.values import GoValue
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccm_agent.templates.values import GoValue, print_scalar
+from ccm_agent.templates.goprint import print_scalar
+from ccm_agent.templates.values import GoValue
 
 
 class NilList(list[Any]):

@@ -10,7 +10,8 @@ from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key, from_k
 from ccm_agent.templates.expr.faults import Fault
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.operators import describe, equal, fetch, less, to_int
-from ccm_agent.templates.values import GoValue, byte_length, sorted_keys
+from ccm_agent.templates.goprint import sorted_keys
+from ccm_agent.templates.values import GoValue, byte_length
 
 _DEPTH_LIMIT = 200
 

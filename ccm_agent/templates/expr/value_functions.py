@@ -15,20 +15,13 @@ from ccm_agent.templates.expr.collections import AnyMap, NilList
 from ccm_agent.templates.expr.faults import Fault
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.operators import float_to_int
+from ccm_agent.templates.goprint import PRINT_LIMIT, go_print
 from ccm_agent.templates.gotime import (
     Duration,
     Month,
     Weekday,
 )
-from ccm_agent.templates.values import (
-    INT_MAX,
-    INT_MIN,
-    PRINT_LIMIT,
-    GoValue,
-    StringMap,
-    go_print,
-    wrap_int,
-)
+from ccm_agent.templates.values import INT_MAX, INT_MIN, GoValue, StringMap, wrap_int
 
 _DEPTH_LIMIT = 200
 

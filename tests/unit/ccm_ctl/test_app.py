@@ -188,7 +188,7 @@ def test_a_fault_of_ours_is_a_sentence_and_for_programs_a_record() -> None:
 
     said = desk.ccmctl("nodes", "--json")
 
-    sentence = "ZeroDivisionError: division by zero; this is a fault of the program, `--debug` shows where"
+    sentence = "internal error: ZeroDivisionError: division by zero; rerun with --debug for a traceback"
     assert (said.code, said.err) == (1, f"ccmctl: {sentence}\n")
     assert said.records == [{"record": "error", "code": "ccm.error", "message": sentence}]
     with pytest.raises(ZeroDivisionError):

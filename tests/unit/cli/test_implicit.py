@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.cli import given
-from ccm_agent.cli.ensure import apply_options
+from ccm_agent.cli.ensure_shared import apply_options
 from ccm_agent.cli.implicit import why_not_trusted
 
 NOBODY = 65534

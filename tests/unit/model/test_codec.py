@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ccm_agent.model import codec
 from ccm_agent.model.errors import DocumentError, Place
+from ccm_agent.model.suggestions import did_you_mean, nearest
 
 
 class Thing(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -146,10 +147,10 @@ def test_a_text_that_cannot_be_read_has_no_place() -> None:
 def test_the_nearest_word_is_offered() -> None:
     known = ["content", "mode", "owner"]
 
-    assert codec.did_you_mean("contnet", known) == ", did you mean `content`?"
-    assert codec.did_you_mean("Mode", known) == ", did you mean `mode`?"
-    assert codec.did_you_mean("xyzzy", known) == ""
-    assert codec.nearest("ownr", known) == "owner"
+    assert did_you_mean("contnet", known) == ", did you mean `content`?"
+    assert did_you_mean("Mode", known) == ", did you mean `mode`?"
+    assert did_you_mean("xyzzy", known) == ""
+    assert nearest("ownr", known) == "owner"
 
 
 def test_whole_numbers_past_64_bits_are_text_in_json_as_in_yaml() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.templates.golayout import DATE_LAYOUTS, format_time, parse_time
+from ccm_agent.templates.goformat import format_time
+from ccm_agent.templates.golayout import DATE_LAYOUTS, parse_time
 from ccm_agent.templates.gotime import fixed_zone
 
 MOMENT = parse_time("2006-01-02T15:04:05.999Z07:00", "2009-02-04T05:06:07.0123+01:00").moved(

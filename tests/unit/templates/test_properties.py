@@ -11,8 +11,8 @@ from ccm_agent.model.errors import CcmError, ExpressionError
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.expr.functions import FUNCTIONS
 from ccm_agent.templates.expr.parser import PREDICATES
+from ccm_agent.templates.goprint import go_print
 from ccm_agent.templates.resolve import evaluate, render_text, render_value
-from ccm_agent.templates.values import go_print
 
 DATA = {
     "n": 1,

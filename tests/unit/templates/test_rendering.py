@@ -26,6 +26,7 @@ from ccm_agent.templates.gotime import Duration
 from ccm_agent.templates.render_service import serve
 from ccm_agent.templates.rendering import Question, Renderer, TreeWish
 from ccm_agent.templates.services import Services
+from ccm_agent.templates.tree import render_apart
 from ccm_agent.templates.values import StringMap
 
 
@@ -232,9 +233,9 @@ def test_a_directory_is_rendered_there_as_here() -> None:
     source = tree(a='[[ data.x = 5 ]][[ write("c", "\udce9") ]]', b="[[ data.x ]]")
     wish = TreeWish(source="src", engine="jet")
 
-    apart = environment(Here(), data={"x": 1}).render_tree(source, wish)
+    apart = render_apart(source, wish, environment(Here(), data={"x": 1}))
 
-    assert apart == Environment(data={"x": 1}).render_tree(source, wish)
+    assert apart == render_apart(source, wish, Environment(data={"x": 1}))
     assert (apart.files["b"], apart.files["c"]) == (b"5", b"\xe9")
 
 
@@ -251,17 +252,17 @@ def test_a_directory_is_rendered_there_as_here() -> None:
 )
 def test_errors_of_a_directory_come_back(source: Tree, kind: type[CcmError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        environment(Here()).render_tree(source, TreeWish(source="src", engine="jet"))
+        render_apart(source, TreeWish(source="src", engine="jet"), environment(Here()))
 
 
 def test_files_of_a_directory_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     env, wish = environment(Here()), TreeWish(source="src", engine="jet")
-    assert env.render_tree(tree(a="12345", b="12345"), wish).files.keys() == {"a", "b"}
+    assert render_apart(tree(a="12345", b="12345"), wish, env).files.keys() == {"a", "b"}
 
     monkeypatch.setattr(rendering, "BYTES_MAX", 9)
 
     with pytest.raises(TemplateLimitError, match="the files are more than 9 bytes"):
-        env.render_tree(tree(a="12345", b="12345"), wish)
+        render_apart(tree(a="12345", b="12345"), wish, env)
 
 
 def test_what_cannot_be_read_is_an_error() -> None:

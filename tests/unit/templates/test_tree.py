@@ -8,6 +8,7 @@ from ccm_agent.model.errors import CcmError, FileError, TemplateError
 from ccm_agent.model.ports import Tree
 from ccm_agent.templates import tree as module
 from ccm_agent.templates.rendering import Rendered, TreeWish
+from ccm_agent.templates.tree import render_apart
 from tests.support.scaffold import SOURCE, Host, wish
 
 ENGINES = ["jet", "go", "jinja"]
@@ -28,7 +29,7 @@ def render(host: Host, tree: Tree, **properties: Any) -> Rendered:
         right_delimiter=wanted.right_delimiter,
         skip_empty=wanted.skip_empty,
     )
-    return host.environment(wanted.data or None).render_tree(tree, wanted_tree)
+    return render_apart(tree, wanted_tree, host.environment(wanted.data or None))
 
 
 async def rendered(host: Host, **properties: Any) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ccm_agent.templates.goprint import go_print, sorted_keys
 from ccm_agent.templates.values import (
     GoValue,
     byte_length,
@@ -14,11 +15,9 @@ from ccm_agent.templates.values import (
     deep_equal,
     format_float,
     from_bytes,
-    go_print,
     is_number,
     loose_equal,
     numbers_equal,
-    sorted_keys,
     to_bytes,
     type_name,
     wrap_int,

@@ -16,6 +16,7 @@ from ccm_agent.resources.scaffold.providers import record as memory
 from ccm_agent.resources.scaffold.providers.post import Post, Workshop
 from ccm_agent.resources.scaffold.providers.record import Made, Record
 from ccm_agent.templates.rendering import Rendered, TreeWish
+from ccm_agent.templates.tree import render_apart
 from ccm_agent.templates.values import clean_text
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Choria:
         reason = ""
         if source is not None and source.kind == "directory":
             rendered = await asyncio.to_thread(
-                self._context.environment(wanted.data or None).render_tree,
+                render_apart,
                 source,
                 TreeWish(
                     source=wanted.source,
@@ -158,6 +159,7 @@ class Choria:
                     right_delimiter=wanted.right_delimiter,
                     skip_empty=wanted.skip_empty,
                 ),
+                self._context.environment(wanted.data or None),
             )
         if not rendered.files:
             reason = _why_nothing(wanted, source)

@@ -14,7 +14,8 @@ from ccm_agent.templates.engines import escapes
 from ccm_agent.templates.engines.go.printf import sprintf
 from ccm_agent.templates.engines.go.signature import Value, is_true
 from ccm_agent.templates.engines.gotypes import MISSING, Complex, Uint8, go_type, text_byte
-from ccm_agent.templates.values import GoValue, StringMap, byte_length, go_print, to_bytes
+from ccm_agent.templates.goprint import go_print
+from ccm_agent.templates.values import GoValue, StringMap, byte_length, to_bytes
 
 
 def _and(first: Value, *others: Value) -> Any:

@@ -20,7 +20,7 @@ from ccm_agent.templates.engines.go.signature import (
     signature_of,
 )
 from ccm_agent.templates.engines.gotypes import MISSING, field_of, go_type
-from ccm_agent.templates.values import go_print, sorted_keys
+from ccm_agent.templates.goprint import go_print, sorted_keys
 
 _NO_VALUE = "<no value>"
 _NOT_PIPED = object()

@@ -13,7 +13,8 @@ from ccm_agent.templates.engines.bounds import check_length
 from ccm_agent.templates.engines.escapes import quote
 from ccm_agent.templates.engines.go.formatfloat import format_float
 from ccm_agent.templates.engines.gotypes import Complex, TypedList, go_type, is_unsigned
-from ccm_agent.templates.values import GoValue, go_print, sorted_keys, to_bytes
+from ccm_agent.templates.goprint import go_print, sorted_keys
+from ccm_agent.templates.values import GoValue, to_bytes
 
 _FLAGS = "#0+- "
 _SIZE_MAX = 1_000_000  # a width or precision beyond this is not believed, as in Go

@@ -22,7 +22,8 @@ from ccm_agent.templates.engines.jet.values import (
     type_of,
     unboxed,
 )
-from ccm_agent.templates.values import StringMap, sorted_keys
+from ccm_agent.templates.goprint import sorted_keys
+from ccm_agent.templates.values import StringMap
 
 
 class Runtime(Evaluator):

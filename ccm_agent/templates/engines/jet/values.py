@@ -19,16 +19,9 @@ from typing import Any
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.engines.gotypes import MISSING, TypedList, field_of, go_type, is_unsigned, text_byte
+from ccm_agent.templates.goprint import go_print
 from ccm_agent.templates.services import service_method
-from ccm_agent.templates.values import (
-    GoValue,
-    StringMap,
-    byte_length,
-    float_digits,
-    from_bytes,
-    go_print,
-    plain_digits,
-)
+from ccm_agent.templates.values import GoValue, StringMap, byte_length, float_digits, from_bytes, plain_digits
 
 
 @dataclass(frozen=True, slots=True)

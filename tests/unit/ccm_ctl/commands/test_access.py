@@ -15,7 +15,7 @@ from ccm_agent.bus.credentials import name_in_credentials, public_key
 from ccm_agent.bus.permissions import node_permissions
 from ccm_agent.model.secret import Secret
 from ccm_ctl.__main__ import VERBS
-from ccm_ctl.app import main
+from ccm_ctl.main import main
 from ccm_ctl.terminal import Terminal
 from tests.support.controller import Desk, Said
 

@@ -145,7 +145,7 @@ def test_what_one_node_writes_keeps_nobody_from_seeing_the_others(command: list[
 
     told = desk.ccmctl(*command)
 
-    assert "fault of the program" not in told.err
+    assert "internal error" not in told.err
 
 
 def test_where_nobody_is_yet_it_is_said_how_somebody_comes() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import ExpressionError
-from ccm_agent.templates import values
+from ccm_agent.templates import goprint
 from ccm_agent.templates.expr import frame
 from ccm_agent.templates.expr.faults import point
 from ccm_agent.templates.expr.program import Names, Program, compile_expression
@@ -254,7 +254,7 @@ def test_no_expression_runs_or_grows_without_end(
 ) -> None:
     if "steps" in wrong:
         monkeypatch.setattr(frame, "STEP_LIMIT", 200_000)
-    monkeypatch.setattr(values, "PRINT_LIMIT", 200_000)
+    monkeypatch.setattr(goprint, "PRINT_LIMIT", 200_000)
 
     with pytest.raises(ExpressionError) as caught:
         run(text)

@@ -17,7 +17,8 @@ from ccm_agent.templates.engines.bounds import ITEMS_MAX, check_count
 from ccm_agent.templates.engines.go.sprig.lists import is_empty
 from ccm_agent.templates.engines.go.sprig.text import to_string
 from ccm_agent.templates.engines.gotypes import NilMap, TypedList, go_type, strings
-from ccm_agent.templates.values import StringMap, sorted_keys
+from ccm_agent.templates.goprint import sorted_keys
+from ccm_agent.templates.values import StringMap
 
 GoMap = dict[str, Any]
 

@@ -19,8 +19,9 @@ from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines.bounds import check_count
 from ccm_agent.templates.engines.gotypes import Int64, TypedList
 from ccm_agent.templates.engines.literals import parse_float, parse_integer
+from ccm_agent.templates.goprint import go_print
 from ccm_agent.templates.gotime import Duration, Month, Weekday
-from ccm_agent.templates.values import INT_MAX, INT_MIN, go_print, wrap_int
+from ccm_agent.templates.values import INT_MAX, INT_MIN, wrap_int
 
 _DIVISION_DECIMALS = 16
 _WITH_FRACTION = re.compile(r"([+-]?[0-9]*)\.[0-9]*")

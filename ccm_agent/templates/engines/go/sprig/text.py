@@ -14,7 +14,8 @@ from ccm_agent.templates.engines import gostrings
 from ccm_agent.templates.engines.bounds import check_length
 from ccm_agent.templates.engines.escapes import quote as go_quote
 from ccm_agent.templates.engines.gotypes import TypedList, strings
-from ccm_agent.templates.values import StringMap, from_bytes, go_print, print_scalar, to_bytes
+from ccm_agent.templates.goprint import go_print, print_scalar
+from ccm_agent.templates.values import StringMap, from_bytes, to_bytes
 
 
 def to_string(value: Any) -> str:

@@ -1,0 +1,20 @@
+"""Suggestions for misspelled words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most similar to `word`, ignoring case; None when none is similar."""
+    import difflib
+
+    folded = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown word: `, did you mean X?`; "" when no known word is similar."""
+    near = nearest(word, known)
+    return f", did you mean `{near}`?" if near else ""
