@@ -84,10 +84,10 @@ class NatsEvents:
         ack = await store(self._connection, subject, body, all_headers)
         return Published(sequence=ack.sequence, is_duplicate=ack.duplicate)
 
-    async def announce(self, subject: str, body: bytes) -> None:
+    async def announce(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         """See `Events.announce`."""
         parse_event(subject)
-        await self._connection.publish(subject, body, {SENT: "1"})
+        await self._connection.publish(subject, body, {SENT: "1", **(headers or {})})
 
     async def follow(
         self, subject: str, on_event: Callable[[StoredEvent], None]

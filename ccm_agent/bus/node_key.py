@@ -16,11 +16,15 @@ from ccm_agent.bus.chain import PLACE_DETAIL
 from ccm_agent.bus.signing import Kind, SignatureError, signing_key_in_credentials
 from ccm_agent.bus.trust import trust_in_credentials, verify_certificate
 from ccm_agent.model.errors import InputError
+from ccm_agent.model.wire import AnswerState
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signing import SigningKey
 
 log = logging.getLogger(__name__)
+
+FINAL_ANSWERS = (AnswerState.REFUSED, AnswerState.SUPERSEDED, AnswerState.EXPIRED, AnswerState.DONE)
+"""Answers that end the node's part in a run, so the node signs them."""
 
 
 class NodeKey:

@@ -489,6 +489,7 @@ class Agent:
             machine=self._machine,
             started=self._started,
             events=self._ports.events,
+            sign=self._author.sign_answer,
             matches=matches,
             refusal=self._standing.refusal,
             body=self._standing.bodies(),

@@ -33,6 +33,10 @@ class Author:
         issued_ms = int(self._clock.now().timestamp() * 1000)
         return self._key.sign(event.subject, event.body, event.chain, issued_ms)
 
+    def sign_answer(self, subject: str, body: bytes) -> str:
+        """The signature of an answer, which has no place in the chain: it is in no stream. "" without a key."""
+        return self._key.sign(subject, body, "", int(self._clock.now().timestamp() * 1000))
+
     def begin(self) -> None:
         """Say that the agent started, and with which key it signs."""
         self._bulletin.started(self._key)

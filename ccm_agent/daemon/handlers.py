@@ -16,6 +16,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ccm_agent.bus.node_key import FINAL_ANSWERS
+from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.daemon.authentication import NotAuthorizedError
 from ccm_agent.daemon.ledger import Ledger, LedgerEntry
@@ -89,6 +91,7 @@ class Desk(Struct, frozen=True, kw_only=True):
         node: This node.
         machine, started: What tells two agents of one identity apart.
         events: Where answers go.
+        sign: Makes the signature of an answer; "" where there is no key.
         matches: Whether the selectors of a request mean this node; SelectorError when they cannot be read.
         refusal: Why this node does not take on a run of an action now; None when it does.
         body: What is answered to a question, by protocol id.
@@ -102,6 +105,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     machine: str
     started: datetime
     events: Events
+    sign: Callable[[str, bytes], str]
     matches: Callable[[Request], Awaitable[bool]]
     refusal: Callable[[str], Refusal | None]
     body: Mapping[str, Callable[[], Awaitable[dict[str, Any]]]]
@@ -325,9 +329,13 @@ class Handlers:
             started=self._desk.started,
             body=body or {},
         )
-        subject = event_subject(SESSION_ANSWER, self._desk.node, run)
+        subject, told = event_subject(SESSION_ANSWER, self._desk.node, run), encode_told(answer)
+        # what ends the node's part in a run is signed; that it goes on needs no proof
+        signature = self._desk.sign(subject, told) if state in FINAL_ANSWERS else ""
         try:
-            await self._desk.events.announce(subject, encode_told(answer))
+            await self._desk.events.announce(
+                subject, told, {SIGNATURE_HEADER: signature} if signature else None
+            )
         except BusError as err:
             # the request comes again, with our name in it, and is then answered from the ledger
             log.info("an answer could not be sent", extra={"run": run, "reason": str(err)})

@@ -803,7 +803,7 @@ class Events(Protocol):
         """
         ...
 
-    async def announce(self, subject: str, body: bytes) -> None:
+    async def announce(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         """Publish what is in no stream (answers, progress): sent once, perhaps lost, never an error while connected."""
         ...
 

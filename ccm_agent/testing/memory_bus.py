@@ -398,14 +398,14 @@ class MemoryEvents:
         self._broker.acknowledge()
         return Published(sequence=write.sequence, is_duplicate=write.sequence <= before)
 
-    async def announce(self, subject: str, body: bytes) -> None:
+    async def announce(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         """See `Events.announce`."""
         parse_event(subject)
         try:
             self._bus.check(subject, len(body))
         except BusDeniedError:
             return
-        self._broker.publish(Sent(subject, body, {SENT: "1"}))
+        self._broker.publish(Sent(subject, body, {SENT: "1", **(headers or {})}))
 
     async def follow(self, subject: str, on_event: Callable[[StoredEvent], None]) -> Stop:
         """See `Events.follow`."""

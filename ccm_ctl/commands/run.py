@@ -88,7 +88,7 @@ def _show(application: Application, run: str, events: bool) -> Exit:
     """Show the current state of a run."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.watching import result_fields, run_fields
+        from ccm_ctl.commands.watching import run_fields
         from ccm_ctl.render.event import event_line
 
         recorded, state, watch, follower = await _picked_up(application, fleet, run, offline_ok=True)
@@ -98,9 +98,9 @@ def _show(application: Application, run: str, events: bool) -> Exit:
         lines = []
         for _, node in sorted(state.nodes.items()):
             for event in (node.events[number] for number in sorted(node.events)):
-                terminal.record(records.EVENT, event=event)
+                terminal.record(records.EVENT, event=event, verdict=watch.event_verdict(node.node))
                 lines.append(event_line(node.node, event, terminal.style))
-            terminal.record(records.RESULT, **result_fields(state.run, node))
+            terminal.record(records.RESULT, **watch.result_fields(node))
         if events and lines:
             terminal.show("".join([*lines, "\n"]))
         watch.show()
@@ -193,6 +193,7 @@ async def _picked_up(
     from ccm_ctl.fleet.follow import Follower
     from ccm_ctl.fleet.history import History
     from ccm_ctl.fleet.joining import Joining
+    from ccm_ctl.fleet.proof import read_proof
     from ccm_ctl.fleet.run import LIMIT_S, Run
 
     history = History(fleet)
@@ -200,9 +201,10 @@ async def _picked_up(
     now = asyncio.get_running_loop().time()
     limit_s = timeout_s or LIMIT_S
     state = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False, limit_s=limit_s)
-    watch = Watch(application, fleet, recorded.record, state, offline_ok=offline_ok)
+    proof = await read_proof(fleet)
+    watch = Watch(application, fleet, recorded.record, state, offline_ok=offline_ok, proof=proof)
     may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join
-    follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=watch.on_turn)
+    follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=watch.on_turn, proof=proof)
     return recorded, state, watch, follower
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome
+from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.launch import put_on_record, send, send_again
+from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.run import LIMIT_S, EventNews, Run
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import (
@@ -26,6 +28,7 @@ from ccm_ctl.render.outcome import (
     run_report,
 )
 from ccm_ctl.render.text import fold_names, plural
+from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
@@ -33,12 +36,16 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.launch import Launch
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import News, NodeRun
 
 KEEP_EACH_S = 1.0
 """Ends that no stream holds are written down at most so often while a run goes."""
 
 SLOWEST_SHOWN = 2
+
+NUMBERS_SHOWN = 1000
+"""So many missing events are looked at for a sentence about them."""
 
 MISSING_TOLD = 1000
 """So many numbers of missing events are told to programs, the lowest first; `missing_count` has how many there are."""
@@ -55,6 +62,7 @@ class Watch:
         run: Its state.
         offline_ok: Nodes that are offline are forgiven.
         offer: The command with which nodes that are offline would get the same when they come back; "": there is none.
+        proof: What verifies the run's messages; None when these credentials cannot.
     """
 
     def __init__(
@@ -66,8 +74,10 @@ class Watch:
         *,
         offline_ok: bool,
         offer: str = "",
+        proof: RunProof | None = None,
     ) -> None:
         self.record = record
+        self._proof = proof
         self._terminal = application.terminal
         self._application = application
         self._fleet = fleet
@@ -106,7 +116,7 @@ class Watch:
         """Show what is new, and write down what no stream will tell."""
         for one in news:
             if isinstance(one, EventNews):
-                self._terminal.record(records.EVENT, event=one.event)
+                self._terminal.record(records.EVENT, event=one.event, verdict=self.event_verdict(one.node))
             else:
                 self._untold[one.node] = None
                 self._is_kept = self._is_kept and not one.state.is_final
@@ -152,6 +162,41 @@ class Watch:
         last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
         report = run_report(results, style, plan=self.is_plan)
         self._terminal.show(f"{report}\n{last}" if report else last)
+        self._tell_unproven()
+
+    def result_fields(self, node: NodeRun) -> dict[str, Any]:
+        """The result of a node for programs, with the verdict on it."""
+        fields = result_fields(self.record.run, node)
+        if self._proof is None:
+            return fields
+        report = self._proof.report(node.node, len(node.lacking))
+        return fields | {
+            "verdict": str(report.verdict),
+            "unproven": report.unproven or None,
+            "forged": report.forged or None,
+            "reasons": report.reasons or None,
+        }
+
+    def event_verdict(self, node: str) -> str | None:
+        """The verdict on the events of a node that are shown now; None when these credentials cannot verify any."""
+        return str(self._proof.of_events(node)) if self._proof is not None else None
+
+    def _tell_unproven(self) -> None:
+        """Say which nodes' events are missing or not genuine, a sentence each, and which nodes do not sign."""
+        if self._proof is None:
+            return
+        unsigned = []
+        for name, node in sorted(self._run.nodes.items()):
+            report = self._proof.report(name, len(node.lacking))
+            if report.verdict is Verdict.UNSIGNED:
+                unsigned.append(name)
+            numbers = node.lacking.first(NUMBERS_SHOWN) if report.missing else []
+            if sentence := part_sentence(report, numbers):
+                self._terminal.note(sentence)
+        if unsigned:
+            self._terminal.note(
+                f"not signed: {fold_names(unsigned)}; `ccmctl signers list` says until when that is allowed"
+            )
 
     def _tell_offline(self) -> None:
         """Say who was left behind, and how they get it without anybody's trying again."""
@@ -176,7 +221,7 @@ class Watch:
                 del self._untold[name]
                 if self._told.get(name) is not node.state:
                     self._told[name] = node.state
-                    self._terminal.record(records.RESULT, **result_fields(self.record.run, node))
+                    self._terminal.record(records.RESULT, **self.result_fields(node))
 
     def _tell_away(self) -> None:
         is_away = self._run.away_since is not None
@@ -236,7 +281,8 @@ async def start_and_watch(
     limit_s = timeout_s or _limit_s(launch.request.deadline, fleet.clock.now())
     now, resolved = asyncio.get_running_loop().time(), launch.resolved
     run = Run(launch.record.run, resolved.nodes, resolved.offline, now, asked=True, limit_s=limit_s)
-    watch = Watch(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer)
+    proof = await read_proof(fleet)
+    watch = Watch(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer, proof=proof)
 
     async def begin() -> None:
         await put_on_record(fleet, launch)
@@ -256,6 +302,7 @@ async def start_and_watch(
         ask=lambda named: send_again(fleet, launch, named),
         may_join=Joining(fleet, launch.record.targets, launch.record.where).may_join,
         on_turn=watch.on_turn,
+        proof=proof,
     )
     await follower.follow(begin)
     return await watch.finish()

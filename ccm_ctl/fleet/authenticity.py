@@ -33,10 +33,10 @@ from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.outcome import SESSION_SUMMARY
+from ccm_agent.model.verdicts import MISSING_LIMIT, Missing, NodeReport, Verdict
 from ccm_agent.model.wire import AGENT_LOST_EVENTS, PROTOCOL, AgentEvent
 from ccm_ctl.fleet.authors import Signature
 from ccm_ctl.fleet.places import Places
-from ccm_ctl.fleet.verdicts import MISSING_LIMIT, Missing, NodeReport, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

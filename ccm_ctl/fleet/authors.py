@@ -166,24 +166,25 @@ async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tup
     Args:
         fleet: The bus.
         authors: Learns what is found.
-        wanted: Node and key of each.
+        wanted: Node and key of each; with "" for the key only the node's record is read.
     """
     missing = {pair for pair in wanted if not authors.knows(*pair)}
-    nodes = sorted({node for node, _ in missing})
-    for begin in range(0, len(nodes), RECORDS_AT_ONCE):
-        await learn_records(fleet, authors, nodes[begin : begin + RECORDS_AT_ONCE])
-    for node in sorted({node for node, key in missing if not authors.knows(node, key)}):
+    await learn_records(fleet, authors, sorted({node for node, _ in missing}))
+    for node in sorted({node for node, key in missing if key and not authors.knows(node, key)}):
         await _learn_events(fleet, authors, node)
 
 
 async def learn_records(fleet: Fleet, authors: Authors, nodes: Iterable[str]) -> None:
     """Take the certificates in the records of nodes."""
-    for entry in await fleet.nodes.matching([f"node.{node}" for node in nodes]):
-        try:
-            record = decode_foreign(entry.value, NodeRecord)
-        except msgspec.MsgspecError:
-            continue
-        authors.learn(entry.key.removeprefix("node."), record.key, record.certificate)
+    names = list(nodes)
+    for begin in range(0, len(names), RECORDS_AT_ONCE):
+        keys = [f"node.{name}" for name in names[begin : begin + RECORDS_AT_ONCE]]
+        for entry in await fleet.nodes.matching(keys):
+            try:
+                record = decode_foreign(entry.value, NodeRecord)
+            except msgspec.MsgspecError:
+                continue
+            authors.learn(entry.key.removeprefix("node."), record.key, record.certificate)
 
 
 async def _learn_events(fleet: Fleet, authors: Authors, node: str) -> None:

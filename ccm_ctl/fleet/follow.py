@@ -7,14 +7,17 @@ Following a run over the bus: sends the request, hears the agents, reads the str
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.subjects import parse_event, run_pattern
-from ccm_agent.model.errors import BusUnavailableError, ProtocolError
+from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import Answer, Progress
+from ccm_ctl.fleet.authors import find_certificates, learn_records
 from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.proof import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.messages import Heard
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import News, Run, Todo
 
 TURN_S = 0.2
@@ -48,6 +52,7 @@ class Follower:
         ask: Sends the request again, naming nodes; None for one who only watches.
         may_join: Whether a node that was not expected may join, by what operators say of it (`fleet/joining.py`).
         on_turn: Called with what is new after each turn, often with nothing.
+        proof: Says which messages count; None: all of them, for these credentials cannot verify any.
     """
 
     def __init__(
@@ -58,14 +63,16 @@ class Follower:
         ask: Callable[[list[str]], Awaitable[None]] | None,
         may_join: Callable[[str], Awaitable[bool]],
         on_turn: Callable[[list[News]], Awaitable[None]],
+        proof: RunProof | None = None,
     ) -> None:
         self._fleet = fleet
         self._run = run
         self._ask = ask
         self._may_join = may_join
         self._on_turn = on_turn
+        self._proof = proof
         self._heard: deque[StoredEvent] = deque()
-        self._unexpected: dict[str, list[Heard]] = {}
+        self._unexpected: dict[str, list[tuple[StoredEvent, Heard]]] = {}
         self._done_turns = 0
         self._woken = asyncio.Event()
         self._ticked_at = float("-inf")
@@ -81,6 +88,7 @@ class Follower:
         try:
             if begin is not None:
                 await begin()
+            await self._prepare()
             while not await self._turn():
                 await self._wait()
         finally:
@@ -90,6 +98,21 @@ class Follower:
         """Read what the stream holds of the run, once; what is new is shown when it is followed."""
         await self._read(None)
         await self._judge_unexpected()
+        await self._certify()
+
+    async def _prepare(self) -> None:
+        """Learn the keys of the nodes that are expected, while they work."""
+        if self._proof is None:
+            return
+        with contextlib.suppress(BusError):  # what is missing is looked for again when it is needed
+            await learn_records(self._fleet, self._proof.authors, self._run.nodes)
+
+    async def _certify(self) -> None:
+        """Look for certificates that summaries wait for, and take in what they prove."""
+        if self._proof is not None and (wanted := self._proof.wanted_keys):
+            await find_certificates(self._fleet, self._proof.authors, wanted)
+            for one in self._proof.retry():
+                self._count(one)
 
     def _hear(self, message: StoredEvent) -> None:
         if not self._is_ignored(message):
@@ -118,6 +141,7 @@ class Follower:
                 self._ticked_at = now
                 await self._do(self._run.tick(now))
             await self._judge_unexpected()
+            await self._certify()
         except BusUnavailableError:
             self._run.away(self._now())
         await self._on_turn(self._run.news())
@@ -135,6 +159,7 @@ class Follower:
     async def _read(self, nodes: list[str] | None) -> None:
         for node in [">"] if nodes is None else nodes:
             self._take_in(await self._fleet.events.read(run_pattern(self._run.run, node)))
+        await self._certify()
         self._run.read_done(nodes, self._now())
 
     def _take_in(self, messages: Iterable[StoredEvent]) -> None:
@@ -148,9 +173,9 @@ class Follower:
             if heard.run != self._run.run:
                 continue
             if self._run.knows(heard.node):
-                self._give(heard)
+                self._give(message, heard)
             elif len(held := self._unexpected.setdefault(heard.node, [])) < HELD_LIMIT:
-                held.append(heard)
+                held.append((message, heard))
 
     def _is_ignored(self, message: StoredEvent) -> bool:
         """Its node may not join: it is not even decoded, for it may send as much as it likes."""
@@ -159,14 +184,23 @@ class Follower:
         except ProtocolError:
             return True
 
-    def _give(self, heard: Heard) -> None:
-        now, said = self._now(), heard.said
+    def _give(self, message: StoredEvent, heard: Heard) -> None:
+        if self._proof is None:
+            self._count(Counts(heard.node, heard.said))
+            return
+        for one in self._proof.take(message, heard):
+            self._count(one)
+
+    def _count(self, one: Counts) -> None:
+        now, said = self._now(), one.said
         if isinstance(said, Answer):
-            self._run.answered(heard.node, said, now)
+            self._run.answered(one.node, said, now)
         elif isinstance(said, Progress):
-            self._run.progressed(heard.node, said, now)
+            self._run.progressed(one.node, said, now)
+        elif isinstance(said, SessionSummary) and one.proves:
+            self._run.proven(one.node, said, now)
         elif isinstance(said, SessionStart | TransactionEvent | SessionSummary):
-            self._run.happened(heard.node, said, now)
+            self._run.happened(one.node, said, now)
 
     async def _judge_unexpected(self) -> None:
         """Let the nodes join that may, with what they have said so far, and ignore the others."""
@@ -177,8 +211,8 @@ class Follower:
                 self._run.ignored.add(name)
                 continue
             self._run.join(name, self._now())
-            for heard in held:
-                self._give(heard)
+            for message, heard in held:
+                self._give(message, heard)
 
     @staticmethod
     def _now() -> float:

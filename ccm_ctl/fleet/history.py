@@ -280,12 +280,18 @@ class History:
         await self._bucket.put(f"{self._token}.{key}", msgspec.json.encode(value))
 
 
+_TOLD_BY_STREAM = (NodeState.STABLE, NodeState.CHANGED, NodeState.FAILED)
+"""Ends that only the node's own summary proves. No controller puts them on record."""
+
+
 def restore_ends(run: Run, recorded: Recorded, now: float) -> None:
     """Give a watcher's run the ends that only the record knows."""
     for node, end in recorded.ends.items():
         try:
             state = NodeState(end.state)
         except ValueError:
+            continue
+        if state in _TOLD_BY_STREAM:
             continue
         run.ended(node, state, end.reason, end.code, now)
 

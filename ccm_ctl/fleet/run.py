@@ -80,6 +80,7 @@ class NodeRun(Struct, kw_only=True):
         start, summary: The two ends of its session.
         events: What changed, failed or was skipped, by number.
         missing: Numbers that exist and are not in the stream either.
+        shown: Events that were given on before the summary was proven, by number.
     """
 
     node: str
@@ -94,6 +95,7 @@ class NodeRun(Struct, kw_only=True):
     summary: SessionSummary | None = None
     events: dict[int, TransactionEvent] = {}
     missing: Gaps = msgspec.field(default_factory=Gaps)
+    shown: dict[int, Event] = {}
 
     seen: dict[int, Event] = {}
     """What has come and waits for what stands before it."""
@@ -278,6 +280,16 @@ class Run:
         self._give(node, event.number)
         self._settle(node)
 
+    def proven(self, name: str, summary: SessionSummary, now: float) -> None:
+        """The node signed its summary. What counted until now is withdrawn: the events that the signature covers come again."""
+        node = self.nodes.get(name)
+        if node is None:
+            return
+        node.shown = {**node.events, **({node.start.number: node.start} if node.start else {})}
+        node.events, node.seen, node.missing, node.start, node.summary = {}, {}, Gaps(), None, None
+        node.known = node.given = node.reads = 0
+        self.happened(name, summary, now)
+
     def ended(self, name: str, state: NodeState, reason: str, code: str, now: float) -> None:
         """A record says how a node ended; it counts where the stream, which was read before, tells of no end."""
         node = self._heard(name, now)
@@ -387,7 +399,8 @@ class Run:
             node.events[number] = event
         elif isinstance(event, SessionStart):
             node.start = event
-        self._news.append(EventNews(node=node.node, event=event))
+        if node.shown.pop(number, None) != event:
+            self._news.append(EventNews(node=node.node, event=event))
 
     def _skip(self, node: NodeRun) -> None:
         """What is in no stream does not come: go on behind it."""

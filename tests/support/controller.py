@@ -14,8 +14,12 @@ from typing import Any
 import msgspec
 import rich.console  # noqa: F401 -- loaded before a loop runs: at its import it asks for the working directory
 
+from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.subjects import event_subject, scopes_of
+from ccm_agent.bus.trust import Trust
+from ccm_agent.daemon.segment import Kind
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
     SESSION_START,
@@ -27,7 +31,7 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
     count,
 )
-from ccm_agent.model.ports import Incoming
+from ccm_agent.model.ports import Incoming, StoredEvent
 from ccm_agent.model.wire import (
     SESSION_ANSWER,
     SESSION_PROGRESS,
@@ -44,6 +48,7 @@ from ccm_ctl.app import Broker
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.main import main
 from ccm_ctl.terminal import Terminal
+from tests.support.authorship import Root, Writer, new_seed, sign_event
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -107,6 +112,8 @@ class FakeNode:
         progress: What it says on the way.
         record: What else stands in its record: its assignments, that it is disabled.
         status: What it answers to a question, besides its version; None: it is asked in vain.
+        root: It signs its events with a key that this root certified; None: it does not sign.
+        delivered: What the broker makes of the events of a run.
     """
 
     name: str
@@ -117,6 +124,15 @@ class FakeNode:
     progress: Progress | None = None
     record: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] | None = field(default_factory=dict)
+    root: Root | None = None
+    delivered: Callable[[list[StoredEvent]], list[StoredEvent]] = list
+
+    def __post_init__(self) -> None:
+        self.key = SigningKey(new_seed()) if self.root is not None else None
+        self.writer = Writer(self.key)
+        if self.root is not None and self.key is not None:
+            certificate = self.root.certificate(self.name, self.key)
+            self.record = self.record | {"key": self.key.public_key, "certificate": certificate}
 
     async def begin(self, broker: MemoryBroker) -> None:
         """Come to the broker: record, presence and facts, and listen."""
@@ -167,7 +183,9 @@ class FakeNode:
 
     async def _answer(self, bus: MemoryBus, run: str, state: str, **more: Any) -> None:
         answer = Answer(protocol=SESSION_ANSWER, run=run, node=self.name, state=state, **more)
-        await bus.events.announce(event_subject(SESSION_ANSWER, self.name, run), msgspec.json.encode(answer))
+        subject, body = event_subject(SESSION_ANSWER, self.name, run), msgspec.json.encode(answer)
+        headers = {SIGNATURE_HEADER: sign_event(self.key, subject, body, "")} if self.key else {}
+        await bus.events.announce(subject, body, headers)
 
     async def _apply(
         self, bus: MemoryBus, run: str, events: Sequence[TransactionEvent], *, noop: bool
@@ -199,9 +217,15 @@ class FakeNode:
             await bus.events.announce(
                 event_subject(SESSION_PROGRESS, self.name, run), msgspec.json.encode(told)
             )
+        written = []
         for one in [*said, summary]:
+            subject, kind = event_subject(one.protocol, self.name, run), Kind.RESOURCE
+            kind = Kind.SUMMARY if one is summary else kind
+            written.append(self.writer.event(subject, msgspec.json.encode(one), run=run, kind=kind))
+        for event in self.delivered(written):
+            headers = {CHAIN_HEADER: event.chain, SIGNATURE_HEADER: event.signature} if self.root else {}
             await bus.events.publish(
-                event_subject(one.protocol, self.name, run), one.event_id, msgspec.json.encode(one)
+                event.subject, new_id(), event.body, {name: text for name, text in headers.items() if text}
             )
 
 
@@ -251,12 +275,14 @@ class Desk:
     Attributes:
         broker: What the commands talk to.
         nodes: Who is there.
+        trust: What the operator's credentials say about trust; None: nothing.
     """
 
-    def __init__(self, *nodes: FakeNode, operator: str = "op") -> None:
+    def __init__(self, *nodes: FakeNode, operator: str = "op", trust: Trust | None = None) -> None:
         self.broker = MemoryBroker(now=lambda: NOW)
         self.nodes = list(nodes)
         self.operator = operator
+        self.trust = trust
         self.hooks: list[Hook] = []
         self._come: set[str] = set()
 
@@ -275,10 +301,10 @@ class Desk:
             await node.begin(self.broker)
         for hook in self.hooks:
             await hook(self.broker)
-        yield Broker(fleet_on(bus))
+        yield Broker(fleet_on(bus, self.trust))
 
 
-def fleet_on(bus: MemoryBus) -> Fleet:
+def fleet_on(bus: MemoryBus, trust: Trust | None = None) -> Fleet:
     """The controller's ports on a connection in memory."""
     return Fleet(
         operator=bus.identity,
@@ -292,4 +318,6 @@ def fleet_on(bus: MemoryBus) -> Fleet:
         runs=bus.bucket("CCM_RUNS"),
         manifests=bus.objects("CCM_MANIFESTS"),
         clock=StillClock(),
+        trust=trust,
+        signers=bus.bucket("CCM_TRUST"),
     )

@@ -18,11 +18,11 @@ from ccm_agent.daemon.segment import Kind
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.verdicts import BAD, MISSING_LIMIT, Missing, NodeReport, Verdict
 from ccm_agent.model.wire import AGENT_DRIFT, AGENT_KEY, AGENT_LOST_EVENTS, AGENT_STARTUP
 from ccm_ctl.fleet import authenticity
 from ccm_ctl.fleet.authenticity import NodeEvents
 from ccm_ctl.fleet.authors import Authors
-from ccm_ctl.fleet.verdicts import BAD, MISSING_LIMIT, Missing, NodeReport, Verdict
 from tests.support.authorship import Root, Writer, new_seed, now_ms, sign_event
 
 NODE = "web1"

@@ -1,4 +1,4 @@
-"""What can be said about events and about the nodes that they are from; `fleet/authenticity.py` says when."""
+"""What readers say about events, and about the nodes that they are from; `ccm_ctl/fleet/authenticity.py` says when."""
 
 from __future__ import annotations
 
@@ -68,3 +68,29 @@ class NodeReport(Struct, kw_only=True):
     def is_bad(self) -> bool:
         """Events are missing, changed, out of order or made up."""
         return bool(self.missing_count or self.reordered or any(self.counts.get(one) for one in BAD))
+
+
+class PartReport(Struct, kw_only=True):
+    """
+    What was found about one node's part in a run.
+
+    Attributes:
+        node: Its name.
+        verdict: VERIFIED: a signed summary or answer ended it. GAP: likewise, and events that the summary covers are missing or
+            were changed. UNSIGNED: it counts without a signature, which the signers list allows for now. PROVISIONAL: nothing
+            proves an end yet. FORGED: what claimed to be the end is not the node's.
+        missing: Events that the summary covers and that are missing, were changed, or cannot be proven for that reason.
+        unproven: How many of these are there, and only not proven.
+        reasons: Why messages were left out, each once, with a count.
+    """
+
+    node: str
+    verdict: Verdict = Verdict.VERIFIED
+    missing: int = 0
+    unproven: int = 0
+    reasons: dict[str, int] = {}
+
+    @property
+    def forged(self) -> int:
+        """Messages that were left out."""
+        return sum(self.reasons.values())

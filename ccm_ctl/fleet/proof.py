@@ -1,0 +1,257 @@
+"""
+What the messages of one run prove: pure, fed with what is heard and read, and asked what counts.
+
+A node's part in a run is proven by its summary, which the node signs. The links of `Ccm-Chain` lead from there back through the
+run's events (`before`), and only events on that path count. Until the summary comes, events are provisional: they are shown,
+and decide nothing. A final answer (refused, superseded, expired, or an end that the node remembers) counts when it is signed.
+That a node accepted a run, or where it is, needs no proof: it only says that the node is waited for.
+
+So the holder of the broker can withhold what a node says, and then the node is lost. It cannot make a node look successful,
+nor failed.
+
+While the signers list allows what is unsigned, messages without a signature count as well, but not those of a node that has a
+certificate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.bus.chain import NONE, link_of, parse_place
+from ccm_agent.bus.node_key import FINAL_ANSWERS
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.verdicts import PartReport, Verdict
+from ccm_agent.model.wire import Answer
+from ccm_ctl.fleet.authors import Signature, read_authors
+
+if TYPE_CHECKING:
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.authors import Authors
+    from ccm_ctl.fleet.messages import Heard, Said
+    from ccm_ctl.fleet.ports import Fleet
+
+CANDIDATES_LIMIT = 20_000
+"""Events of one node that are kept until its summary says which of them are genuine."""
+
+WAITING_LIMIT = 8
+"""Messages of one node that wait for the certificate of their key at once; as many reasons are kept."""
+
+LOOKUPS_LIMIT = 5
+"""So often certificates of one node are looked for."""
+
+ENDS_LIMIT = 1000
+"""So many summaries and final answers of one node are verified."""
+
+NOT_COVERED = "it is not among the events that the signed summary covers"
+
+
+class Counts(Struct, frozen=True):
+    """
+    Something that a run may take in.
+
+    Attributes:
+        node: From whom.
+        said: What.
+        proves: It is a verified summary: what counted of this node before is withdrawn.
+    """
+
+    node: str
+    said: Said
+    proves: bool = False
+
+
+class _Candidate(Struct, frozen=True):
+    """An event that the summary may cover: the link of the run's event before it, and what it says."""
+
+    before: str
+    said: SessionStart | TransactionEvent
+
+
+class _Part:
+    """One node's part in the run."""
+
+    def __init__(self) -> None:
+        self.candidates: dict[str, _Candidate] = {}
+        self.covered: set[str] = set()
+        self.wanted = ""
+        self.lowest = 0
+        self.is_proven = False
+        self.is_unsigned = False
+        self.has_answer = False
+        self.ends: set[int] = set()
+        self.lookups = 0
+        self.waiting: list[tuple[StoredEvent, Heard, str]] = []
+        self.forged: dict[str, int] = {}
+
+    def flag(self, reason: str) -> None:
+        """A message that is not the node's."""
+        if reason in self.forged or len(self.forged) < WAITING_LIMIT:
+            self.forged[reason] = self.forged.get(reason, 0) + 1
+
+
+class RunProof:
+    """
+    Says which messages of a run count.
+
+    Attributes:
+        authors: The keys of the fleet.
+    """
+
+    def __init__(self, authors: Authors) -> None:
+        """Nothing was heard yet."""
+        self.authors = authors
+        self._parts: dict[str, _Part] = {}
+
+    @property
+    def wanted_keys(self) -> set[tuple[str, str]]:
+        """Nodes and keys whose certificates are to be looked for before `retry`; the key is "" when any would do."""
+        return {(node, key) for node, part in self._parts.items() for _, _, key in part.waiting}
+
+    def take(self, message: StoredEvent, heard: Heard) -> list[Counts]:
+        """A message of a node; what counts now, in order. What was taken before counts once."""
+        said, part = heard.said, self._parts.setdefault(heard.node, _Part())
+        if isinstance(said, SessionStart | TransactionEvent):
+            return self._take_event(part, message, heard, said)
+        if isinstance(said, SessionSummary) or (isinstance(said, Answer) and said.state in FINAL_ANSWERS):
+            return self._take_end(part, message, heard, is_last=False)
+        return [Counts(heard.node, said)]
+
+    def retry(self) -> list[Counts]:
+        """Judge again what waited for a certificate. What still has none is forged."""
+        found: list[Counts] = []
+        for part in self._parts.values():
+            waiting, part.waiting = part.waiting, []
+            part.lookups += bool(waiting)
+            for message, heard, _ in waiting:
+                found += self._take_end(part, message, heard, is_last=True)
+        return found
+
+    def of_events(self, node: str) -> Verdict:
+        """The verdict on the events of a node that count now."""
+        part = self._parts.get(node, _Part())
+        if part.is_proven:
+            return Verdict.VERIFIED
+        return Verdict.UNSIGNED if part.is_unsigned else Verdict.PROVISIONAL
+
+    def report(self, node: str, missing: int = 0) -> PartReport:
+        """
+        The verdict on one node's part.
+
+        Args:
+            node: Its name.
+            missing: Events of it that are known to exist and were not found, or are not proven.
+        """
+        part = self._parts.get(node, _Part())
+        report = PartReport(node=node, reasons=dict(part.forged))
+        leftover = sum(link not in part.covered for link in part.candidates)
+        if not part.is_proven:
+            report.verdict = _unproven(part)
+            return report
+        if part.wanted == NONE:
+            if leftover:
+                report.reasons[NOT_COVERED] = leftover
+            return report
+        # the path ends at an event that is missing or was changed; before it nothing can be told
+        report.missing = missing
+        report.unproven = min(leftover, missing)
+        if leftover > missing:
+            report.reasons[NOT_COVERED] = leftover - missing
+        report.verdict = Verdict.GAP
+        return report
+
+    # -- one message
+
+    def _take_event(
+        self, part: _Part, message: StoredEvent, heard: Heard, said: SessionStart | TransactionEvent
+    ) -> list[Counts]:
+        if part.is_unsigned:
+            return [Counts(heard.node, said)]
+        try:
+            place = parse_place(message.chain)
+        except ProtocolError:
+            if message.chain:
+                part.flag("its place in the chain is malformed")
+            return [] if part.is_proven else [Counts(heard.node, said)]
+        link = link_of(message.subject, message.chain, message.body)
+        if link in part.candidates:
+            return []
+        if len(part.candidates) >= CANDIDATES_LIMIT and link != part.wanted:
+            part.flag(f"more than {CANDIDATES_LIMIT} events")
+            return []
+        part.candidates[link] = _Candidate(place.before, said)
+        if part.is_proven:
+            return self._follow_path(part, heard.node)
+        return [Counts(heard.node, said)]
+
+    def _take_end(self, part: _Part, message: StoredEvent, heard: Heard, *, is_last: bool) -> list[Counts]:
+        """A summary or a final answer."""
+        if not is_last:
+            known = hash((message.subject, message.body, message.chain, message.signature))
+            if known in part.ends:
+                return []  # heard, and read from the stream as well
+            if len(part.ends) >= ENDS_LIMIT:
+                part.flag("more ends than one node has")
+                return []
+            part.ends.add(known)
+        signature, problem = self.authors.check(heard.node, message)
+        if signature is Signature.VALID:
+            return self._prove(part, message, heard)
+        if part.is_unsigned:
+            return [Counts(heard.node, heard.said)]
+        if signature is Signature.MISSING and self.authors.accepts_unsigned:
+            if is_last and not self.authors.certified(heard.node) and not part.is_proven:
+                part.is_unsigned = True
+                return [Counts(heard.node, heard.said)]
+            problem = "it is not signed, and the node has a certificate"
+        is_open = signature is Signature.UNKNOWN_KEY or (
+            signature is Signature.MISSING and self.authors.accepts_unsigned
+        )
+        if is_open and not is_last and part.lookups < LOOKUPS_LIMIT and len(part.waiting) < WAITING_LIMIT:
+            part.waiting.append((message, heard, problem if signature is Signature.UNKNOWN_KEY else ""))
+            return []
+        what = "summary" if isinstance(heard.said, SessionSummary) else "answer"
+        part.flag(f"{what}: {_words(signature, problem)}")
+        return []
+
+    def _prove(self, part: _Part, message: StoredEvent, heard: Heard) -> list[Counts]:
+        if isinstance(heard.said, Answer):
+            part.has_answer = True
+            return [Counts(heard.node, heard.said)]
+        if part.is_proven or not message.chain:
+            return []
+        part.is_proven, part.is_unsigned = True, False
+        part.wanted = parse_place(message.chain).before
+        return [Counts(heard.node, heard.said, proves=True), *self._follow_path(part, heard.node)]
+
+    @staticmethod
+    def _follow_path(part: _Part, node: str) -> list[Counts]:
+        """Go on along the links of the run, as far as its events are here."""
+        found = []
+        while (candidate := part.candidates.get(part.wanted)) is not None:
+            part.covered.add(part.wanted)
+            part.wanted = candidate.before
+            found.append(Counts(node, candidate.said))
+        return found
+
+
+async def read_proof(fleet: Fleet) -> RunProof | None:
+    """What verifies the messages of one run; None when these credentials cannot."""
+    authors = await read_authors(fleet)
+    return RunProof(authors) if authors is not None else None
+
+
+def _unproven(part: _Part) -> Verdict:
+    if part.is_unsigned:
+        return Verdict.UNSIGNED
+    if part.has_answer:
+        return Verdict.VERIFIED
+    return Verdict.FORGED if part.forged else Verdict.PROVISIONAL
+
+
+def _words(signature: Signature, problem: str) -> str:
+    if signature is Signature.UNKNOWN_KEY:
+        return f"signed with {problem}, which the root has not certified for this node"
+    return problem or "it is not signed"
