@@ -122,6 +122,7 @@ class App:
     def world(self) -> World:
         """What the engine may use."""
         from ccm_agent.engine.world import World
+        from ccm_agent.sessions.refresh_store import RefreshStore, refresh_folder
         from ccm_agent.system.files import SystemFiles
         from ccm_agent.system.runner import SystemRunner
 
@@ -136,6 +137,7 @@ class App:
             directory=self.directory,
             port=self.port,
             version=VERSION,
+            refreshes=RefreshStore(refresh_folder()),
         )
 
     @property

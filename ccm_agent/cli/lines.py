@@ -42,6 +42,7 @@ def event_line(event: TransactionEvent, *, color: bool = False) -> str:
     if outcome is Outcome.FAILED:
         fields.append(("errors", ", ".join(event.error)))
     fields += [("unmet", one) for one in event.unmet_requirements if outcome is Outcome.UNMET]
+    fields += [("refresh_pending", one) for one in event.refresh_pending]
     return _line(_LEVEL_OF[outcome], f"{event.type}#{plain(name)} {outcome.value}", fields, color)
 
 

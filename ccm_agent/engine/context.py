@@ -11,12 +11,13 @@ import posixpath
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from ccm_agent.engine.ahead import Ahead, HostChanges
+from ccm_agent.engine.child_outcome import count_outcomes
 from ccm_agent.engine.expressions import (
     bus_error_behind,
     holds_markers,
@@ -30,6 +31,7 @@ from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manife
 from ccm_agent.engine.mask import learn, learn_rules
 from ccm_agent.engine.permission import ConfinedContext, Permission
 from ccm_agent.engine.properties import Path
+from ccm_agent.engine.refreshes import Outline, Refreshes
 from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.secrets import Secrets
 from ccm_agent.engine.world import World
@@ -93,6 +95,7 @@ class RunState:
         self._warm: set[int] = set()
         self.permission = Permission(options.grant, world.resolve_path) if options.grant else None
         """What the node's policy lets the run touch; None: nothing binds it."""
+        self.refreshes = Refreshes(self, None)
         confine = self.permission.confine if self.permission else None
         self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {}, confine)
 
@@ -310,6 +313,12 @@ class ManifestContext:
             return self.state.session.is_foreign(event)
         return event.changed
 
+    def is_owed(self, reference: str, declared: Declared) -> bool:
+        return self.state.refreshes.is_owed(reference, declared, self)
+
+    async def changing(self, declared: Declared) -> None:
+        await self.state.refreshes.changing(declared, self)
+
     async def look(self, declared: Declared, provider: Any) -> Any:
         return await self._ahead.look(declared, provider)
 
@@ -349,6 +358,13 @@ class ManifestContext:
         and that takes longer than the run.
         """
         self._providers.clear()
+
+    # ---- for pending refreshes ----
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Who subscribes to what in this manifest."""
+        return Outline(self.loaded.resources)
 
     # ---- inside ----
 
@@ -467,28 +483,3 @@ class ManifestContext:
             failed=outcome.failed,
             skipped=outcome.resources - outcome.changed - outcome.failed,
         )
-
-
-def count_outcomes(
-    resources: list[Declared], events: Mapping[tuple[str, str], TransactionEvent], noop: bool
-) -> ChildOutcome:
-    """
-    What became of a manifest's resources; of two with one name the last event counts for both, as in the reference.
-
-    Args:
-        resources: All of them, those that were not reached too.
-        events: The last event of each, by type and name.
-        noop: They ran without changing anything.
-    """
-    last = [events.get((one.kind.name, one.wanted.name)) for one in resources]
-    failed = [event is not None and (event.failed or bool(event.unmet_requirements)) for event in last]
-    changed = [
-        event is not None and event.changed and not bad for event, bad in zip(last, failed, strict=True)
-    ]
-    made = any(event.changed and not is_announced(event) for event in last if event is not None)
-    return ChildOutcome(
-        resources=len(resources),
-        changed=sum(changed),
-        failed=sum(failed),
-        noop=noop or (any(changed) and not made),
-    )

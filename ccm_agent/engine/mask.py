@@ -109,6 +109,7 @@ def masked(event: TransactionEvent, kind: AnyType, masker: Masker) -> Transactio
     for field in ("name", "alias", "requested_ensure", "final_ensure", "triggered_by", "parent"):
         setattr(event, field, masker.name(getattr(event, field)))
     event.unmet_requirements = [masker.name(one) for one in event.unmet_requirements]
+    event.refresh_pending = [masker.name(one) for one in event.refresh_pending]
     if masker.is_idle:
         return event
     plain = _IDENTITY | kind.digested | kind.names_only
@@ -121,6 +122,7 @@ def _told(event: TransactionEvent) -> str:
     """The texts of an event, but for its properties and its state, as one."""
     checks = [text for one in event.health_check for text in (one.name, one.output)]
     names = (event.name, event.alias, event.parent, event.triggered_by, *event.unmet_requirements)
+    names = (*names, *event.refresh_pending)
     return "\n".join((*names, event.output, event.noop_message, event.unknown, *event.error, *checks))
 
 

@@ -21,6 +21,7 @@ from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunS
 from ccm_agent.engine.expand import Expander
 from ccm_agent.engine.expressions import has_markers, raise_refusal_behind
 from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
+from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.engine.tinycm.recognise import is_tinycm
 from ccm_agent.engine.world import World
@@ -38,6 +39,7 @@ from ccm_agent.model.outcome import (
 from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import Declared, converge, skip
 from ccm_agent.sessions.memory import MemorySession
+from ccm_agent.sessions.refresh_log import RefreshLog
 
 FAILED_IN_SUMMARY = 20
 """Failed resources that a summary names; the events have them all."""
@@ -90,6 +92,7 @@ class LocalEngine:
         if state.permission is not None and (source.path or source.directory):
             # of a manifest in the root directory every file would be its own
             state.permission.root = document.directory.rstrip("/")
+        state.refreshes = Refreshes(state, self._refresh_log(source, options=state.options))
         try:
             return await self._resolve(source, state, document)
         except InputError as err:
@@ -131,6 +134,7 @@ class LocalEngine:
         for sentence in loaded.warnings:
             state.note("warning", sentence)
         state.note("info", verb, manifest=loaded.document.name, resources=len(loaded.resources))
+        await state.refreshes.open()
         await self._start(plan)
         tally = _Tally()
         for event in options.done:
@@ -149,6 +153,8 @@ class LocalEngine:
                 await tally.run(context)
             except CcmError as err:
                 broken = err
+            is_complete = broken is None and not state.is_cut and not state.stop_reason
+            await state.refreshes.close(is_complete=is_complete)
         return self._summary(plan, tally, broken)
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
@@ -172,6 +178,8 @@ class LocalEngine:
         self, kind: AnyType, properties: Mapping[str, Any], state: RunState
     ) -> TransactionEvent:
         options = state.options
+        state.refreshes = Refreshes(state, state.session.refreshes, is_session=True)
+        await state.refreshes.open()
         loaded = await self._empty(state)
         expander = Expander(self.world.catalog, loaded.expressions, None, "")
         declared = await asyncio.to_thread(expander.declare, kind, dict(properties), ())
@@ -188,6 +196,7 @@ class LocalEngine:
             return await tally.apply_one(context, declared)
         finally:
             context.release()
+            await state.refreshes.close(is_complete=False)
 
     async def status(self, type_name: str, name: str, options: ApplyOptions) -> Any:
         """
@@ -246,6 +255,13 @@ class LocalEngine:
         except FileError as err:
             raise ManifestError(f"the manifest {source.path} cannot be read: {err.message}") from err
         return make_document(data, name, directory, source.digest)
+
+    def _refresh_log(self, source: ManifestSource, options: ApplyOptions) -> RefreshLog | None:
+        """Where the pending refreshes of a manifest are kept."""
+        if self.world.refreshes is None:
+            return None
+        name = source.name or _join(self.world.directory, source.path)
+        return self.world.refreshes.log(options.scope or f"manifest:{name}")
 
     async def _overlays(self, state: RunState) -> tuple[tuple[Resolved, ...], dict[str, int]]:
         """The hiera documents over a manifest's data; relative paths begin where the process stands."""
@@ -328,6 +344,7 @@ class LocalEngine:
         summary.data_revisions = plan.data_revisions
         summary.noop, summary.health_check_only = options.noop, options.health_check_only
         summary.failed = tally.failed
+        summary.refresh_pending = plan.state.refreshes.pending
         if broken is not None:
             summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
         elif plan.state.is_cut:
@@ -381,6 +398,7 @@ class _Tally:
             last[declared.kind.name, declared.wanted.name] = event
             if event.failed and context.loaded.fail_on_error and not context.health_check_only:
                 state.note("warning", "Terminating manifest execution due to failed resource")
+                state.refreshes.is_incomplete = True
                 break
         return last
 
@@ -399,6 +417,8 @@ class _Tally:
             event = skip(declared, context, state.stop_reason)
         else:
             event = await converge(declared, context)
+        if not state.is_cut:
+            await state.refreshes.ended(declared, context, event)
         if earlier is not None or state.is_cut:
             return event
         event.parent = parent

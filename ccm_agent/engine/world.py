@@ -18,6 +18,7 @@ from ccm_agent.resources.contract import Probe
 
 if TYPE_CHECKING:
     from ccm_agent.hiera.sources import Sources
+    from ccm_agent.sessions.refresh_store import RefreshStore
 
 MakeExpressions = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, str], str], Expressions]
 """From facts, data, environment and the directory that relative paths begin in."""
@@ -41,6 +42,7 @@ class World(Struct, frozen=True, kw_only=True):
         version: Of this program, for events.
         resolve_path: An absolute path with all its symlinks resolved, for the node's policy; blocking.
         secrets: Learns what runs know to be secret, for the log of the process; None where there is no log.
+        refreshes: Where it is kept which refreshes are pending; None: they are forgotten when a run ends.
     """
 
     runner: Runner
@@ -58,3 +60,4 @@ class World(Struct, frozen=True, kw_only=True):
     version: str = ""
     resolve_path: Callable[[str], str] = os.path.realpath
     secrets: Masker | None = None
+    refreshes: RefreshStore | None = None

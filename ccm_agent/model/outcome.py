@@ -56,6 +56,8 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
         cut: Names of fields that were shortened to keep the event within 64 KiB.
         unknown: What a restricted plan or check leaves open, as a sentence: "unknown until applied: the guards are not run in …".
             With `skipped` nothing is known of the resource; without it a health check was not run.
+        refresh_pending: `type#name` of subscribed resources, the first 20, that have changed and after whose change this one has
+            not been refreshed yet. The next apply of the manifest refreshes it.
     """
 
     protocol: str
@@ -92,6 +94,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
     code: str = ""
     cut: list[str] = []
     unknown: str = ""
+    refresh_pending: list[str] = []
 
     @property
     def outcome(self) -> Outcome:
@@ -187,6 +190,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
         state: The node's end state in a run: "stable", "changed" or "failed".
         reason: Why it failed as a whole: "interrupted", "stopped", or the error that broke it off.
         failed: Failed resources with their errors and the tail of their output, the first 20.
+        refresh_pending: Resources, the first 20, that the next apply refreshes, because a refresh is pending.
     """
 
     protocol: str
@@ -211,6 +215,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
     health_check_only: bool = False
     corrective: bool | None = None
     failed: list[FailedResource] = []
+    refresh_pending: list[str] = []
 
 
 def count(counts: Counts, event: TransactionEvent) -> None:

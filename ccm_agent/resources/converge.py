@@ -112,6 +112,19 @@ class Surroundings(Protocol):
         """Whether a subscribed resource changed; ManifestError for one that has no outcome yet."""
         ...
 
+    def is_owed(self, reference: str, declared: Declared) -> bool:
+        """Whether a subscribed resource changed in an earlier run, and this one has not been refreshed since."""
+        ...
+
+    async def changing(self, declared: Declared) -> None:
+        """
+        The resource is about to change: record that its subscribers must be refreshed.
+
+        Raises:
+            HostError: That cannot be recorded. The resource is not changed, because its subscribers could be forgotten.
+        """
+        ...
+
     async def look(self, declared: Declared, provider: Any) -> Any:
         """The state that `status` gives, perhaps looked at before together with others."""
         ...
@@ -308,11 +321,19 @@ async def _reach(declared: Declared, provider: Any, run: Surroundings, event: Tr
 
 
 def _trigger(declared: Declared, run: Surroundings) -> str:
-    """The first subscribed resource that changed; "" when none did."""
-    for reference in getattr(declared.wanted, "subscribe", ()):
+    """The first subscribed resource that changed, in this run or before; "" when none did."""
+    found = ""
+    for reference in subscriptions(declared):
         if run.has_changed(reference, declared):
-            return str(reference)
-    return ""
+            return reference
+        if not found and run.is_owed(reference, declared):
+            found = reference
+    return found
+
+
+def subscriptions(declared: Declared) -> list[str]:
+    """References of the resources that a resource subscribes to."""
+    return getattr(declared.wanted, "subscribe", None) or []
 
 
 def _noop_message(decision: Decision, joint: str) -> str:
@@ -326,6 +347,7 @@ async def _act(declared: Declared, provider: Any, run: Surroundings, decision: D
     """Run the steps and look again; DesiredStateError when the host is still not as wanted."""
     kind, wanted = declared.kind, declared.wanted
     if not kind.nests:
+        await run.changing(declared)
         run.forget()
     left: CommonState | None = None
     for step in decision.steps:

@@ -21,8 +21,10 @@ from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ids import follow, is_id
 from ccm_agent.model.outcome import SESSION_START, TRANSACTION_EVENT, SessionStart, TransactionEvent
 from ccm_agent.sessions.memory import MemorySession
+from ccm_agent.sessions.refresh_log import RefreshLog
 
 SUFFIX = ".event"
+REFRESHES = "refreshes.log"
 _FILE_LIMIT_BYTES = 16 << 20
 
 
@@ -36,6 +38,13 @@ class DirectorySession(MemorySession):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self.directory = directory
+
+    @property
+    def refreshes(self) -> RefreshLog:
+        """The refreshes that are pending in this session; they go with its directory."""
+        path = self.directory / REFRESHES
+        # each event's owner is looked at, so that users may share a session
+        return RefreshLog(path, "session", is_private=False)
 
     async def start(self, event: SessionStart) -> None:
         """Nothing is written: a session begins where its directory was made."""

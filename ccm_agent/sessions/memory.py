@@ -13,6 +13,7 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
     count,
 )
+from ccm_agent.sessions.refresh_log import RefreshLog
 
 
 class MemorySession:
@@ -30,6 +31,11 @@ class MemorySession:
         self._last: dict[tuple[str, str], TransactionEvent] = {}
         self._unique: set[tuple[str, str]] = set()
         self._foreign: set[str] = set()
+
+    @property
+    def refreshes(self) -> RefreshLog | None:
+        """The refreshes that are pending in this session; None where it ends with the process."""
+        return None
 
     async def start(self, event: SessionStart) -> None:
         """A session begins."""

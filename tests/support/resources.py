@@ -55,6 +55,12 @@ class Run:
     def is_unmet(self, reference: str, declared: Declared) -> bool:
         return False
 
+    def is_owed(self, reference: str, declared: Declared) -> bool:
+        return False
+
+    async def changing(self, declared: Declared) -> None:
+        pass
+
     def has_changed(self, reference: str, declared: Declared) -> bool:
         return reference in self._changed
 

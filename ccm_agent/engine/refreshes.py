@@ -1,0 +1,349 @@
+"""
+What one run knows of pending refreshes: those that earlier runs left, and those that its own changes cause.
+
+Within a run the session's events decide who is refreshed, as in the reference. Beyond a run the log decides: a change is recorded
+before it is made, and the record goes when each subscriber has been refreshed, or is not declared any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import HostError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.resource import parse_reference
+from ccm_agent.resources.converge import Declared, subscriptions
+from ccm_agent.sessions.refresh_log import (
+    ANY,
+    CHANGES_LIMIT,
+    COMPACT_LINES,
+    Change,
+    Kept,
+    RefreshLog,
+    Resource,
+)
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.context import ManifestContext, RunState
+    from ccm_agent.model.outcome import TransactionEvent
+
+log = logging.getLogger(__name__)
+
+NAMED_LIMIT = 20
+"""Resources that an event or a summary names."""
+
+_PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
+
+
+class Outline:
+    """
+    Who subscribes to what in one manifest.
+
+    Attributes:
+        subscribers: Resources by each reference that they subscribe to.
+        nested: The `apply` resources, by their names: manifests within this one.
+    """
+
+    def __init__(self, resources: Iterable[Declared]) -> None:
+        self.subscribers: dict[str, list[Declared]] = {}
+        self.nested: dict[str, Declared] = {}
+        for declared in resources:
+            if declared.kind.nests:
+                self.nested[declared.reference] = declared
+            for reference in subscriptions(declared):
+                self.subscribers.setdefault(_plain(reference), []).append(declared)
+
+
+class Refreshes:
+    """
+    The pending refreshes of one run.
+
+    Args:
+        state: The run.
+        kept: Where they are kept; None: nothing outlives the run.
+        is_session: Further processes belong to the run, so any change may have subscribers that are not known here.
+
+    Attributes:
+        is_incomplete: The run did not come to all resources, so not all subscribers are known.
+    """
+
+    def __init__(self, state: RunState, kept: RefreshLog | None, *, is_session: bool = False) -> None:
+        self.is_incomplete = is_session
+        self._state = state
+        self._log = kept
+        self._is_session = is_session
+        self._is_plan = state.options.noop or state.options.health_check_only
+        self._lines = 0
+        self._changes: dict[str, Change] = {}
+        self._by_key: dict[str, list[Change]] = {}
+        self._own: set[str] = set()
+        self._met: list[tuple[Kept, frozenset[str]]] = []
+        self._shown: dict[str, str] = {}
+
+    async def open(self) -> None:
+        """Read what earlier runs left. A file that is damaged is reported, and what can be read of it counts."""
+        if self._log is None:
+            return
+        found = await asyncio.to_thread(self._log.load)
+        if found.trouble:
+            await self._report(found.trouble)
+        self._lines = found.lines
+        for change in found.changes.values():
+            self._know(change)
+
+    def is_owed(self, reference: str, declared: Declared, context: ManifestContext) -> bool:
+        """
+        Whether an earlier run changed a resource without refreshing this subscriber.
+
+        While the resource itself fails its subscribers wait: whether it is as wanted is not known.
+        """
+        if not self._changes or self._has_failed(reference):
+            return False
+        keys = self._subscriber(declared, context).keys
+        return any(
+            change.id not in self._own and change.waits_for(keys) for change in self._changes_of(reference)
+        )
+
+    async def changing(self, declared: Declared, context: ManifestContext) -> None:
+        """
+        Record that a resource is about to change, and with it the manifests that it is in.
+
+        Raises:
+            HostError: It cannot be recorded.
+        """
+        if self._log is None or self._is_plan:
+            return
+        chain = (*context.parents, context)
+        # an unknown subscriber can be in a manifest that is still to be read
+        is_open = self._is_session or any(
+            len(around.outline.nested) > (around is not context) for around in chain
+        )
+        changed = [(declared, chain)]
+        changed += [
+            (found, chain[:depth])
+            for depth, one in enumerate(chain)
+            if depth and (found := chain[depth - 1].outline.nested.get(one.asked_by)) is not None
+        ]
+        for one, around in changed:
+            waiting = list(self._subscribers_of(one, around))
+            if waiting or is_open:
+                await self._record(one, waiting, is_open=is_open)
+
+    async def ended(self, declared: Declared, context: ManifestContext, event: TransactionEvent) -> None:
+        """A resource has its outcome: it was refreshed perhaps, or did not change after all. Completes the event."""
+        if self._log is None:
+            return
+        is_real = not (context.noop or context.health_check_only)
+        if subscriptions(declared):
+            await self._ended_subscriber(declared, context, event, is_real=is_real)
+        if not is_real:
+            return
+        if self._own and not event.changed and not event.failed:
+            await self._did_not_change(declared)
+        if declared.kind.nests and (event.failed or event.unmet_requirements or event.error):
+            self.is_incomplete = True
+
+    async def close(self, *, is_complete: bool) -> None:
+        """The run is over. After a complete one only known subscribers are waited for, and only if they are declared."""
+        if self._log is None or self._is_plan or not (self._changes or self._lines):
+            return
+        if not is_complete or self.is_incomplete:
+            if self._lines > COMPACT_LINES:
+                await self._try(self._log.compact)
+            return
+        for change in self._changes.values():
+            triggers = set(change.trigger.keys)
+            change.waiting = [
+                kept
+                for kept, subscribed in self._met
+                if (ANY in triggers or triggers & subscribed) and change.waits_for(kept.keys)
+            ]
+            change.is_open, change.done = False, []
+        await self._try(self._log.settle, self._changes)
+
+    @property
+    def pending(self) -> list[str]:
+        """What is to be refreshed by a later run, as names that may be shown; the first of them."""
+        names: dict[str, None] = {}
+        for change in self._changes.values():
+            names.update((self._shown.get(one.keys[0], one.label), None) for one in change.waiting)
+            if change.is_open and not change.waiting and not self._is_session:
+                names[f"what subscribes to {change.trigger.label}"] = None
+        return list(names)[:NAMED_LIMIT]
+
+    # ---- inside ----
+
+    async def _ended_subscriber(
+        self, declared: Declared, context: ManifestContext, event: TransactionEvent, *, is_real: bool
+    ) -> None:
+        kept = self._subscriber(declared, context)
+        is_excluded = _is_excluded(event)
+        if is_real and not is_excluded:
+            subscribed = frozenset(self._key(one) for one in subscriptions(declared))
+            self._met.append((kept, subscribed))
+            self._shown[kept.keys[0]] = self._state.masker.name(declared.reference)
+        if not self._changes:
+            return
+        is_refreshed = event.status is not None and not event.noop
+        if is_real and (is_refreshed or is_excluded):
+            # a subscriber that has run has run after everything before it, what its triggers failed at included
+            await self._refreshed(declared, kept, of_all=is_excluded or event.changed)
+        event.refresh_pending = [
+            reference
+            for reference in subscriptions(declared)
+            if any(change.waits_for(kept.keys) for change in self._changes_of(reference))
+        ][:NAMED_LIMIT]
+
+    async def _refreshed(self, declared: Declared, kept: Kept, *, of_all: bool) -> None:
+        """A subscriber needs no refresh any more, be it for all its triggers or for those that have not failed."""
+        assert self._log is not None
+        settled = {
+            change.id: change
+            for reference in subscriptions(declared)
+            if of_all or not self._has_failed(reference)
+            for change in self._changes_of(reference)
+            if change.waits_for(kept.keys)
+        }
+        if not settled:
+            return
+        await self._try(self._log.refreshed, kept.keys, list(settled))
+        for change in settled.values():
+            change.refreshed(kept.keys)
+
+    async def _did_not_change(self, declared: Declared) -> None:
+        """What was recorded before the change is taken back."""
+        assert self._log is not None
+        gone = {
+            change.id
+            for reference in _references(declared)
+            for change in self._changes_of(reference)
+            if change.id in self._own
+        }
+        if gone:
+            await self._try(self._log.drop, sorted(gone))
+            self._own -= gone
+            for number in gone:
+                self._forget(self._changes.pop(number))
+
+    async def _record(self, declared: Declared, waiting: list[Kept], *, is_open: bool) -> None:
+        assert self._log is not None
+        label = self._label(declared)
+        keys = tuple(self._key(one) for one in _references(declared))
+        if self._is_recorded(keys, waiting, is_open=is_open):
+            return
+        if len(self._changes) >= CHANGES_LIMIT:
+            label, keys, is_open = "a resource", (ANY,), True
+            if self._is_recorded(keys, [], is_open=True):
+                return
+        now = self._state.world.clock.now()
+        change = Change(
+            id=new_id(now), trigger=Kept(label, keys), since=now, waiting=waiting, is_open=is_open
+        )
+        try:
+            await asyncio.to_thread(self._log.add, change)
+        except HostError as err:
+            raise type(err)(
+                f"nothing was changed: it cannot be recorded that what subscribes must be refreshed: {err.message}"
+            ) from err
+        self._lines += 1
+        self._own.add(change.id)
+        self._know(change)
+
+    def _is_recorded(self, keys: Iterable[str], waiting: list[Kept], *, is_open: bool) -> bool:
+        """This run recorded the same already, and nobody has been refreshed since."""
+        return any(
+            change.id in self._own
+            and not change.done
+            and change.is_open >= is_open
+            and all(change.waits_for(one.keys) for one in waiting)
+            for key in keys
+            for change in self._by_key.get(key, ())
+        )
+
+    def _subscribers_of(self, declared: Declared, chain: Iterable[ManifestContext]) -> Iterator[Kept]:
+        """The known subscribers of a resource, in the manifests that are being applied."""
+        for context in chain:
+            if context.noop or context.health_check_only:
+                continue
+            for reference in _references(declared):
+                for one in context.outline.subscribers.get(reference, ()):
+                    yield self._subscriber(one, context)
+
+    def _subscriber(self, declared: Declared, context: ManifestContext) -> Kept:
+        """A subscriber: two of one name in two manifests within this one are two."""
+        assert self._log is not None
+        inside = "".join(f"{one.asked_by} > " for one in (*context.parents[1:], context) if one.asked_by)
+        references = tuple(f"{inside}{one}" for one in _references(declared))
+        return self._log.kept(Resource(label=self._label(declared), references=references))
+
+    def _label(self, declared: Declared) -> str:
+        """A name for people that goes on disk: never a command, which can hold a secret."""
+        wanted, masker = declared.wanted, self._state.masker
+        name = wanted.alias or wanted.name
+        if declared.kind.commands and not wanted.alias and not getattr(wanted, "command", ""):
+            program = wanted.name.split(maxsplit=1)
+            is_plain = bool(program) and _PROGRAM.fullmatch(program[0]) is not None
+            name = f"{program[0]} …" if is_plain and len(program) > 1 else program[0] if is_plain else "…"
+        return masker.name(f"{declared.kind.name}#{name}")
+
+    def _changes_of(self, reference: str) -> list[Change]:
+        return [*self._by_key.get(self._key(reference), ()), *self._by_key.get(ANY, ())]
+
+    def _key(self, reference: str) -> str:
+        assert self._log is not None
+        return self._log.key(_plain(reference))
+
+    def _has_failed(self, reference: str) -> bool:
+        """Whether a resource failed before it was known to be as wanted."""
+        parsed = parse_reference(reference)
+        event = self._state.session.last(parsed.type, parsed.name) if parsed is not None else None
+        return event is not None and event.failed and not event.changed and event.status is None
+
+    def _know(self, change: Change) -> None:
+        self._changes[change.id] = change
+        for key in change.trigger.keys:
+            self._by_key.setdefault(key, []).append(change)
+
+    def _forget(self, change: Change) -> None:
+        for key in change.trigger.keys:
+            self._by_key[key].remove(change)
+
+    async def _report(self, trouble: str) -> None:
+        """It is unknown what was pending; said on the screen and in the log, and the damaged file is moved aside."""
+        message = "Pending refreshes cannot be read: a subscriber may need a refresh that is not known"
+        self._state.note("warning", message, reason=trouble)
+        log.warning(message, extra={"reason": trouble})
+        if not self._is_plan and self._log is not None:
+            await self._try(self._log.set_aside)
+
+    async def _try(self, write: Any, *args: Any) -> None:
+        """Write what can be done without: at worst a subscriber is refreshed once more."""
+        try:
+            await asyncio.to_thread(write, *args)
+            self._lines += 1
+        except HostError as err:
+            message = "Pending refreshes cannot be written: a subscriber may be refreshed twice"
+            self._state.note("warning", message, reason=err.message)
+            log.warning(message, extra={"reason": err.message})
+
+
+def _references(declared: Declared) -> list[str]:
+    """What a resource is found by."""
+    wanted = declared.wanted
+    names = dict.fromkeys(name for name in (wanted.name, wanted.alias) if name)
+    return [f"{declared.kind.name}#{name}" for name in names]
+
+
+def _plain(reference: str) -> str:
+    """A reference as `_references` writes it."""
+    parsed = parse_reference(reference)
+    return f"{parsed.type}#{parsed.name}" if parsed is not None else reference
+
+
+def _is_excluded(event: TransactionEvent) -> bool:
+    """The control of the resource says that it is not meant for this node."""
+    return event.skipped and not (event.unmet_requirements or event.unknown or event.error)

@@ -1,0 +1,425 @@
+"""
+Refreshes that are pending, in a file: what changed, and which subscribers have not been refreshed since.
+
+A change is on disk before it is made, so a kill at any moment leaves either both or the record alone. Lines are appended and
+flushed; the file is rewritten when a run ends, and removed when nothing is pending. Names are kept as digests, with a label
+for people, because the name of a command can hold a secret. Everything here blocks, so it belongs in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.sessions.folder_lock import folder_lock
+
+VERSION = 1
+LABEL_LENGTH = 200
+CHANGES_LIMIT = 10_000
+"""With more changes than this in one file, a single record says that any trigger may have changed."""
+
+FILE_LIMIT_BYTES = 64 << 20
+COMPACT_LINES = 1000
+"""A file with more lines is rewritten when a run ends, even if that run did not come to its end."""
+
+ANY = "*"
+
+
+class Resource(Struct, frozen=True, kw_only=True):
+    """
+    A resource as a run knows it.
+
+    Attributes:
+        label: What people are shown; without secrets.
+        references: What it is found by: `type#name` and `type#alias`; of a subscriber with its parents before it.
+    """
+
+    label: str
+    references: tuple[str, ...]
+
+
+class Kept(Struct, frozen=True, array_like=True):
+    """A resource as the file has it: its label, and the digests of its references."""
+
+    label: str
+    keys: tuple[str, ...]
+
+
+class Change(Struct, kw_only=True, omit_defaults=True):
+    """
+    A trigger that changed, or was about to.
+
+    Attributes:
+        id: Identifies the change in its file.
+        trigger: The resource.
+        since: When it was about to change.
+        waiting: Subscribers that have not been refreshed.
+        is_open: Further subscribers may exist: the run did not come to where they are declared.
+        done: Keys of subscribers that were refreshed; those that are open for others only.
+    """
+
+    id: str
+    trigger: Kept
+    since: datetime
+    waiting: list[Kept] = []
+    is_open: bool = False
+    done: list[str] = []
+
+    def waits_for(self, keys: Sequence[str]) -> bool:
+        """Whether the subscriber with these keys has not been refreshed since."""
+        if any(key in self.done for key in keys):
+            return False
+        return self.is_open or any(key in one.keys for one in self.waiting for key in keys)
+
+    def refreshed(self, keys: Sequence[str]) -> None:
+        """The subscriber with these keys was refreshed."""
+        self.waiting = [one for one in self.waiting if not any(key in one.keys for key in keys)]
+        if self.is_open:
+            self.done = [*self.done, *keys]
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is pending."""
+        return not self.waiting and not self.is_open
+
+
+class PendingRefresh(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A refresh that is pending.
+
+    Attributes:
+        resource: Label of the subscriber; "" when the run ended before it came to all subscribers.
+        trigger: Label of the resource that changed.
+        since: When that was.
+    """
+
+    resource: str
+    trigger: str
+    since: datetime | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Which refresh it is, for people."""
+        return self.resource or f"what subscribes to {self.trigger}"
+
+
+class _Refreshed(Struct, frozen=True):
+    keys: list[str]
+    changes: list[str]
+
+
+class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    version: int = 0
+    scope: str = ""
+    change: Change | None = None
+    refreshed: _Refreshed | None = None
+    dropped: list[str] = []
+
+
+class Remembered(Struct, kw_only=True):
+    """
+    What a file holds.
+
+    Attributes:
+        scope: Whose refreshes these are; "" when the file does not say.
+        changes: By id.
+        lines: How many lines the file has; 0 when there is none.
+        trouble: Why some of it cannot be read; "" when all of it can.
+    """
+
+    scope: str = ""
+    changes: dict[str, Change] = {}
+    lines: int = 0
+    trouble: str = ""
+
+    @property
+    def pending(self) -> list[PendingRefresh]:
+        """Each pair of subscriber and trigger, oldest change first."""
+        found = []
+        for change in sorted(self.changes.values(), key=lambda one: one.since):
+            labels = [one.label for one in change.waiting] or ([""] if change.is_open else [])
+            found += [
+                PendingRefresh(resource=label, trigger=change.trigger.label, since=change.since)
+                for label in labels
+            ]
+        return found
+
+
+class RefreshLog:
+    """
+    The pending refreshes of one manifest, source, assignment or session.
+
+    Args:
+        path: The file; its folder is made when something is written.
+        scope: Whose refreshes these are.
+        before_new: Called before the file is made.
+        is_private: The folder must be one that no other user can write to.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        scope: str,
+        before_new: Callable[[], None] = lambda: None,
+        *,
+        is_private: bool = True,
+    ) -> None:
+        self.path = path
+        self.scope = scope
+        self._before_new = before_new
+        self._is_private = is_private
+
+    def keys(self, resource: Resource) -> tuple[str, ...]:
+        """Digests of a resource's references."""
+        return tuple(self.key(one) for one in resource.references)
+
+    def key(self, reference: str) -> str:
+        """Digest of one reference; of the same reference in another scope it is another one."""
+        text = f"{self.scope}\0{reference}".encode(errors="surrogateescape")
+        return hashlib.sha256(text).hexdigest()[:32]
+
+    def kept(self, resource: Resource) -> Kept:
+        """A resource as the file has it."""
+        return Kept(resource.label[:LABEL_LENGTH], self.keys(resource))
+
+    def load(self) -> Remembered:
+        """What the file holds. A file that cannot be read is reported in `trouble`, and never raised."""
+        try:
+            return replay(_content(self.path))
+        except FileNotFoundError:
+            return Remembered()
+        except (OSError, ValueError) as err:
+            reason = (err.strerror if isinstance(err, OSError) else None) or str(err)
+            return Remembered(trouble=f"{self.path}: {reason}")
+
+    def add(self, change: Change) -> None:
+        """
+        Record that a resource is about to change; the record outlives a power cut when this returns.
+
+        Raises:
+            FileError: It could not be recorded.
+        """
+        self._append(_Line(change=change))
+
+    def refreshed(self, keys: Sequence[str], changes: Sequence[str]) -> None:
+        """
+        Record that a subscriber was refreshed after these changes.
+
+        Raises:
+            FileError: It could not be recorded.
+        """
+        self._append(_Line(refreshed=_Refreshed(list(keys), list(changes))))
+
+    def drop(self, changes: Sequence[str]) -> None:
+        """
+        Record that these changes were not made after all.
+
+        Raises:
+            FileError: It could not be recorded.
+        """
+        self._append(_Line(dropped=list(changes)))
+
+    def settle(self, own: Mapping[str, Change]) -> None:
+        """
+        Rewrite the file at the end of a run, and remove it when nothing is pending.
+
+        What other processes recorded meanwhile stays.
+
+        Args:
+            own: The changes that this run knows of, by id, as they are now; one that is settled goes.
+
+        Raises:
+            FileError: It could not be written; the file is as before.
+        """
+        with self._locked():
+            found = self.load().changes
+            for number, change in own.items():
+                if number in found:
+                    found[number] = change
+            left = [one for one in found.values() if not one.is_settled]
+            if left:
+                self._rewrite([self._header, *(_Line(change=one) for one in left)])
+            else:
+                self._remove()
+
+    def compact(self) -> None:
+        """
+        Rewrite the file without what is outdated.
+
+        Raises:
+            FileError: It could not be written; the file is as before.
+        """
+        self.settle({})
+
+    def set_aside(self) -> None:
+        """
+        Move a file that is damaged out of the way; what can still be read of it stays.
+
+        Raises:
+            FileError: It could not be moved.
+        """
+        with self._locked():
+            found = self.load()
+            if not found.trouble:
+                return
+            self.path.replace(self.path.with_suffix(".damaged"))
+            if found.changes:
+                self._rewrite([self._header, *(_Line(change=one) for one in found.changes.values())])
+
+    def forget(self) -> None:
+        """
+        Remove the file: its scope does not exist any more.
+
+        Raises:
+            FileError: It could not be removed.
+        """
+        if self.path.exists():
+            with self._locked():
+                self._remove()
+
+    # ---- inside ----
+
+    @property
+    def _header(self) -> _Line:
+        return _Line(version=VERSION, scope=self.scope)
+
+    def _append(self, line: _Line) -> None:
+        with self._locked():
+            if not self.path.exists():
+                self._before_new()
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self.path, flags, 0o600)
+            try:
+                size = _cut_torn_line(fd)
+                try:
+                    _write(fd, _encoded([line] if size else [self._header, line]))
+                    os.fdatasync(fd)
+                except OSError:
+                    os.ftruncate(fd, size)
+                    raise
+            finally:
+                os.close(fd)
+            if not size:
+                _sync_folder(self.path.parent)
+
+    def _rewrite(self, lines: Sequence[_Line]) -> None:
+        fresh = self.path.with_suffix(".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(fresh, flags, 0o600)
+        try:
+            _write(fd, _encoded(lines))
+            os.fdatasync(fd)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+        fresh.replace(self.path)
+        _sync_folder(self.path.parent)
+
+    def _remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+        _sync_folder(self.path.parent)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone with the folder; errors of the system become ours."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._is_private:
+                _refuse_shared(self.path.parent)
+            with folder_lock(self.path.parent):
+                yield
+        except OSError as err:
+            raise FileError(
+                f"{self.path}: cannot record pending refreshes: {err.strerror or err}", errno=err.errno or 0
+            ) from err
+
+
+def replay(content: bytes) -> Remembered:
+    """What the lines of a file say, in order. Lines that cannot be read are passed over, and reported."""
+    found = Remembered()
+    bad = 0
+    # what follows the last newline was never finished, so its change was not made
+    for text in content.split(b"\n")[:-1]:
+        found.lines += 1
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            bad += 1
+            continue
+        if line.version > VERSION:
+            return Remembered(lines=found.lines, trouble="a newer version of this program wrote it")
+        found.scope = line.scope or found.scope
+        _follow(found.changes, line)
+    if bad:
+        found.trouble = f"{bad} of {found.lines} lines cannot be read"
+    return found
+
+
+def _follow(changes: dict[str, Change], line: _Line) -> None:
+    if line.change is not None:
+        changes[line.change.id] = line.change
+    for number in line.dropped:
+        changes.pop(number, None)
+    if line.refreshed is not None:
+        for number in line.refreshed.changes:
+            if number in changes:
+                changes[number].refreshed(line.refreshed.keys)
+                if changes[number].is_settled:
+                    del changes[number]
+
+
+def _encoded(lines: Sequence[_Line]) -> bytes:
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def _cut_torn_line(fd: int) -> int:
+    """Remove a last line that was never finished; the size afterwards."""
+    size = os.fstat(fd).st_size
+    if size and os.pread(fd, 1, size - 1) != b"\n":
+        size = os.pread(fd, size, 0).rfind(b"\n") + 1
+        os.ftruncate(fd, size)
+    return size
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _content(path: Path) -> bytes:
+    """What is in a regular file of ours; ValueError for anything else."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+            raise ValueError("not a regular file of this user")
+        content = file.read(FILE_LIMIT_BYTES + 1)
+    if len(content) > FILE_LIMIT_BYTES:
+        raise ValueError(f"larger than {FILE_LIMIT_BYTES} bytes")
+    return content
+
+
+def _refuse_shared(folder: Path) -> None:
+    """What is recorded decides what is restarted, so other users must not be able to write there."""
+    found = folder.stat()
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise FileError(f"{folder}: other users can write there: chmod go-w, or change its owner")
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
