@@ -25,6 +25,49 @@ _LOOK_AHEAD_DAYS = 366 * 5
 """29 February comes within five years, unless a century lies between."""
 
 
+_NICKNAMES = {
+    "@hourly": "0 0 * * * *",
+    "@daily": "0 0 0 * * *",
+    "@midnight": "0 0 0 * * *",
+    "@weekly": "0 0 0 * * 0",
+    "@monthly": "0 0 0 1 * *",
+    "@yearly": "0 0 0 1 1 *",
+    "@annually": "0 0 0 1 1 *",
+}
+_CRONTAB_WEEKDAY = ("weekday", 0, 7, _DAYS)
+"""In a crontab Sunday is 0 and 7; the broker takes 0 only."""
+
+
+def six_fields(text: str) -> str:
+    """
+    A cron expression with the six fields that the broker takes.
+
+    Args:
+        text: Six fields, the five of crontab(5), or a nickname such as `@daily`.
+
+    Raises:
+        UsageError: It is none of these, or a field is invalid.
+    """
+    words = _NICKNAMES.get(text.strip().lower(), text).split()
+    if len(words) == len(_FIELDS) - 1:
+        words = ["0", *words[:-1], _without_seven(text, words[-1])]
+    if len(words) != len(_FIELDS):
+        raise UsageError(
+            f"--cron {text!r}: expected five fields (minute hour day month weekday), six (second first), or "
+            f"one of {', '.join(_NICKNAMES)}"
+        )
+    for word, field in zip(words, _FIELDS, strict=True):
+        _field(text, word, *field)
+    return " ".join(words)
+
+
+def _without_seven(text: str, word: str) -> str:
+    if "7" not in word:
+        return word
+    days = {day % 7 for day in _field(text, word, *_CRONTAB_WEEKDAY)}
+    return ",".join(str(day) for day in sorted(days))
+
+
 class Cron:
     """Six fields: second, minute, hour, day, month, weekday (0 is Sunday)."""
 
@@ -83,9 +126,11 @@ def _field(text: str, word: str, name: str, least: int, most: int, names: Sequen
                 low = _number(first, names, least)
                 high = _number(last, names, least) if dash else most if slash else low
         except ValueError:
-            raise UsageError(f"--cron {text!r}: {part!r} is no {name}") from None
+            raise UsageError(f"--cron {text!r}: {part!r} is not a valid {name}") from None
         if not least <= low <= high <= most or by < 1:
-            raise UsageError(f"--cron {text!r}: {part!r} is no {name}: they go from {least} to {most}")
+            raise UsageError(
+                f"--cron {text!r}: {part!r} is not a valid {name}, which goes from {least} to {most}"
+            )
         found |= set(range(low, high + 1, by))
     return found
 

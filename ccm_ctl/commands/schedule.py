@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
     "schedule",
     no_args_is_help=True,
     examples=[
-        'ccmctl schedule add nightly site/ --cron "0 0 2 * * *" --tz Europe/Berlin --targets role=web',
+        'ccmctl schedule add nightly site/ --cron "0 2 * * *" --tz Europe/Berlin --targets role=web',
         "ccmctl schedule list",
     ],
 )
@@ -45,7 +45,7 @@ def schedule(application: Application) -> None:
 @verb(
     "add",
     examples=[
-        'ccmctl schedule add nightly site/ --cron "0 0 2 * * *" --tz Europe/Berlin --targets role=web',
+        'ccmctl schedule add nightly site/ --cron "0 2 * * *" --tz Europe/Berlin --targets role=web',
         "ccmctl schedule add weekly site/ --every 168h --targets role=web --catch-up   # nodes that were away, too",
         "ccmctl schedule add often site/ --every 1h --targets role=web --yes",
         "ccmctl schedule add once site/ --at 2026-12-01T02:00Z --all",
@@ -58,7 +58,7 @@ def schedule(application: Application) -> None:
             ["--cron"],
             default="",
             metavar="FIELDS",
-            help="Cron expression with six fields: second minute hour day month weekday.",
+            help="When to run: five crontab fields (minute hour day month weekday), six (second first), or @daily and the like.",
         ),
         click.Option(["--tz"], default="", metavar="ZONE", help="Time zone of --cron. [UTC]"),
         click.Option(["--every"], type=Duration(), help="Interval between runs, at least 1s."),
@@ -251,16 +251,15 @@ def when_of(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]
     Raises:
         UsageError: Not exactly one of them was said, or it cannot be read.
     """
-    from ccm_agent.model.cron import Cron
+    from ccm_agent.model.cron import six_fields
 
     if sum((bool(cron), every is not None, bool(at))) != 1:
         raise UsageError("use exactly one of --cron, --every and --at")
     if zone and not cron:
         raise UsageError("--tz belongs to --cron")
     if cron:
-        Cron(cron)
         _check_zone(zone)
-        return " ".join(cron.split()), zone
+        return six_fields(cron), zone
     if every is not None:
         return f"@every {every}s", ""
     try:

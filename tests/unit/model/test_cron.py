@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ccm_agent.model.cron import Cron
+from ccm_agent.model.cron import Cron, six_fields
 from ccm_agent.model.errors import UsageError
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)  # a Saturday
@@ -42,10 +42,10 @@ def test_the_next_time_is_the_first_after_now(
     ("fields", "said"),
     [
         ("0 2 * * *", "expected six fields (second minute hour day month weekday), found 5"),
-        ("0 60 2 * * *", "'60' is no minute: they go from 0 to 59"),
-        ("0 0 2 * * XYZ", "'XYZ' is no weekday"),
-        ("0 0 2-1 * * *", "'2-1' is no hour: they go from 0 to 23"),
-        ("*/0 0 2 * * *", "'*/0' is no second: they go from 0 to 59"),
+        ("0 60 2 * * *", "'60' is not a valid minute, which goes from 0 to 59"),
+        ("0 0 2 * * XYZ", "'XYZ' is not a valid weekday"),
+        ("0 0 2-1 * * *", "'2-1' is not a valid hour, which goes from 0 to 23"),
+        ("*/0 0 2 * * *", "'*/0' is not a valid second, which goes from 0 to 59"),
     ],
 )
 def test_what_is_no_cron_is_refused(fields: str, said: str) -> None:
@@ -53,3 +53,25 @@ def test_what_is_no_cron_is_refused(fields: str, said: str) -> None:
         Cron(fields)
 
     assert str(caught.value) == f"--cron {fields!r}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("0 0 2 * * *", "0 0 2 * * *"),
+        ("  */5  2 * * MON ", "0 */5 2 * * MON"),
+        ("0 2 * * 7", "0 0 2 * * 0"),
+        ("0 2 * * 5-7", "0 0 2 * * 0,5,6"),
+        ("@daily", "0 0 0 * * *"),
+        ("@Weekly", "0 0 0 * * 0"),
+    ],
+)
+def test_crontab_fields_and_nicknames_become_six_fields(text: str, fields: str) -> None:
+    assert six_fields(text) == fields
+    assert Cron(fields).next_after(NOW, ZoneInfo("UTC")) is not None
+
+
+@pytest.mark.parametrize("text", ["", "* *", "@noon", "0 0 0 0 0 0 0", "61 2 * * *", "0 0 2 * * 7"])
+def test_invalid_cron_expression_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--cron"):
+        six_fields(text)
