@@ -123,7 +123,13 @@ class _Checker:
         raise Fault(f"{node.operator} does not take {operand}", node.offset)
 
     def binary(self, node: Binary) -> Nature:
-        left = self.visit(node.left)
+        first, operators = node.row()
+        left = self.visit(first)
+        for one in operators:
+            left = one.nature = self.operator(one, left)
+        return left
+
+    def operator(self, node: Binary, left: Nature) -> Nature:
         right = self.visit(node.right)
         result = BINARY_RULES[node.operator](left, right)
         if (

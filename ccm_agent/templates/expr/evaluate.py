@@ -20,6 +20,7 @@ from ccm_agent.templates.expr.loops import Loop
 from ccm_agent.templates.expr.methods import Method
 from ccm_agent.templates.expr.natures import INT, STRING
 from ccm_agent.templates.expr.nodes import (
+    LONG_ROW,
     Array,
     Binary,
     Builtin,
@@ -110,10 +111,39 @@ class Compiler:
         return run_not
 
     def binary(self, node: Binary) -> Run:
+        if node.operators > LONG_ROW:
+            return self.long_row(node)
+        return self.operator(node, self.compile(node.left))
+
+    def long_row(self, node: Binary) -> Run:
+        """Operators one after the other; the value so far is in a slot that no name reaches."""
+        first, operators = node.row()
+        slot = self.new_slot("")
+        start = self.compile(first)
+        steps = [self.operator(one, lambda frame: frame.slots[slot]) for one in operators]
+        self.lets.pop()
+
+        def run(frame: Frame) -> Any:
+            value = start(frame)
+            for step in steps:
+                frame.slots[slot] = value
+                value = step(frame)
+            return value
+
+        return run
+
+    def new_slot(self, name: str) -> int:
+        """A slot of the frame for a value of this name, until the name is popped off `lets`."""
+        self.lets.append(name)
+        self.slots = max(self.slots, len(self.lets))
+        return len(self.lets) - 1
+
+    def operator(self, node: Binary, left: Run) -> Run:
+        """The closure of an operator whose left side is compiled."""
         sign = node.operator
         if sign in ("==", "!="):
-            return self.equality(node, sign == "!=")
-        left, right, offset = self.compile(node.left), self.compile(node.right), node.offset
+            return self.equality(node, left, sign == "!=")
+        right, offset = self.compile(node.right), node.offset
         if sign in ("and", "&&"):
             return lambda frame: right(frame) if _boolean(left(frame), sign, offset) else False
         if sign in ("or", "||"):
@@ -127,8 +157,8 @@ class Compiler:
             return run_otherwise
         return infix(node, left, right)
 
-    def equality(self, node: Binary, is_negated: bool) -> Run:
-        left, right, offset = self.compile(node.left), self.compile(node.right), node.offset
+    def equality(self, node: Binary, left: Run, is_negated: bool) -> Run:
+        right, offset = self.compile(node.right), node.offset
         natures = [side.nature for side in (node.left, node.right)]
         strict: type | None = None
         if all(nature is not None and nature.type == INT.type for nature in natures):
@@ -264,9 +294,7 @@ class Compiler:
 
     def let(self, node: Let) -> Run:
         value = self.compile(node.value)
-        slot = len(self.lets)
-        self.lets.append(node.name)
-        self.slots = max(self.slots, len(self.lets))
+        slot = self.new_slot(node.name)
         body = self.compile(node.body)
         self.lets.pop()
 

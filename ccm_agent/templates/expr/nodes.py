@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ccm_agent.templates.expr.natures import Nature
 
 
+LONG_ROW = 4
+"""Operators in a row that are nested calls; those of a longer row run one after the other."""
+
+
 class Node:
     """What all nodes have. `depth` is the height of the tree below, which bounds every walk over it."""
 
@@ -59,15 +63,31 @@ class Unary(Node):
 
 
 class Binary(Node):
-    """`a + b` and every other operator with two sides."""
+    """
+    `a + b` and every other operator with two sides.
 
-    __slots__ = ("left", "operator", "right")
+    Attributes:
+        operators: How many operators in a row lead to the leftmost operand: 2 in `a + b + c`. A long row is walked in a loop, so
+            that its height does not grow from `LONG_ROW` on.
+    """
+
+    __slots__ = ("left", "operator", "operators", "right")
 
     def __init__(self, offset: int, operator: str, left: Node, right: Node) -> None:
         super().__init__(offset, left, right)
         self.operator = operator
         self.left = left
         self.right = right
+        self.operators: int = 1 + (left.operators if isinstance(left, Binary) else 0)
+        if self.operators > LONG_ROW:
+            self.depth = max(left.depth, 1 + right.depth)
+
+    def row(self) -> tuple[Node, list[Binary]]:
+        """The leftmost operand and the operators that follow it, from left to right."""
+        operators = [self]
+        while isinstance(left := operators[-1].left, Binary):
+            operators.append(left)
+        return left, operators[::-1]
 
 
 class Chain(Node):

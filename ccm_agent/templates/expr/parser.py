@@ -47,7 +47,7 @@ MAX_NODES = 10_000
 # Brackets, operands and arguments inside each other. Each costs some frames of Python's stack, of which a caller leaves
 # about 900.
 MAX_NESTING = 120
-MAX_DEPTH = 250  # height of the tree; a long sum is high without being nested
+MAX_DEPTH = 250  # height of the tree; a long chain of members or calls is high without being nested
 
 _N = TypeVar("_N", bound=Node)
 
