@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from ccm_agent.bus.client import BusClient
 
 log = logging.getLogger(__name__)
+
+_BUCKET = re.compile(r"(?:\$JS\.API\..*\.KV_|\$KV\.)([\w-]+)")
+"""A subject on which a bucket is read or written."""
 
 COPIED = "copied"
 """What stands in `Nats-Stream` when a message has that header twice: it was stored once and then copied by direct get."""
@@ -137,10 +141,18 @@ class Waiting:
         if isinstance(answer, BusError):
             raise answer
         if answer.status == _NO_RESPONDERS:
-            raise BusUnavailableError(
-                f"{self.subject}: nobody answers there: its stream is missing (`ccmctl init` makes it) or has no leader now"
-            )
+            raise BusUnavailableError(no_responders(self.subject))
         return answer
+
+
+def no_responders(subject: str) -> str:
+    """Why no stream answers on a subject, and what an operator can do: `ccmctl init` makes the project's own buckets only."""
+    found = _BUCKET.search(subject)
+    if found is None or found[1].startswith("CCM_"):
+        return f"{subject}: no stream answers: it is missing (`ccmctl init` creates it) or has no leader now"
+    return (
+        f"the broker has no bucket {found[1]} (`nats kv add {found[1]}` creates it), or it has no leader now"
+    )
 
 
 def message_of(theirs: Any) -> Message:

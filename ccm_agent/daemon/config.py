@@ -81,7 +81,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         str, Meta(description="A hiera document over each manifest's data: `file://`, `kv://`, `https://`.")
     ] = ""
     cache_dir: Annotated[
-        str, Meta(description="Where fetched manifests are kept; in `state_dir` unless set.")
+        str, Meta(description="Where fetched manifests are kept; if empty, `sources` in `state_dir`.")
     ] = ""
     monitor_port: Annotated[int, Meta(ge=0, le=65535, description="Port of `/metrics`; 0: none.")] = 0
     log_level: Literal["debug", "info", "warn", "error"] = "info"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ccm_agent.metrics.registry import CONTENT_TYPE, Registry
@@ -26,6 +27,19 @@ CONNECTIONS = 32
 """Each takes an open file, of which a process has few: who connects without end must not keep the agent from its files."""
 CONNECTION_S = 120.0
 """A connection is closed after this time, whether anything was asked or not."""
+
+
+_SERVED = "metrics are served"
+_SERVED_HERE = (
+    "metrics are served to this host only; set `monitor_address` (0.0.0.0 for every address) to serve others"
+)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 class _Few:
@@ -95,7 +109,7 @@ class Monitor:
                 )
                 await asyncio.sleep(self._retry_s)
             else:
-                log.info("metrics are served", extra=where)
+                log.info(_SERVED_HERE if _is_loopback(self._address) else _SERVED, extra=where)
                 return listening
 
     async def _metrics(self, _request: web.Request) -> web.Response:

@@ -217,6 +217,8 @@ class LocalEngine:
         loaded = await self._empty(state)
         if has_markers(name):
             name = await asyncio.to_thread(loaded.expressions.text, name)
+        if kind.status_name is not None:
+            name = kind.status_name(name)
         wanted = kind.properties(name=name, ensure=kind.default_ensure)
         declared = Declared(kind=kind, wanted=wanted)
         loaded.resources = [declared]

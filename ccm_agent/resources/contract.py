@@ -366,6 +366,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         nests: Its step is a run of its own, so it runs under noop and for health checks too, and takes those modes along.
         noop_joint: What joins the noop texts of several steps; after a comma they go on with a small letter.
         can_status: `ccm status TYPE NAME` makes sense with a name alone; `why_no_status` says why when it does not.
+        status_name: Makes the name that `ccm status` was given one that the type takes. None: it is taken as it is.
         reach: What a resource touches, for the node's policy. None: that is not known, so a policy that limits what may be
             touched allows the type only where it names it, and a restricted plan does not look at it.
         commands: Fields that hold commands which the manifest chose.
@@ -404,6 +405,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     noop_joint: str = ", "
     can_status: bool = True
     why_no_status: str = ""
+    status_name: Callable[[str], str] | None = None
     reach: Callable[[P], Reach] | None = None
     commands: frozenset[str] = frozenset()
     command: CommandLine = CommandLine()

@@ -124,3 +124,17 @@ async def test_an_address_that_none_can_be_does_not_end_the_agent(caplog: pytest
     task.cancel()
     await asyncio.wait([task])
     assert "metrics are not served" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("address", "is_hinted"), [(LOOPBACK, True), ("localhost", True), ("::1", True), ("0.0.0.0", False)]
+)
+async def test_the_log_names_the_key_that_serves_other_hosts(
+    address: str, is_hinted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    async with served(Monitor(counted(), address, 0)):
+        pass
+
+    assert any("monitor_address" in record.message for record in caplog.records) is is_hinted

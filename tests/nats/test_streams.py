@@ -283,3 +283,15 @@ async def test_the_table_of_streams_can_be_made_while_a_server_is_down(cluster) 
         done = await eventually(lambda: make(connection))
 
     assert {made.replicas for made in done} == {3}
+
+
+@pytest.mark.parametrize(
+    ("bucket", "advice"),
+    [("SITE_KEYS", "`nats kv add SITE_KEYS` creates it"), ("CCM_DATA2", "`ccmctl init` creates it")],
+)
+async def test_a_bucket_that_does_not_exist_is_named_with_what_creates_it(operator, bucket, advice):
+    with pytest.raises(BusUnavailableError) as caught:
+        await NatsKeyValue(operator, bucket).get("key")
+
+    assert advice in str(caught.value)
+    assert bucket in str(caught.value)

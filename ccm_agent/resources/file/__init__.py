@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any
 
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
@@ -34,6 +35,7 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
     our_forms=our_forms,
     our_values={"owner": frozenset({KEEP}), "group": frozenset({KEEP})},
     stable_when_changed=True,
+    status_name=posixpath.abspath,
     reach=reach,
     providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
     command=COMMAND,

@@ -182,10 +182,16 @@ class Choria:
     def _source_of(self, wanted: ScaffoldProperties) -> str:
         """The source's absolute path. Its property becomes the path from where the manifest is, as events show it."""
         if id(wanted) not in self._sources:  # properties live as long as their manifest, as this object does
-            context = self._context
-            self._sources[id(wanted)] = posixpath.normpath(posixpath.join(context.directory, wanted.source))
-            wanted.source = posixpath.normpath(posixpath.join(context.shown_directory, wanted.source))
+            written = wanted.source
+            # an absolute path that ends with a slash names the directory behind a symlink, as in the reference
+            end = "/" if written.startswith("/") and written.endswith("/") else ""
+            self._sources[id(wanted)] = self._below(self._context.directory, written) + end
+            wanted.source = self._below(self._context.shown_directory, written) + end
         return self._sources[id(wanted)]
+
+    @staticmethod
+    def _below(directory: str, path: str) -> str:
+        return posixpath.normpath(posixpath.join(directory, path))
 
     async def _look_for_removal(self, plan: Plan, source: Tree | None) -> None:
         """What is rendered is to go, with all that was made of it; without a source what is remembered."""
@@ -272,7 +278,7 @@ def _why_nothing(wanted: ScaffoldProperties, source: Tree | None) -> str:
     if source is None:
         return f"the source {wanted.source} is not there"
     if source.kind == "symlink":
-        return f"the source {wanted.source} is a symlink, which is not entered: name the directory itself"
+        return f"the source {wanted.source} is a symlink: name the directory itself, or end an absolute path with a slash"
     if source.kind != "directory":
         return f"the source {wanted.source} is no directory"
     empty = " but such that come out empty" if wanted.skip_empty else ""

@@ -221,7 +221,7 @@ class TestNothingRendered:
 
         assert reasons == [
             "the source file is no directory",
-            "the source link is a symlink, which is not entered: name the directory itself",
+            "the source link is a symlink: name the directory itself, or end an absolute path with a slash",
         ]
 
     async def test_a_source_that_is_missing_is_a_failure_and_nothing_is_made(self) -> None:
