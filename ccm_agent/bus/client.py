@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 import ssl
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -309,7 +310,7 @@ class BusClient(nats.aio.client.Client):
         info, settings = self._server_info, self._settings
         server = self._current_server
         where = server.uri.geturl() if server else settings.address
-        if settings.demands_tls and not self._is_encrypted():
+        if settings.demands_tls and not self.is_encrypted:
             return BusDeniedError(
                 f"{where}: the broker offers no TLS, and nothing is sent to it without; give it a certificate"
             )
@@ -321,14 +322,14 @@ class BusClient(nats.aio.client.Client):
                 f"{where}: the broker asks for no credentials, and we have some, so it may not be the broker that they were "
                 f"made for; check which program listens there, give the broker its users back, or {_ACCEPT}"
             )
-        if self._is_loopback():
+        if self.is_loopback:
             return None
         if not info.get("auth_required"):
             return BusDeniedError(
                 f"{where}: the broker asks for no credentials, so anyone who reaches it commands its nodes; "
                 f"give it users, or {_ACCEPT}"
             )
-        if not self._is_encrypted():
+        if not self.is_encrypted:
             return BusDeniedError(
                 f"{where}: the connection would have no TLS, so anyone on its way could read and change what it carries; "
                 "give the broker a certificate and name its authority as `ca` (`ccmctl init --security --server-name HOST` "
@@ -336,7 +337,8 @@ class BusClient(nats.aio.client.Client):
             )
         return None
 
-    def _is_loopback(self) -> bool:
+    @property
+    def is_loopback(self) -> bool:
         """The other end of the connection is this machine; a name that merely looks like it does not count."""
         peer = self._of_transport("peername")
         try:
@@ -347,9 +349,17 @@ class BusClient(nats.aio.client.Client):
         mapped = getattr(address, "ipv4_mapped", None)
         return (mapped or address).is_loopback
 
-    def _is_encrypted(self) -> bool:
+    @property
+    def is_encrypted(self) -> bool:
         """TLS has begun on this connection, so its certificate was verified."""
         return self._of_transport("ssl_object") is not None
+
+    @property
+    def certificate_ends(self) -> datetime | None:
+        """When the certificate that the server showed expires; None without TLS."""
+        tls = self._of_transport("ssl_object")
+        text = (tls.getpeercert() or {}).get("notAfter") if tls is not None else None
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC) if text else None
 
     def _of_transport(self, name: str) -> Any:
         """What asyncio knows about the connection, over TCP and over a websocket; None when there is none."""

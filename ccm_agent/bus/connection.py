@@ -366,6 +366,10 @@ class Connection:
             cluster=str(info.get("cluster", "")),
             max_payload_bytes=int(info.get("max_payload", 1 << 20)),
             has_jetstream=bool(info.get("jetstream")),
+            asks_credentials=bool(info.get("auth_required")),
+            is_loopback=client.is_loopback,
+            is_encrypted=client.is_encrypted,
+            certificate_ends=client.certificate_ends,
         )
 
     def _learn_others(self, client: BusClient) -> None:

@@ -30,7 +30,7 @@ from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 MAX_CONTROL_LINE = 65_536
 """What the server must take as one line: a user's JWT travels in the first one, and 4 KiB, as usual, are too few for it."""
@@ -43,6 +43,7 @@ _SEED_BYTES = 36
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 _JWT_IN_CREDS = re.compile(r"-{3,}BEGIN NATS USER JWT-{3,}\s*(\S+)\s*-{3,}END")
+_YEAR_9999 = 253_370_764_800
 _NO_LIMIT = {"subs": -1, "data": -1, "payload": -1}
 _ACCOUNT_LIMITS = _NO_LIMIT | {"imports": -1, "exports": -1, "wildcards": True, "leaf": 0}
 _STORAGE = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
@@ -129,11 +130,16 @@ def connections_subject(account: str) -> str:
     return f"$SYS.REQ.ACCOUNT.{account}.CONNZ"
 
 
-def asker_credentials(system: Secret, name: str, subject: str, expires: int) -> Credentials:
-    """Credentials in the servers' own account that ask one question, and end soon."""
+def account_subject(account: str) -> str:
+    """Where the servers' own account is asked what the servers know about an account; `account` is its public key."""
+    return f"$SYS.REQ.ACCOUNT.{account}.INFO"
+
+
+def asker_credentials(system: Secret, name: str, subjects: Sequence[str], expires: int) -> Credentials:
+    """Credentials in the servers' own account that may publish on these subjects only, and expire soon."""
     inbox = f"{inbox_prefix(name)}.>"
     # The seed decides where a user lives; of what is said here only the subjects count.
-    allowed = Permissions(account=Account.CTL, publish=(subject,), subscribe=(inbox,))
+    allowed = Permissions(account=Account.CTL, publish=tuple(subjects), subscribe=(inbox,))
     return user_credentials(system, name, allowed, expires=expires)
 
 
@@ -259,6 +265,13 @@ def only_inboxes_in_credentials(text: str) -> list[str]:
     )
     subjects = [subject for subject in allowed or () if isinstance(subject, str)]
     return [] if ">" in subjects else [subject for subject in subjects if subject.startswith("_INBOX")]
+
+
+def expiry_in_credentials(text: str) -> int:
+    """When the JWT of a credentials file expires, in seconds since 1970; 0 when it says nothing. Nothing is verified."""
+    found = _JWT_IN_CREDS.search(text)
+    expires = _claims_in(found[1]).get("exp") if found else None
+    return expires if isinstance(expires, int) and 0 < expires < _YEAR_9999 else 0
 
 
 def _claims_in(token: str) -> dict[str, Any]:

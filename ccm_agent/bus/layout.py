@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.requests import SCHEDULES_STREAM
+from ccm_agent.bus.stream_settings import WantedStream, merged
 from ccm_agent.bus.streams import NoPeersError, NoStreamError, Patience, call
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
@@ -31,8 +32,6 @@ from ccm_agent.model.errors import BusSetupError, BusUnavailableError
 from ccm_agent.model.wire import PROTOCOL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import ServerInfo
 
@@ -69,7 +68,6 @@ TRUST_HISTORY = 20
 TRUST_BYTES = 512 << 10
 """A list of two thousand operators."""
 _TRIES = 5
-_LIMITS = ("max_age", "max_bytes", "max_msg_size", "max_msgs_per_subject", "duplicate_window")
 _WANTED_REPLICAS = 3
 _REGISTRATION_SETTLED = ("allow_rollup_hdrs", "subject_delete_marker_ttl", "max_msg_size", "discard")
 """Whether its broker has security."""
@@ -134,38 +132,20 @@ class Made(Struct, frozen=True, kw_only=True):
     details: tuple[str, ...] = ()
 
 
-class _Wanted(Struct, frozen=True):
-    """
-    What there should be.
-
-    Attributes:
-        name, kind: As of Made.
-        config: As the broker's API words it; a value of None takes a field away.
-        settled: Fields that are chosen once, when it is made.
-        formerly: Limits that an earlier version set: these are no operator's choice, and so are lowered.
-    """
-
-    name: str
-    kind: str
-    config: dict[str, Any]
-    settled: tuple[str, ...] = ()
-    formerly: Mapping[str, int] = {}
-
-
-def plan(layout: Layout, *, with_schedules: bool) -> list[_Wanted]:
+def plan(layout: Layout, *, with_schedules: bool) -> list[WantedStream]:
     """What there should be, as the broker's API words it; replicas are left out, for the broker decides what it can."""
     rollup = ("allow_rollup_hdrs",) if layout.secure is None else ()
     may_roll_up = not layout.secure
     things = [
-        _Wanted(NODES, "bucket", _nodes()),
-        _Wanted(FACTS, "bucket", _bucket(FACTS, layout.history)),
-        _Wanted(DATA, "bucket", _bucket(DATA, layout.history, allow_rollup_hdrs=may_roll_up), rollup),
-        _Wanted(ASSIGNMENTS, "bucket", _bucket(ASSIGNMENTS, layout.history)),
-        _Wanted(RUNS, "bucket", _runs(layout), formerly={"max_bytes": -1}),
-        _Wanted(TRUST, "bucket", _trust()),
-        _Wanted(MANIFESTS, "objects", _objects(MANIFESTS, may_roll_up=may_roll_up), rollup),
-        _Wanted(EVENTS_STREAM, "stream", _events(layout), formerly={"max_msg_size": _MIB}),
-        _Wanted(
+        WantedStream(NODES, "bucket", _nodes()),
+        WantedStream(FACTS, "bucket", _bucket(FACTS, layout.history)),
+        WantedStream(DATA, "bucket", _bucket(DATA, layout.history, allow_rollup_hdrs=may_roll_up), rollup),
+        WantedStream(ASSIGNMENTS, "bucket", _bucket(ASSIGNMENTS, layout.history)),
+        WantedStream(RUNS, "bucket", _runs(layout), formerly={"max_bytes": -1}),
+        WantedStream(TRUST, "bucket", _trust()),
+        WantedStream(MANIFESTS, "objects", _objects(MANIFESTS, may_roll_up=may_roll_up), rollup),
+        WantedStream(EVENTS_STREAM, "stream", _events(layout), formerly={"max_msg_size": _MIB}),
+        WantedStream(
             layout.registration,
             "stream",
             registration_config(layout.registration, layout.registration_age_s, secure=bool(layout.secure)),
@@ -174,7 +154,7 @@ def plan(layout: Layout, *, with_schedules: bool) -> list[_Wanted]:
         ),
     ]
     if with_schedules:
-        things.append(_Wanted(SCHEDULES_STREAM, "stream", _schedules()))
+        things.append(WantedStream(SCHEDULES_STREAM, "stream", _schedules()))
     return things
 
 
@@ -378,14 +358,14 @@ class _Copies:
         return True
 
 
-async def _make_one(connection: Connection, copies: _Copies, wanted: _Wanted) -> Made:
-    found = await _found(connection, wanted.config["name"])
+async def _make_one(connection: Connection, copies: _Copies, wanted: WantedStream) -> Made:
+    found = await stream_config(connection, wanted.config["name"])
     if found is None:
         config = await _create(connection, copies, wanted.config)
         return Made(
             name=wanted.name, kind=wanted.kind, action=Action.CREATED, replicas=config["num_replicas"]
         )
-    config, changes, kept = _merged(found, wanted)
+    config, changes, kept = merged(found, wanted)
     replicas = await _update(connection, copies, config, has_changes=bool(changes))
     if replicas != found["num_replicas"]:
         changes.append(f"num_replicas {found['num_replicas']} → {replicas}")
@@ -398,7 +378,7 @@ async def _make_one(connection: Connection, copies: _Copies, wanted: _Wanted) ->
     )
 
 
-async def _found(connection: Connection, name: str) -> dict[str, Any] | None:
+async def stream_config(connection: Connection, name: str) -> dict[str, Any] | None:
     """The configuration of a stream, or None. A cluster that has just been started may not answer the first time."""
     for left in reversed(range(_TRIES)):
         try:
@@ -423,7 +403,9 @@ async def _create(connection: Connection, copies: _Copies, config: dict[str, Any
             if not await copies.fewer():
                 raise
         except BusUnavailableError:
-            made = await _found(connection, config["name"])  # it may have been made, and the answer lost
+            made = await stream_config(
+                connection, config["name"]
+            )  # it may have been made, and the answer lost
             tries -= 1
             if made is not None:
                 return made
@@ -449,30 +431,3 @@ async def _update(
         else:
             return replicas
     return has
-
-
-def _merged(found: dict[str, Any], wanted: _Wanted) -> tuple[dict[str, Any], list[str], list[str]]:
-    """What is there with what must be different, and in words what changes and what is kept all the same."""
-    config, changes, kept = dict(found), [], []
-    for field, value in wanted.config.items():
-        has = found.get(field)
-        if has == value or (not has and not value) or field in wanted.settled:
-            continue
-        is_chosen = wanted.formerly.get(field) != has
-        if field in _LIMITS and isinstance(has, int) and _is_larger(has, value) and is_chosen:
-            kept.append(f"{field} stays {_shown(field, has)} (asked for {_shown(field, value)})")
-            continue
-        config[field] = value
-        changes.append(f"{field} {_shown(field, has)} → {_shown(field, value)}")
-    return config, changes, kept
-
-
-def _is_larger(has: int, value: int) -> bool:
-    """0 and -1 mean that there is no limit."""
-    return has <= 0 or has > value
-
-
-def _shown(field: str, value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and field in ("max_age", "duplicate_window"):
-        return f"{value / _NANOSECONDS:g} s" if value > 0 else "unlimited"
-    return str(value)

@@ -14,6 +14,7 @@ from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from ccm_agent.bus.client import BusClient
 
@@ -70,6 +71,10 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
         cluster: Name of its cluster; "" when it is on its own.
         max_payload_bytes: The largest message, headers counted.
         has_jetstream: It can store.
+        asks_credentials: It refuses clients that have none.
+        is_loopback: It runs on this host.
+        is_encrypted: The connection uses TLS, and its certificate was verified.
+        certificate_ends: When that certificate expires; None without TLS.
     """
 
     url: str
@@ -79,6 +84,10 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     cluster: str = ""
     max_payload_bytes: int = 1 << 20
     has_jetstream: bool = False
+    asks_credentials: bool = False
+    is_loopback: bool = False
+    is_encrypted: bool = False
+    certificate_ends: datetime | None = None
 
 
 class Subscription:

@@ -166,7 +166,7 @@ async def test_a_context_of_the_nats_program_leads_to_the_broker(tmp_path, monke
 async def test_a_broker_without_authentication_elsewhere_is_refused(tmp_path, monkeypatch) -> None:
     from ccm_agent.bus.client import BusClient
 
-    monkeypatch.setattr(BusClient, "_is_loopback", lambda _self: False)
+    monkeypatch.setattr(BusClient, "is_loopback", False)
     with running_server(tmp_path) as server:
         async with Connection(settings(server, "web1")) as connection:
             with pytest.raises(BusDeniedError, match="insecure: true"):
@@ -179,7 +179,7 @@ async def test_a_broker_without_authentication_elsewhere_is_refused(tmp_path, mo
 async def test_a_broker_elsewhere_without_tls_is_refused(tmp_path, monkeypatch) -> None:
     from ccm_agent.bus.client import BusClient
 
-    monkeypatch.setattr(BusClient, "_is_loopback", lambda _self: False)
+    monkeypatch.setattr(BusClient, "is_loopback", False)
     with running_server(tmp_path, USERS) as server:
         chosen = settings(server, "op", user="op", password=Secret("0perat0r"))
         async with Connection(chosen) as connection:
