@@ -114,6 +114,7 @@ class Agent:
         self._facts = FactKeeper(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
         record.signatures = self._authenticator.is_demanded
+        record.unsigned = settings.accepted_unsigned
         self._author = Author(ports.node_key, record, self._bulletin, self._clock)
         self._heartbeat = Heartbeat(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
         self._inbox = Inbox()
@@ -189,7 +190,7 @@ class Agent:
         recovery = Recovery(self.node, self._spool, self._ledger, self._clock, self._continuations)
         await asyncio.to_thread(recovery.recover, left, open_runs, self._turns, self._handlers.job_of)
         self._author.begin()
-        self._policy.tell(self._heartbeat.complain, self._bulletin.refused)
+        self._policy.tell(self._heartbeat, self._bulletin.refused)
         await self._routing.begin()
         self._ports.link.on_connect(self._beats.reconnected)
         self._ports.link.on_connect(self._catch_up.expect)
@@ -248,6 +249,7 @@ class Agent:
     def reload(self, settings: Settings) -> None:
         """Go on with another configuration, as far as that is possible without a restart."""
         self.settings = settings
+        self._heartbeat.record.unsigned = settings.accepted_unsigned
         self.reload_policy()
         self._routing.look_again()
         self._beats.soon()
@@ -257,7 +259,7 @@ class Agent:
     def reload_policy(self) -> None:
         """Read the node's policy again, a file of a few kilobytes; what is assigned is judged by it at once."""
         self._policy.load(self.settings.policy_file, is_required=self.settings.is_policy_required)
-        self._policy.tell(self._heartbeat.complain, self._bulletin.refused)
+        self._policy.tell(self._heartbeat, self._bulletin.refused)
         self._assigning.look_again()
 
     async def look_at_disabling(self) -> None:

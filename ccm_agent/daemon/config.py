@@ -241,6 +241,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "text"
 
+    @property
+    def accepted_unsigned(self) -> tuple[str, ...]:
+        """What is accepted without a signature even where signatures are demanded: "data", "objects"."""
+        data, objects = self.stamped_data is False, self.unsigned_objects
+        return tuple(name for name, accepted in (("data", data), ("objects", objects)) if accepted)
+
 
 def read_config(path: Path) -> Settings:
     """

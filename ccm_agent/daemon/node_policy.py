@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ccm_agent.daemon.handlers import Refusal
+from ccm_agent.daemon.heartbeat import Heartbeat
 from ccm_agent.daemon.policy_file import read_policy
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.policy import LOOK_ACTIONS, Principal
@@ -70,15 +71,16 @@ class NodePolicy:
         elif before is not None or had_trouble:
             log.warning("the policy file is gone: the node has no policy", extra={"path": path})
 
-    def tell(self, complain: Callable[[str, str], None], refused: Callable[[str, str], None]) -> None:
+    def tell(self, heartbeat: Heartbeat, refused: Callable[[str, str], None]) -> None:
         """
-        Tell of a policy that cannot be used, which must not go unseen.
+        Report in the node's record whether there is a policy, and warn about one that cannot be used.
 
         Args:
-            complain: Told for the node's record, also that all is well.
-            refused: Told for the node's events.
+            heartbeat: Publishes the record.
+            refused: Publishes the event.
         """
-        complain(
+        heartbeat.record.policy = self._policy is not None
+        heartbeat.complain(
             "policy", f"its policy cannot be used, so it runs nothing: {self.trouble}" if self.trouble else ""
         )
         if self.trouble:

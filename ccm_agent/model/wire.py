@@ -338,6 +338,8 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         conflict: What is wrong with its assignments or identity; "" when nothing is.
         signatures: It obeys signed requests and documents only.
         key, certificate: The nkey that it signs events with, and the root's word that the key is its own (`bus.trust`).
+        policy: It has a usable `policy.yaml`; None from an agent that does not report it.
+        unsigned: What it accepts without a signature although it demands signatures: "data", "objects".
     """
 
     node: str
@@ -354,6 +356,8 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     signatures: bool = False
     key: str = ""
     certificate: str = ""
+    policy: bool | None = None
+    unsigned: tuple[str, ...] = ()
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):
