@@ -14,6 +14,7 @@ Seeds that others can read are refused, and no seed is ever written over.
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ from ccm_agent.model.secret import Secret
 from ccm_ctl.fleet.signers import Signers, signer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ccm_agent.bus.permissions import Permissions, Role
     from ccm_agent.bus.trust import Trust
@@ -51,6 +52,7 @@ _USERS = "users.jsonl"
 _MOVING = "moving.json"
 _KINDS = {"operator": "O", "account": "A", "ops": "A", "nodes": "A", "system": "A"}
 _SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
+_ACCOUNT_TOKEN = re.compile(r"^\s*(A[A-Z2-7]{55}): (\S+)$", re.MULTILINE)
 _EVERYBODY = "*"
 """In the place of a public key: all that were signed up to a time."""
 
@@ -254,14 +256,23 @@ class Keys:
         )
         return made
 
+    def account_tokens(self) -> dict[str, str]:
+        """The JWTs of the fleet's accounts in what the servers include, by public key; the system account is left out."""
+        try:
+            text = self.configuration.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as err:
+            raise InputError(f"{self.configuration}: cannot be read: {err}") from err
+        system = public_key(self._seed("system"))
+        return {key: token for key, token in _ACCOUNT_TOKEN.findall(text) if key != system}
+
     @property
-    def question(self) -> str:
-        """Where the broker is asked who is connected to the account of the streams."""
+    def connections_subject(self) -> str:
+        """Where the servers are asked for the connections to the account of the streams."""
         return connections_subject(public_key(self._seed("account")))
 
-    def asker(self, name: str, expires: int) -> Credentials:
-        """Credentials that ask that question and nothing else; no list names them, for they end soon."""
-        return asker_credentials(self._seed("system"), name, self.question, expires)
+    def asker(self, name: str, subjects: Sequence[str], expires: int) -> Credentials:
+        """Credentials in the system account that may ask these questions only. They expire soon, so no list names them."""
+        return asker_credentials(self._seed("system"), name, subjects, expires)
 
     def revoke(self, kind: str, name: str) -> int:
         """
