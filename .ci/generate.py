@@ -24,8 +24,9 @@ BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 
 def messages() -> dict[str, type[msgspec.Struct]]:
-    """File names (without ending) of the messages on the bus, and of documents that people write."""
+    """File names (without ending) of messages on the bus, of documents that people write, and of records of `ccmctl --json`."""
     from ccm_agent.model import outcome, policy, wire
+    from ccm_ctl.fleet.doctor.results import CheckResult
 
     return {
         "transaction_event": outcome.TransactionEvent,
@@ -48,6 +49,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "run_ends": wire.RunEnds,
         "run_state": wire.RunState,
         "policy": policy.PolicyDocument,
+        "check_result": CheckResult,
     }
 
 

@@ -119,12 +119,20 @@ class Application:
     def run_on_broker(self, work: Callable[[Broker], Coroutine[Any, Any, Exit]]) -> Exit:
         """The same for work on the broker itself."""
         settings = self.settings()
+
+        async def connect_and_work() -> Exit:
+            async with self._connect(settings) as broker:
+                return await work(broker)
+
+        return self.run_alone(connect_and_work)
+
+    def run_alone(self, work: Callable[[], Coroutine[Any, Any, Exit]]) -> Exit:
+        """Do work that connects by itself, with `broker`; errors and interruptions as of `run`."""
         _log(debug=self.debug)
 
         async def main() -> Exit:
             with _interruptible():
-                async with self._connect(settings) as broker:
-                    return await work(broker)
+                return await work()
 
         try:
             return asyncio.run(main())

@@ -43,6 +43,7 @@ class Node(Struct, kw_only=True):
         assigned: Facts that an operator assigned.
         gathered: All its facts, when they were asked for.
         written: When it wrote its record last, which it does at least once an hour; None when it never did.
+        clock_off_s: By how much its clock was ahead of the broker's at its last sign of life; None when it is offline.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Node(Struct, kw_only=True):
     assigned: dict[str, Any] = {}
     gathered: dict[str, Any] = {}
     written: datetime | None = None
+    clock_off_s: float | None = None
 
     @property
     def is_present(self) -> bool:
@@ -368,6 +370,8 @@ def _take_in(nodes: dict[str, Node], entry: Entry) -> None:
             node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created
         elif kind == "presence":
             node.presence = decode_foreign(entry.value, Presence)
+            if node.presence.time is not None:
+                node.clock_off_s = (node.presence.time - entry.created).total_seconds()
         elif kind == "facts":
             node.gathered = decode_foreign(entry.value, FactsRecord).facts
     except msgspec.MsgspecError:

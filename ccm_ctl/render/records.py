@@ -37,6 +37,10 @@ EXPLAINED = "explained"
 """Where a value of hiera data comes from."""
 LEFT = "left"
 """A node or operator whose credentials are of the time of one account for all."""
+CHECK = "check"
+"""What one check of `doctor` found."""
+CHECKS = "checks"
+"""The checks of `doctor` by state, and the exit code."""
 ERROR = "error"
 
 

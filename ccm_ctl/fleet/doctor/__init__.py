@@ -1,0 +1,20 @@
+"""`ccmctl doctor`: what is not secured and what is not healthy in a fleet, for the operator who asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_ctl.fleet.doctor.broker_checks import broker_checks
+from ccm_ctl.fleet.doctor.key_checks import key_checks
+from ccm_ctl.fleet.doctor.node_checks import node_checks
+from ccm_ctl.fleet.doctor.signer_checks import signer_checks
+from ccm_ctl.fleet.doctor.stream_checks import stream_checks
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.messages import ServerInfo
+    from ccm_ctl.fleet.doctor.results import Check
+
+
+def all_checks(server: ServerInfo | None) -> list[Check]:
+    """Every check that applies to this broker; without a connection those that need one give `unknown`."""
+    return [*broker_checks(), *key_checks(), *signer_checks(), *stream_checks(server), *node_checks()]

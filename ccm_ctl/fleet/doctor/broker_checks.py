@@ -1,0 +1,247 @@
+"""Checks of `ccmctl doctor` on the broker: authentication, TLS, accounts, servers, clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ccm_agent.bus.credentials import account_subject
+from ccm_agent.bus.layout import NODES, READS_VERSION, SCHEDULES_VERSION
+from ccm_agent.bus.messages import ServerInfo
+from ccm_agent.bus.streams import call, parse_time
+from ccm_agent.model.errors import BusError, ProtocolError
+from ccm_ctl.fleet.doctor.results import (
+    Check,
+    CheckResult,
+    DoctorContext,
+    MissingError,
+    days_until,
+    listed,
+    ok,
+    problem,
+    unknown,
+    warning,
+)
+from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.moving import Left, connected_users, who_is_left
+from ccm_ctl.fleet.system_account import ask_servers, system_connection
+
+SECURE = "ccmctl init --security"
+RELOAD = "nats-server --signal reload"
+
+CERTIFICATE_DAYS = 30
+"""A certificate that expires sooner is worth a warning."""
+
+CLOCK_WARNING_S = 60
+CLOCK_PROBLEM_S = 300
+"""A request may be five minutes ahead of the node's clock (`bus.signing.verify`)."""
+
+_GLOBAL_ACCOUNT = "$G"
+"""Where a server puts all users when its configuration has no accounts."""
+
+
+async def check_server(context: DoctorContext) -> Sequence[CheckResult]:
+    """What the server said when it was connected to."""
+    server = context.server
+    if server is None:
+        raise MissingError("the server's description is missing")
+    results = [ok("broker.connection", f"Connected to {server.url}."), _authentication(server), _tls(server)]
+    if server.certificate_ends is not None:
+        results.append(_certificate(server.certificate_ends, context.now))
+    return [*results, _version(server)]
+
+
+def _authentication(server: ServerInfo) -> CheckResult:
+    if server.asks_credentials:
+        return ok("broker.authentication", "The broker asks for credentials.")
+    reach = "every user of this host" if server.is_loopback else "every host that can reach it"
+    sentence = f"The broker asks for no credentials: {reach} can command the nodes."
+    return problem("broker.authentication", sentence, SECURE)
+
+
+def _tls(server: ServerInfo) -> CheckResult:
+    if server.is_encrypted:
+        return ok("broker.tls", "The connection uses TLS.")
+    if server.is_loopback:
+        return ok("broker.tls", "The connection has no TLS and does not leave this host.")
+    sentence = "The connection has no TLS: the network can read and change what it carries."
+    return problem("broker.tls", sentence, f"{SECURE} --server-name HOST")
+
+
+def _certificate(ends: datetime, now: datetime) -> CheckResult:
+    days = days_until(ends, now)
+    sentence = f"The broker's certificate expires on {ends:%Y-%m-%d}, in {days} days."
+    if days >= CERTIFICATE_DAYS:
+        return ok("broker.certificate", sentence)
+    return warning("broker.certificate", sentence, f"{SECURE} --server-name HOST")
+
+
+def _version(server: ServerInfo) -> CheckResult:
+    has = _dotted(server.version)
+    if server.version < READS_VERSION:
+        sentence = f"nats-server {has} is too old: version {_dotted(READS_VERSION)} or newer is required."
+        return problem("broker.version", sentence)
+    if server.version < SCHEDULES_VERSION:
+        sentence = f"nats-server {has} has no schedules: they need version {_dotted(SCHEDULES_VERSION)}."
+        return warning("broker.version", sentence)
+    return ok("broker.version", f"nats-server {has} is supported.")
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+async def check_clock(context: DoctorContext) -> Sequence[CheckResult]:
+    """The clock of this host and that of the broker: nodes refuse requests whose time is wrong."""
+    if context.connection is None or context.fleet is None:
+        raise MissingError("there is no connection to the broker")
+    answer = await call(context.connection, f"STREAM.INFO.KV_{NODES}")
+    try:
+        there = parse_time(str(answer["ts"]))
+    except (KeyError, ValueError) as err:
+        raise ProtocolError("the broker does not tell its time") from err
+    off_s = (there - context.fleet.clock.now()).total_seconds()
+    return [judge_clock(off_s)]
+
+
+def judge_clock(off_s: float) -> CheckResult:
+    """Judge by how many seconds the broker's clock is ahead of this host's."""
+    off = abs(off_s)
+    if off < CLOCK_WARNING_S:
+        return ok("broker.clock", "The clocks of this host and of the broker agree.")
+    sentence = f"The clocks of this host and of the broker differ by {off:.0f} s."
+    if off < CLOCK_PROBLEM_S:
+        return warning("broker.clock", sentence, "timedatectl set-ntp true")
+    sentence += " Nodes refuse requests that are signed with a wrong time."
+    return problem("broker.clock", sentence, "timedatectl set-ntp true")
+
+
+async def check_accounts(context: DoctorContext) -> Sequence[CheckResult]:
+    """Whether nodes and operators live in accounts of their own, apart from the streams."""
+    if not context.is_secured:
+        return []
+    if not context.settings.creds and not context.settings.nkey:
+        return [await _configured_accounts(context)]
+    keys = await asyncio.to_thread(context.fleet_keys)
+    return [await asyncio.to_thread(judge_accounts, keys, context)]
+
+
+def judge_accounts(keys: Keys, context: DoctorContext) -> CheckResult:
+    """Judge the accounts by the folder with the keys. Blocking."""
+    migrate = f"{SECURE} --migrate{context.keys_option}"
+    if keys.has_one_account:
+        sentence = "All users share one account: a node can reach every stream."
+        return problem("broker.accounts", sentence, migrate)
+    moving = keys.moving
+    if moving is not None:
+        until = datetime.fromtimestamp(moving.until, context.now.tzinfo)
+        sentence = (
+            f"The move to separate accounts has not ended; old credentials work until {until:%Y-%m-%d}."
+        )
+        return warning("broker.accounts", sentence, migrate)
+    return ok("broker.accounts", "Streams, operators and nodes have separate accounts.")
+
+
+async def _configured_accounts(context: DoctorContext) -> CheckResult:
+    """Of a broker whose users are in its configuration file: it tells a user's account."""
+    assert context.connection is not None
+    answer = msgspec.json.decode((await context.connection.request("$SYS.REQ.USER.INFO")).body)
+    if answer.get("data", {}).get("account") != _GLOBAL_ACCOUNT:
+        return unknown(
+            "broker.accounts", "the accounts are in the server's configuration, which cannot be read here"
+        )
+    sentence = "The broker has no accounts: all users share the one that holds the streams."
+    return problem("broker.accounts", sentence, SECURE)
+
+
+async def check_configuration(context: DoctorContext) -> Sequence[CheckResult]:
+    """Whether each server runs with the newest `nats-security.conf`: an older one accepts revoked credentials."""
+    if not context.is_secured:
+        return []
+    keys = await asyncio.to_thread(context.fleet_keys)
+    wanted = await asyncio.to_thread(keys.account_tokens)
+    if not wanted:
+        raise MissingError(f"{keys.configuration} names no accounts")
+    subjects = {key: account_subject(key) for key in wanted}
+    answers: list[bytes] = []
+    async with system_connection(context.settings, keys, list(subjects.values())) as connection:
+        async with asyncio.TaskGroup() as group:
+            asked = [
+                group.create_task(ask_servers(connection, one), name="doctor:account")
+                for one in subjects.values()
+            ]
+        answers = [body for task in asked for body in task.result()]
+    return [judge_configuration(wanted, answers, keys)]
+
+
+def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], keys: Keys) -> CheckResult:
+    """
+    Judge what the servers say about the accounts.
+
+    Args:
+        wanted: The accounts' JWTs in the folder, by public key.
+        answers: A server's answer about an account, each.
+        keys: The folder.
+    """
+    told = [msgspec.json.decode(body) for body in answers]
+    outdated = {
+        str(one.get("server", {}).get("name", ""))
+        for one in told
+        if (data := one.get("data") or {}).get("jwt") != wanted.get(data.get("account_name", ""))
+    }
+    if not outdated:
+        return ok("broker.configuration", f"Every server has the newest {keys.configuration.name}.")
+    names = sorted(outdated)
+    sentence = f"An older {keys.configuration.name} is in force on {listed(names)}: revoked credentials may still work."
+    return problem(
+        "broker.configuration",
+        sentence,
+        f"scp {keys.configuration} SERVER: && {RELOAD}   # on each server",
+        names,
+    )
+
+
+async def check_old_credentials(context: DoctorContext) -> Sequence[CheckResult]:
+    """Users that are connected to the account of the streams with credentials of the old layout."""
+    if not context.is_secured:
+        return []
+    keys = await asyncio.to_thread(context.fleet_keys)
+    connected = await connected_users(context.settings, keys)
+    return [await asyncio.to_thread(_old_credentials, keys, connected, context)]
+
+
+def _old_credentials(keys: Keys, connected: Mapping[str, str], context: DoctorContext) -> CheckResult:
+    left = who_is_left(keys.of_one_account(), keys.moved(), connected)
+    return judge_old_credentials(left, context, is_moving=keys.moving is not None)
+
+
+def judge_old_credentials(left: Sequence[Left], context: DoctorContext, *, is_moving: bool) -> CheckResult:
+    """Judge the users whose credentials are of the old layout; while the fleet moves they are expected."""
+    id_, fix = "broker.old-credentials", f"{SECURE} --migrate{context.keys_option}"
+    if not left:
+        return ok(id_, "No user has credentials of the old one-account layout.")
+    names = [one.name or "(unknown)" for one in left]
+    sentence = f"Credentials of the old one-account layout still work for {listed(names)}."
+    return (warning if is_moving else problem)(id_, sentence, fix, names)
+
+
+def broker_checks() -> list[Check]:
+    """The checks on the broker."""
+    return [
+        Check(
+            ids=("broker.authentication", "broker.tls", "broker.certificate", "broker.version"),
+            look=check_server,
+        ),
+        Check(ids=("broker.clock",), look=check_clock),
+        Check(ids=("broker.accounts",), look=check_accounts),
+        Check(ids=("broker.configuration",), look=check_configuration),
+        Check(ids=("broker.old-credentials",), look=check_old_credentials, limit_s=60),
+    ]
+
+
+def no_connection(err: BusError) -> CheckResult:
+    """The result in the place of a connection."""
+    return problem("broker.connection", err.message)

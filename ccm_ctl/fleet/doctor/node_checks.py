@@ -1,0 +1,182 @@
+"""
+Checks of `ccmctl doctor` on nodes, by what each node says about itself in CCM_NODES.
+
+A node writes its own record, so a stolen node key can make its own record look healthy, and no other. Names, versions and times
+are data of others: what is shown of them is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence, Sized
+
+from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeRecord
+from ccm_ctl.fleet.discovery import Node, read_inventory
+from ccm_ctl.fleet.doctor.broker_checks import CLOCK_PROBLEM_S, CLOCK_WARNING_S
+from ccm_ctl.fleet.doctor.results import (
+    Check,
+    CheckResult,
+    DoctorContext,
+    MissingError,
+    listed,
+    ok,
+    problem,
+    warning,
+)
+
+IDS = (
+    "nodes.records",
+    "nodes.signatures",
+    "nodes.unsigned",
+    "nodes.version",
+    "nodes.identity",
+    "nodes.conflict",
+    "nodes.clock",
+    "nodes.policy",
+)
+
+READ_S = 60.0
+"""Records of ten thousand nodes are read in several seconds."""
+
+VERSIONS_SHOWN = 4
+VERSION_LENGTH = 32
+
+Records = Mapping[str, NodeRecord]
+"""The records that could be read, by node."""
+
+_NUMBERS = re.compile(r"\d{1,9}")
+
+
+async def check_nodes(context: DoctorContext) -> Sequence[CheckResult]:
+    """All checks on nodes: they share one reading of the records."""
+    if context.fleet is None:
+        raise MissingError("there is no connection to the broker")
+    inventory = await read_inventory(context.fleet)
+    return judge_nodes(list(inventory.nodes.values()), context.version)
+
+
+def judge_nodes(nodes: Sequence[Node], version: str) -> list[CheckResult]:
+    """
+    Judge the nodes.
+
+    Args:
+        nodes: All nodes of the fleet; those that never came have no record.
+        version: The version of this program.
+    """
+    records = {node.name: node.record for node in nodes if node.record is not None}
+    return [
+        _unreadable(nodes),
+        _signatures(records),
+        _unsigned(records),
+        _versions(records, version),
+        _identity(records),
+        _conflict(records),
+        _clock(nodes),
+        _policy(records),
+    ]
+
+
+def _unreadable(nodes: Sequence[Node]) -> CheckResult:
+    found = [node.name for node in nodes if node.record is None and (node.is_present or not node.assigned)]
+    if not found:
+        return ok("nodes.records", "The record of every node can be read.")
+    sentence = f"The record cannot be read on {_share(found, nodes)}, so nothing is known of them."
+    return problem("nodes.records", sentence, f"ccmctl why {found[0]}", found)
+
+
+def _signatures(records: Records) -> CheckResult:
+    found = [name for name, record in records.items() if not record.signatures]
+    if not found:
+        return ok("nodes.signatures", "Every node demands signatures.")
+    sentence = f"Unsigned operation on {_share(found, records)}: any client that can publish on the broker commands them."
+    fix = f"ccmctl node add {found[0]} > {found[0]}.creds   # then set nats.creds in its agent.yaml"
+    return problem("nodes.signatures", sentence, fix, found)
+
+
+def _unsigned(records: Records) -> CheckResult:
+    found = [name for name, record in records.items() if record.signatures and record.unsigned]
+    if not found:
+        return ok("nodes.unsigned", "No node that demands signatures accepts unsigned data or objects.")
+    sentence = (
+        f"Unsigned hiera data or objects are accepted on {_share(found, records)}. "
+        "Remove `stamped_data: false` and `unsigned_objects: true` from their agent.yaml, and restart the agents."
+    )
+    return warning("nodes.unsigned", sentence, names=found)
+
+
+def _versions(records: Records, version: str) -> CheckResult:
+    others = {name: record.version for name, record in records.items() if record.version != version}
+    if not others:
+        return ok("nodes.version", f"Every agent has the version of this ccmctl, {version}.")
+    counts = Counter(map(_short, others.values())).most_common(VERSIONS_SHOWN)
+    told = ", ".join(f"{has or 'unknown'}: {count}" for has, count in counts)
+    are_older = all(_parts(has) < _parts(version) for has in others.values())
+    word = "older" if are_older else "other"
+    sentence = (
+        f"Agents of {word} versions than this ccmctl ({version}) on {_share(list(others), records)}: {told}."
+    )
+    return warning("nodes.version", sentence, names=list(others))
+
+
+def _identity(records: Records) -> CheckResult:
+    found = [name for name, record in records.items() if record.conflict.startswith(DUPLICATE_IDENTITY)]
+    if not found:
+        return ok("nodes.identity", "Every agent has an identity of its own.")
+    sentence = f"Two agents share one identity on {_share(found, records)}; both refuse to run anything."
+    return problem("nodes.identity", sentence, f"ccmctl why {found[0]}", found)
+
+
+def _conflict(records: Records) -> CheckResult:
+    reported = [name for name, record in records.items() if record.conflict]
+    found = [name for name in reported if not records[name].conflict.startswith(DUPLICATE_IDENTITY)]
+    if not found:
+        return ok("nodes.conflict", "No node reports a broken policy or conflicting assignments.")
+    sentence = f"A broken policy or conflicting assignments are reported by {_share(found, records)}."
+    return problem("nodes.conflict", sentence, f"ccmctl why {found[0]}", found)
+
+
+def _clock(nodes: Sequence[Node]) -> CheckResult:
+    off = {node.name: abs(node.clock_off_s) for node in nodes if node.clock_off_s is not None}
+    wrong = [name for name, seconds in off.items() if seconds >= CLOCK_WARNING_S]
+    if not wrong:
+        return ok("nodes.clock", "The clocks of all nodes that are present agree with the broker's.")
+    sentence = (
+        f"The clock differs from the broker's by more than {CLOCK_WARNING_S} s on {_share(wrong, nodes)}."
+    )
+    fix = "timedatectl set-ntp true   # on each node"
+    if all(off[name] < CLOCK_PROBLEM_S for name in wrong):
+        return warning("nodes.clock", sentence, fix, wrong)
+    sentence += " A node whose clock is off by more than 5 minutes can refuse signed requests."
+    return problem("nodes.clock", sentence, fix, wrong)
+
+
+def _policy(records: Records) -> CheckResult:
+    found = [name for name, record in records.items() if record.policy is False and not record.conflict]
+    if not found:
+        return ok("nodes.policy", "No node reports that it has no policy of its own.")
+    sentence = (
+        f"No policy.yaml on {_share(found, records)}: the operators' roles alone decide what runs there. "
+        "A policy limits what stolen operator credentials can do."
+    )
+    return warning("nodes.policy", sentence, names=found)
+
+
+def _share(names: Sequence[str], of: Sized) -> str:
+    """`2 of 5 nodes (web1, web2)`."""
+    nodes = "node" if len(of) == 1 else "nodes"
+    return f"{len(names)} of {len(of)} {nodes} ({listed(names)})"
+
+
+def _short(version: str) -> str:
+    return version if len(version) <= VERSION_LENGTH else f"{version[:VERSION_LENGTH]}…"
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """A version for comparison; digits beyond a bound are those of a hostile record."""
+    return tuple(int(part) for part in _NUMBERS.findall(version[:VERSION_LENGTH])[:4])
+
+
+def node_checks() -> list[Check]:
+    """The checks on nodes."""
+    return [Check(ids=IDS, look=check_nodes, limit_s=READ_S)]

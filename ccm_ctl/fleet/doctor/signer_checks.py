@@ -1,0 +1,123 @@
+"""Checks of `ccmctl doctor` on the signers list: is it published, is it the newest, what does it allow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ccm_agent.bus.trust import SignersList, Trust, read_signers
+from ccm_agent.model.errors import NotFoundError, ProtocolError
+from ccm_ctl.fleet.doctor.renewal import replace_command
+from ccm_ctl.fleet.doctor.results import (
+    Check,
+    CheckResult,
+    DoctorContext,
+    MissingError,
+    listed,
+    ok,
+    problem,
+    unknown,
+    warning,
+)
+from ccm_ctl.fleet.signers import published
+
+IDS = ("signers.list", "signers.published", "signers.unsigned", "signers.expiry", "credentials.signer")
+PUBLISH = "ccmctl signers publish"
+
+
+async def check_signers(context: DoctorContext) -> Sequence[CheckResult]:
+    """The list that nodes read, verified by the root key that is known here."""
+    if context.trust_bucket is None:
+        raise MissingError("there is no connection to the broker")
+    trust, own, why = await asyncio.to_thread(_known, context)
+    fix = f"{PUBLISH}{context.keys_option}"
+    if trust is None and not context.is_secured:
+        sentence = "The fleet has no root key: nodes cannot verify who sends requests."
+        return [problem("signers.list", sentence, "ccmctl init --security")]
+    if trust is None:
+        raise MissingError(
+            "the root key is unknown: your credentials name none, and the fleet's keys are not here"
+        )
+    there = await published(context.trust_bucket)
+    if there is None:
+        return [
+            problem(
+                "signers.list",
+                "No signers list is published: new operators and revocations do not reach the nodes.",
+                fix,
+            )
+        ]
+    try:
+        newest = read_signers(there.body.encode(), there.signature, trust.root, now_ms=context.now_ms)
+    except ProtocolError as err:
+        return [problem("signers.list", f"Nodes refuse the published signers list: {err.message}.", fix)]
+    results = [ok("signers.list", f"The published signers list {newest.number} is signed by the root key.")]
+    results.append(
+        judge_published(newest, own, fix) if own is not None else unknown("signers.published", why)
+    )
+    results += [judge_unsigned(newest, context), judge_expiry(newest, context)]
+    signatory = context.fleet.signatory if context.fleet is not None else None
+    return (
+        [*results, judge_own_key(newest, signatory.public_key, context)] if signatory is not None else results
+    )
+
+
+def _known(context: DoctorContext) -> tuple[Trust | None, SignersList | None, str]:
+    """The root that is known, the list in the folder, and why there is no such list. Blocking."""
+    try:
+        signers = context.fleet_keys().signers
+        return context.trust or signers.trust(), signers.read(), ""
+    except NotFoundError as err:
+        return context.trust, None, err.message
+
+
+def judge_published(newest: SignersList, own: SignersList, fix: str) -> CheckResult:
+    """Judge the published list beside the one in the folder."""
+    if newest.number == own.number:
+        return ok("signers.published", "The nodes have the newest signers list.")
+    if newest.number > own.number:
+        sentence = "A newer signers list is published than the one in this folder; copy trust.json from where it was made."
+        return warning("signers.published", sentence)
+    sentence = (
+        "The published signers list is older than the one in this folder: nodes do not know the last changes."
+    )
+    return problem("signers.published", sentence, fix)
+
+
+def judge_unsigned(newest: SignersList, context: DoctorContext) -> CheckResult:
+    """Judge whether nodes accept what is not signed for now."""
+    if not newest.allows_unsigned(context.now_ms):
+        return ok("signers.unsigned", "Nodes accept nothing that is not signed.")
+    until = datetime.fromtimestamp(newest.allow_unsigned_until / 1000, UTC)
+    sentence = f"Nodes accept unsigned requests and documents until {until:%Y-%m-%d %H:%M} UTC."
+    option = context.keys_option
+    fix = f"ccmctl signers allow-unsigned --end{option} && {PUBLISH}{option}"
+    return warning("signers.unsigned", sentence, fix)
+
+
+def judge_expiry(newest: SignersList, context: DoctorContext) -> CheckResult:
+    """Judge whether operators' keys expire."""
+    lasting = [one for one in newest.signers if not one.expires]
+    if not lasting:
+        return ok("signers.expiry", "Every operator's key expires.")
+    names = sorted({one.name for one in lasting})
+    sentence = f"Keys that never expire: {len(lasting)} of {len(newest.signers)} ({listed(names)})."
+    first = min(lasting, key=lambda one: one.name)
+    return warning("signers.expiry", sentence, replace_command(first, context.keys_option), names)
+
+
+def judge_own_key(newest: SignersList, key: str, context: DoctorContext) -> CheckResult:
+    """Judge whether nodes obey the key in the operator's credentials."""
+    found = newest.by_key(key, context.now_ms)
+    if found is not None:
+        return ok("credentials.signer", f"Nodes obey requests that you sign, as {found.name}.")
+    sentence = (
+        "The signers list does not name your key, or its entry has expired: nodes refuse what you sign."
+    )
+    return problem("credentials.signer", sentence, f"{PUBLISH}{context.keys_option}")
+
+
+def signer_checks() -> list[Check]:
+    """The checks on the signers list."""
+    return [Check(ids=IDS, look=check_signers)]

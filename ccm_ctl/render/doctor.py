@@ -1,0 +1,95 @@
+"""The screen of `ccmctl doctor`: what is wrong first, by group, each with the command that fixes it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_ctl.render.table import Style, paint
+from ccm_ctl.render.text import one_line, plural, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+TITLES = {
+    "broker": "Broker",
+    "credentials": "Your credentials",
+    "keys": "Keys of the fleet",
+    "signers": "Signers list",
+    "stream": "Streams and buckets",
+    "nodes": "Nodes",
+}
+"""What groups are called, in the order of the screen."""
+
+MEANINGS = {"ok": "good", "warning": "change", "problem": "bad", "unknown": "quiet"}
+"""How states are painted: keys of COLOURS."""
+
+_STATE_WIDTH = 9
+_NARROWEST = 30
+
+
+class CheckLine(Struct, frozen=True):
+    """One result: its id, its state as a key of MEANINGS, what was found, and the command that fixes it."""
+
+    id: str
+    state: str
+    sentence: str
+    fix: str = ""
+
+
+def screen(lines: Sequence[CheckLine], style: Style, *, show_all: bool) -> str:
+    """
+    The screen as text that ends with a newline. Texts are made safe here.
+
+    Args:
+        lines: The results.
+        style: Width and color.
+        show_all: List what passed as well.
+    """
+    shown = [line for line in lines if show_all or line.state != "ok"]
+    blocks = [_block(title, _of(shown, group), style) for group, title in TITLES.items() if _of(shown, group)]
+    return "\n".join([*blocks, f"{summary(lines)}\n"])
+
+
+def summary(lines: Sequence[CheckLine]) -> str:
+    """`14 checks passed, 2 warnings, 1 problem, 3 unknown`."""
+    counts = Counter(line.state for line in lines)
+    parts = [f"{plural(counts['ok'], 'check')} passed"]
+    parts += [plural(counts[state], state) for state in ("warning", "problem") if counts[state]]
+    parts += [f"{counts['unknown']} unknown"] if counts["unknown"] else []
+    return ", ".join(parts)
+
+
+def _of(lines: Sequence[CheckLine], group: str) -> list[CheckLine]:
+    return [line for line in lines if line.id.partition(".")[0] == group]
+
+
+def _block(title: str, lines: Sequence[CheckLine], style: Style) -> str:
+    known = [line for line in lines if line.state != "unknown"]
+    entries = [
+        _entry(line, style) for line in [*known, *_folded(line for line in lines if line.state == "unknown")]
+    ]
+    return "".join([f"{paint(title, 'strong', style)}\n", *entries])
+
+
+def _folded(unknown: Iterable[CheckLine]) -> list[CheckLine]:
+    """One line for all checks of a group that are unknown for the same reason; it names them."""
+    names: dict[str, list[str]] = {}
+    for line in unknown:
+        names.setdefault(line.sentence, []).append(line.id.partition(".")[2])
+    return [CheckLine("", "unknown", f"{', '.join(found)}: {sentence}") for sentence, found in names.items()]
+
+
+def _entry(line: CheckLine, style: Style) -> str:
+    indent = " " * (_STATE_WIDTH + 2)
+    width = max(style.width - len(indent), _NARROWEST)
+    first, *rest = textwrap.wrap(one_line(line.sentence), width, break_on_hyphens=False) or [""]
+    state = paint(f"{line.state:<{_STATE_WIDTH}}", MEANINGS[line.state], style)
+    text = [f"  {state}{first}", *(f"{indent}{more}" for more in rest)]
+    if line.fix:
+        # A command is never wrapped, so that it can be copied.
+        text.append(f"{indent}{paint('fix:', 'quiet', style)} {paint(safe(line.fix), 'strong', style)}")
+    return "".join(f"{one}\n" for one in text)

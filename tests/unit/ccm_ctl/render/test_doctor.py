@@ -1,0 +1,44 @@
+"""The screen of `ccmctl doctor`."""
+
+from __future__ import annotations
+
+from ccm_ctl.render.doctor import CheckLine, screen
+from ccm_ctl.render.table import Style
+
+LINES = [
+    CheckLine("broker.connection", "ok", "Connected."),
+    CheckLine("broker.tls", "problem", "The connection has no TLS: the network can read it.", "ccmctl init --server-name HOST"),
+    CheckLine("broker.accounts", "unknown", "this needs the fleet's keys"),
+    CheckLine("broker.configuration", "unknown", "this needs the fleet's keys"),
+    CheckLine("keys.root", "ok", "The root key is kept apart."),
+    CheckLine("nodes.policy", "warning", "No policy.yaml on 1 of 1 node (w\x1b[2Jeb1)."),
+]  # fmt: skip
+
+
+def test_screen_shows_what_is_wrong_and_counts_what_passed() -> None:
+    shown = screen(LINES, Style(width=60), show_all=False)
+
+    assert shown == (
+        "Broker\n"
+        "  problem  The connection has no TLS: the network can read\n"
+        "           it.\n"
+        "           fix: ccmctl init --server-name HOST\n"
+        "  unknown  accounts, configuration: this needs the fleet's\n"
+        "           keys\n"
+        "\n"
+        "Nodes\n"
+        "  warning  No policy.yaml on 1 of 1 node (w\\x1b[2Jeb1).\n"
+        "\n"
+        "2 checks passed, 1 warning, 1 problem, 2 unknown\n"
+    )
+
+
+def test_all_lists_what_passed() -> None:
+    shown = screen(LINES, Style(width=60), show_all=True)
+
+    assert "  ok       Connected.\n" in shown
+    assert "Keys of the fleet\n  ok       The root key is kept apart.\n" in shown
+
+
+def test_screen_without_a_finding_is_one_line() -> None:
+    assert screen(LINES[:1], Style(), show_all=False) == "1 check passed\n"
