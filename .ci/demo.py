@@ -104,6 +104,9 @@ def show(directory: Path, server: NatsServer, agents: list[subprocess.Popen[byte
     for name in NODES:
         motd = directory / name / "files" / "motd"
         print(f"  {name}: {motd.read_text().strip() if motd.exists() else '(untouched)'}")
+    if security:
+        say("is the fleet secure and healthy?")
+        command(environ, "doctor")
     return check(directory)
 
 
