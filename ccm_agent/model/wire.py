@@ -165,8 +165,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
         reason, code: Why it refused.
         position: Place in the queue, from 1; 0 when it begins at once.
         outcome: End state of a run handled before, from the ledger.
-        machine: Machine id; with `started` it tells two agents of one identity apart.
-        started: When the agent process began.
+        machine, started: Machine id, and when the agent process began: both tell two agents of one identity apart.
         body: Facts, status or versions, for the requests that ask for them.
     """
 
@@ -306,8 +305,7 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         since, until: From when to when; without `until` it stands until somebody enables the node.
-        why: What the operator who disabled it said.
-        by: Who that was.
+        why, by: The reason that an operator gave, and that operator's name.
     """
 
     since: Moment
@@ -328,9 +326,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     `node.<n>` in CCM_NODES: small, written when it changed.
 
     Attributes:
-        machine: Machine id of the host that holds the identity.
-        started: When its agent process began.
-        version: The agent's version.
+        machine, started, version: Machine id of its host, when its agent process began, and the agent's version.
         facts: Routed facts only.
         last_run, last_state, last_time: The newest finished run and its end state.
         disabled: Why and until when the agent does not converge; None when it does.
