@@ -113,8 +113,7 @@ class Agent:
         self._metrics = AgentMetrics(Registry()) if settings.monitor_port else None
         self._facts = FactKeeper(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
-        record.signatures = self._authenticator.is_demanded
-        record.unsigned = settings.accepted_unsigned
+        record.signatures, record.unsigned = self._authenticator.is_demanded, settings.accepted_unsigned
         self._author = Author(ports.node_key, record, self._bulletin, self._clock)
         self._heartbeat = Heartbeat(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
         self._inbox = Inbox()
