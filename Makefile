@@ -20,7 +20,7 @@ demo: $(RUN) ## the main job: a real nats-server, three agents, one manifest to 
 test: $(STAMP) ## every test that this machine can run (TIER="unit e2e" chooses tiers)
 	@$(PY) .ci/test.py $(TIER)
 
-fuzz: $(STAMP) ## feed every reader with what no honest writer wrote, until stopped (SECONDS=60 ends it, SEED=1 repeats)
+fuzz: $(STAMP) ## feed every reader with what no honest writer wrote, until stopped (SECONDS=60 ends it, SEED=1 repeats, ONLY=cron chooses, ENGINE=atheris guides)
 	@$(PY) -m tests.fuzz
 
 check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation

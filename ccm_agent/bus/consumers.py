@@ -21,6 +21,7 @@ from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import Message
 from ccm_agent.bus.streams import PAGE_BYTES, Stored, decode_answer
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
@@ -100,7 +101,7 @@ async def _make(connection: Connection, stream: str, name: str, pattern: str) ->
     question = msgspec.json.encode({"stream_name": stream, "config": config, "action": "create"})
     answer = await connection.request(subject, question)
     decode_answer(subject, answer)
-    pending = msgspec.json.decode(answer.body).get("num_pending", 0)
+    pending = decode_foreign(answer.body, dict[str, Any]).get("num_pending", 0)
     if not isinstance(pending, int) or not 0 <= pending <= LARGEST:
         raise ProtocolError(f"{stream}: {pending} messages fit {pattern}, more than can be read at once")
     return pending

@@ -27,6 +27,7 @@ from ccm_agent.bus.accounts import claims as crossings
 from ccm_agent.bus.permissions import Permissions
 from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.secret import Secret
 
 if TYPE_CHECKING:
@@ -263,7 +264,9 @@ def only_inboxes_in_credentials(text: str) -> list[str]:
         if isinstance(user, dict) and isinstance(user.get("sub"), dict)
         else None
     )
-    subjects = [subject for subject in allowed or () if isinstance(subject, str)]
+    subjects = (
+        [subject for subject in allowed if isinstance(subject, str)] if isinstance(allowed, list) else []
+    )
     return [] if ">" in subjects else [subject for subject in subjects if subject.startswith("_INBOX")]
 
 
@@ -279,10 +282,10 @@ def _claims_in(token: str) -> dict[str, Any]:
     if len(parts) != 3:
         return {}
     try:
-        claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        body = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        return decode_foreign(body, dict[str, Any])
     except (ValueError, msgspec.MsgspecError):
         return {}
-    return claims if isinstance(claims, dict) else {}
 
 
 def check_seed(seed: Secret, letter: str, source: str) -> Secret:

@@ -18,6 +18,7 @@ from ccm_agent.bus.streams import (
     Stored,
     call,
     parse_time,
+    poke_of,
     read_all,
     read_as_of,
     read_last,
@@ -123,15 +124,9 @@ class NatsKeyValue:
         prefix = poke_subject(self.bucket, "")
 
         def poked(message: Message) -> None:
-            key, headers = message.subject.removeprefix(prefix), message.headers
-            sequence = headers.get("Nats-Sequence", "")
-            is_ours = headers.get("Nats-Stream") == self._stream
-            if (
-                is_ours
-                and headers.get("Nats-Subject") == key_subject(self.bucket, key)
-                and sequence.isdecimal()
-            ):
-                on_poke(key, int(sequence))
+            key = message.subject.removeprefix(prefix)
+            if revision := poke_of(message.headers, self._stream, key_subject(self.bucket, key)):
+                on_poke(key, revision)
 
         made = await self._connection.subscribe([poke_subject(self.bucket, pattern)], poked)
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.streams import Patience, call, read_all, read_last, store
+from ccm_agent.bus.streams import Patience, call, poke_of, read_all, read_last, store
 from ccm_agent.bus.subjects import poke_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, NotFoundError, ProtocolError
 from ccm_agent.model.foreign import decode_foreign
@@ -156,11 +156,8 @@ class NatsObjects:
         subject = self._meta_subject(name)
 
         def poked(message: Message) -> None:
-            headers = message.headers
-            sequence = headers.get("Nats-Sequence", "")
-            is_ours = headers.get("Nats-Stream") == self._stream and headers.get("Nats-Subject") == subject
-            if is_ours and sequence.isdecimal():
-                on_poke(int(sequence))
+            if revision := poke_of(message.headers, self._stream, subject):
+                on_poke(revision)
 
         made = await self._connection.subscribe([poke_subject(self.bucket, _token(name))], poked)
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LINE_LIMIT_BYTES = 1 << 20
 """The longest line is what a server says about its cluster when a client connects; no line is as long as this."""
 
+DIGITS = 19
+"""No size and no subscription has more: they are numbers of 64 bits."""
+
 _END = b"\r\n"
 
 
@@ -82,18 +85,28 @@ class Parser:
         elif word == b"PONG":
             await self._client._process_pong()
         elif word == b"INFO":
-            await self._client._process_info(json.loads(rest))
+            await self._client._process_info(_info(rest))
         elif word == b"-ERR":
             await self._client._process_err(rest.strip().decode("utf-8", "replace").lower())
         elif word != b"+OK":
             raise _protocol_error()
 
 
+def _info(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _protocol_error() from None
+    if not isinstance(found, dict):
+        raise _protocol_error()
+    return found
+
+
 def _delivery(fields: list[bytes], *, has_headers: bool) -> _Delivery:
     """`subject sid [reply] [size of the headers] size`; the third is there with headers alone."""
     sizes = 2 if has_headers else 1
     numbers = [*fields[1:2], *fields[-sizes:]]
-    if len(fields) - sizes not in (2, 3) or not all(number.isdigit() for number in numbers):
+    if len(fields) - sizes not in (2, 3) or not all(map(_is_number, numbers)):
         raise _protocol_error()
     return _Delivery(
         subject=fields[0],
@@ -102,6 +115,10 @@ def _delivery(fields: list[bytes], *, has_headers: bool) -> _Delivery:
         headers_size=int(fields[-2]) if has_headers else 0,
         size=int(fields[-1]),
     )
+
+
+def _is_number(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= DIGITS
 
 
 def _protocol_error() -> Exception:

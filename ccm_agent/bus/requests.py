@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import SENT
-from ccm_agent.bus.streams import read_last
+from ccm_agent.bus.streams import parse_sequence, parse_time, read_last
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     SCHEDULE_PREFIX,
@@ -91,9 +91,19 @@ def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
         and lowered.get("nats-subject") == due
         and schedule.startswith(schedules)
         and "." not in schedule.removeprefix(schedules)
-        and lowered.get("nats-sequence", "").isdecimal()
-        and "nats-time-stamp" in lowered
+        and _has_place(lowered)
     )
+
+
+def _has_place(lowered: Mapping[str, str]) -> bool:
+    """The headers say where and when it was stored. A sender may write anything there, and later readers rely on it."""
+    try:
+        return bool(
+            parse_sequence(lowered.get("nats-sequence", ""))
+            and parse_time(lowered.get("nats-time-stamp", ""))
+        )
+    except ValueError:
+        return False
 
 
 def _protocol_of(subject: str, body: bytes) -> str:

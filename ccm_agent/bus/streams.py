@@ -27,6 +27,7 @@ from ccm_agent.model.errors import (
     RevisionError,
     RevisionGoneError,
 )
+from ccm_agent.model.foreign import decode_foreign
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
@@ -39,6 +40,7 @@ PAGE_BYTES = 4 << 20
 LAG_S = 5.0
 """How long a replica may lag behind a write that is known to be stored."""
 
+_SEQUENCE_DIGITS = 20
 _FOUND_NONE = "404"
 _END_OF_PAGE = "204"
 _TOO_MANY = "413"
@@ -127,9 +129,9 @@ async def store(
 def decode_answer(subject: str, message: Message) -> _Answer:
     """An acknowledgement, or the error in it raised as ours."""
     try:
-        answer = msgspec.json.decode(message.body, type=_Answer)
+        answer = decode_foreign(message.body, _Answer)
     except msgspec.MsgspecError as err:
-        raise ProtocolError(f"{subject}: somebody who is no stream answered: {err}") from err
+        raise ProtocolError(f"{subject}: unexpected reply: not a JetStream acknowledgement: {err}") from err
     if answer.error is not None:
         raise fault(subject, answer.error.err_code, answer.error.code, answer.error.description)
     return answer
@@ -164,8 +166,7 @@ async def call(connection: Connection, subject: str, question: object = None) ->
     body = msgspec.json.encode(question) if question is not None else b""
     message = await connection.request(f"$JS.API.{subject}", body)
     decode_answer(subject, message)
-    answer: dict[str, Any] = msgspec.json.decode(message.body)
-    return answer
+    return decode_foreign(message.body, dict[str, Any])
 
 
 async def read_last(connection: Connection, stream: str, subject: str, at_least: int = 0) -> Stored | None:
@@ -388,10 +389,27 @@ async def _page(connection: Connection, stream: str, question: object) -> _Page:
             if answer.status == _TOO_MANY:
                 raise _TooManyError(f"{stream}: too many subjects at once")
             if answer.status == _END_OF_PAGE:
-                page.pending = int(answer.headers.get("Nats-Num-Pending", "0"))
-                page.up_to = int(answer.headers.get("Nats-UpTo-Sequence", "0"))
+                page.pending, page.up_to = _end_of_page(subject, answer)
                 return page
             page.messages.append(_stored(subject, answer))
+
+
+def _end_of_page(question: str, answer: Message) -> tuple[int, int]:
+    pending, up_to = (answer.headers.get(name, "0") for name in ("Nats-Num-Pending", "Nats-UpTo-Sequence"))
+    try:
+        return parse_sequence(pending), parse_sequence(up_to)
+    except ValueError as err:
+        raise ProtocolError(f"{question}: unexpected reply: {err}") from err
+
+
+def poke_of(headers: Mapping[str, str], stream: str, subject: str) -> int:
+    """The sequence of a message that a stream republishes for a subject; 0 when the headers say otherwise."""
+    if headers.get("Nats-Stream") != stream or headers.get("Nats-Subject") != subject:
+        return 0
+    try:
+        return parse_sequence(headers.get("Nats-Sequence", ""))
+    except ValueError:
+        return 0
 
 
 def _stored(question: str, answer: Message) -> Stored:
@@ -402,7 +420,7 @@ def _stored(question: str, answer: Message) -> Stored:
         return Stored(
             subject=headers["Nats-Subject"],
             body=answer.body,
-            sequence=int(headers["Nats-Sequence"]),
+            sequence=parse_sequence(headers["Nats-Sequence"]),
             time=parse_time(headers["Nats-Time-Stamp"]),
             headers=headers,
             copied=headers.get("Nats-Stream") == COPIED,
@@ -411,7 +429,27 @@ def _stored(question: str, answer: Message) -> Stored:
         raise ProtocolError(f"{question}: an answer that is none of the broker's: {err}") from err
 
 
+def parse_sequence(text: str) -> int:
+    """
+    A place in a stream, as headers have it.
+
+    Raises:
+        ValueError: It is not a number of 64 bits.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= _SEQUENCE_DIGITS):
+        raise ValueError(f"{text[:30]!r} is not a sequence of a stream")
+    return int(text)
+
+
 def parse_time(text: str) -> datetime:
-    """The broker's nanosecond times, cut to Python's microseconds."""
+    """
+    The broker's nanosecond times, cut to Python's microseconds.
+
+    Raises:
+        ValueError: It is not a time, or one outside of Python's calendar.
+    """
     cut = _FRACTION.sub(lambda found: "." + found[1][:6].ljust(6, "0"), text)
-    return datetime.fromisoformat(cut).astimezone(UTC)
+    try:
+        return datetime.fromisoformat(cut).astimezone(UTC)
+    except OverflowError as err:
+        raise ValueError(f"{text}: the time is out of range") from err

@@ -282,10 +282,12 @@ def _wants(incoming: Incoming) -> bool:
 
 
 def _seen_of(incoming: Incoming) -> Seen:
-    from ccm_agent.bus.streams import parse_time
+    from ccm_agent.bus.streams import parse_sequence, parse_time
 
     lowered = {name.lower(): value for name, value in incoming.headers.items()}
-    return Seen(time=parse_time(lowered["nats-time-stamp"]), sequence=int(lowered["nats-sequence"]))
+    return Seen(
+        time=parse_time(lowered["nats-time-stamp"]), sequence=parse_sequence(lowered["nats-sequence"])
+    )
 
 
 def _is_above(seen: Seen, was: Seen) -> bool:

@@ -19,6 +19,7 @@ import msgspec
 from ccm_agent.daemon.handlers import Refusal
 from ccm_agent.daemon.journal import sync_folder
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import Disabled
 
@@ -125,13 +126,13 @@ def read_disabled(folder: Path) -> Disabled | None:
     """What stands on disk, be it over or not; None when nothing does. Blocking."""
     path = folder / FILE
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Disabled)
+        found = decode_foreign(path.read_bytes(), Disabled)
         if found.until is None or found.until.tzinfo is not None:
             return found
         why = "`until` has no time zone"
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+    except (OSError, msgspec.DecodeError) as err:
         why = str(err)
     # no moment of reading: what stays as it is must not look like another reason each time
     return Disabled(since=_BEFORE, why=f"{path} cannot be read: {why}; `ccm agent enable` removes it")

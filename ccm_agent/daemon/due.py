@@ -29,9 +29,9 @@ def run_of(incoming: Incoming) -> tuple[str, datetime]:
         stream, sequence, stamp = (lowered[name] for name in _HEADERS)
         # nanoseconds, as the broker writes them, are more than Python reads
         due = datetime.fromisoformat(f"{stamp[:19]}+00:00").astimezone(UTC)
+        digest = hashlib.sha256(f"{stream}\n{sequence}\n{stamp}".encode()).digest()
+        return derive_id(int(due.timestamp()), digest[:16]), due
     except (KeyError, ValueError) as err:
         raise ProtocolError(
             f"{incoming.subject}: a scheduled request without the broker's headers: {err}"
         ) from err
-    digest = hashlib.sha256(f"{stream}\n{sequence}\n{stamp}".encode()).digest()
-    return derive_id(int(due.timestamp()), digest[:16]), due

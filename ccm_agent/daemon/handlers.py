@@ -24,6 +24,7 @@ from ccm_agent.daemon.ledger import Ledger, LedgerEntry
 from ccm_agent.daemon.turns import Job, Turns
 from ccm_agent.daemon.worker import Worker
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock, Events, Incoming
@@ -70,9 +71,6 @@ KINDS: dict[str, type[Request]] = {
 
 QUESTIONS = {RUN_STOP: "stop", NODE_PING: "ping", NODE_FACTS: "facts", NODE_STATUS: "status"}
 """Requests that become no runs, and what the node's policy calls them."""
-
-_any_request = msgspec.json.Decoder(Request)
-_decoders = {protocol: msgspec.json.Decoder(kind) for protocol, kind in KINDS.items()}
 
 
 class Refusal(CcmError):
@@ -174,13 +172,13 @@ class Handlers:
     def job_of(self, entry: LedgerEntry) -> Job | None:
         """The job of a request that stood in the ledger when the agent started; None when it cannot be read any more."""
         try:
-            request = _decoders[entry.protocol].decode(entry.body)
+            request = decode_foreign(entry.body, KINDS[entry.protocol])
         except (KeyError, msgspec.DecodeError):
             return None
         request.run = entry.run
         if entry.principal.is_verified:
             request.requester = entry.principal.name
-        job = _job(entry.protocol, request, _deadline(request, None), entry.principal)
+        job = _job(entry.protocol, request, deadline_of(request, None), entry.principal)
         return replace(job, way="schedule") if entry.scheduled else job
 
     async def expired(self, job: Job) -> None:
@@ -211,10 +209,7 @@ class Handlers:
         return self._desk.forbids(principal, *asked) if asked is not None else None
 
     def _read(self, incoming: Incoming) -> tuple[Request, datetime | None]:
-        try:
-            request = _decoders.get(incoming.protocol, _any_request).decode(incoming.body)
-        except msgspec.DecodeError as err:
-            raise ProtocolError(f"{incoming.subject}: the request cannot be read: {err}") from err
+        request = decode_request(incoming)
         due = None
         if incoming.scheduled:
             request.run, due = self._desk.run_of(incoming)
@@ -225,7 +220,7 @@ class Handlers:
     async def _take_on(
         self, incoming: Incoming, request: Request, due: datetime | None, principal: Principal
     ) -> None:
-        job = _job(incoming.protocol, request, _deadline(request, due), principal)
+        job = _job(incoming.protocol, request, deadline_of(request, due), principal)
         if incoming.scheduled:
             job = replace(job, way="schedule")
         if self.is_late(job.deadline):
@@ -341,6 +336,19 @@ class Handlers:
             log.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
 
 
+def decode_request(incoming: Incoming) -> Request:
+    """
+    The body of a request, as the kind that its protocol names.
+
+    Raises:
+        ProtocolError: It is not one.
+    """
+    try:
+        return decode_foreign(incoming.body, KINDS.get(incoming.protocol, Request))
+    except msgspec.DecodeError as err:
+        raise ProtocolError(f"{incoming.subject}: the request cannot be read: {err}") from err
+
+
 def action_of(incoming: Incoming) -> tuple[str, str] | None:
     """
     The action of a request for the node's policy, and its mode ("" when it becomes no run).
@@ -371,9 +379,13 @@ def _job(protocol: str, request: Request, deadline: datetime | None, principal: 
     )
 
 
-def _deadline(request: Request, due: datetime | None) -> datetime | None:
+def deadline_of(request: Request, due: datetime | None) -> datetime | None:
+    """When a request must have begun; None when it may begin at any time."""
     if request.deadline is not None:
         return request.deadline
     if request.deadline_s > 0 and due is not None:
-        return due + timedelta(seconds=request.deadline_s)
+        try:
+            return due + timedelta(seconds=request.deadline_s)
+        except OverflowError:
+            return None  # beyond the calendar
     return None

@@ -63,12 +63,25 @@ class Inbox:
             while self._waiting:
                 incoming = self._waiting.popleft()
                 try:
-                    await handle(incoming)
-                except ProtocolError as err:
-                    self._limited.warning(
-                        "a request is refused", extra={"subject": incoming.subject, "error": str(err)}
+                    await self._handle(incoming, handle, on_refused, on_handled)
+                except Exception:  # noqa: BLE001 - one request must not end the agent
+                    self._limited.exception(
+                        "a request could not be handled", extra={"subject": incoming.subject}
                     )
-                    on_refused(incoming.subject, str(err))
-                except Exception:  # one request must not end the agent
-                    log.exception("a request could not be handled", extra={"subject": incoming.subject})
-                on_handled(incoming)
+
+    async def _handle(
+        self,
+        incoming: Incoming,
+        handle: Callable[[Incoming], Awaitable[None]],
+        on_refused: Callable[[str, str], None],
+        on_handled: Callable[[Incoming], None],
+    ) -> None:
+        try:
+            await handle(incoming)
+        except ProtocolError as err:
+            self._limited.warning(
+                "a request is refused", extra={"subject": incoming.subject, "error": str(err)}
+            )
+            on_refused(incoming.subject, str(err))
+        finally:
+            on_handled(incoming)

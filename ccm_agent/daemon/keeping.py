@@ -15,6 +15,7 @@ import msgspec
 
 from ccm_agent.daemon.journal import replace_file
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.texts import encode_told
 
 log = logging.getLogger(__name__)
@@ -25,10 +26,10 @@ T = TypeVar("T")
 def read_kept(path: Path, kind: type[T]) -> T | None:
     """What a file holds; None when it is not there, and when it is no such thing, which is logged. Blocking."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return decode_foreign(path.read_bytes(), kind)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+    except (OSError, msgspec.DecodeError) as err:
         log.warning("a file of state is passed over", extra={"path": str(path), "reason": str(err)})
         return None
 

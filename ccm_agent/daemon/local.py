@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import CcmError, FileError, HostError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.texts import encode_told
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Local:
             if _peer(writer) not in self._users:
                 return
             async with asyncio.timeout(QUESTION_S):
-                question = msgspec.json.decode(await reader.readline(), type=_Question)
+                question = decode_foreign(await reader.readline(), _Question)
             await self._answer(question.ask, writer)
         except CcmError as err:
             await _say(writer, {"end": "error", "reason": str(err), "code": err.code})

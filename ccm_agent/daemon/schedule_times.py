@@ -67,7 +67,7 @@ class ScheduleTimes:
         try:
             # in a thread, for time zones are files
             slot = (await asyncio.to_thread(_slot, when, zone, due)).timestamp()
-        except (CcmError, ValueError, LookupError, OSError) as err:
+        except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError) as err:
             raise SignatureError(
                 f"{claims.subject}: it was due at {due:%Y-%m-%d %H:%M:%S} UTC, which does not fit the signed "
                 f"schedule {when!r}: {err}"

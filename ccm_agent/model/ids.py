@@ -9,7 +9,12 @@ _EPOCH_S = 1_400_000_000
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _LENGTH = 27
-_last: tuple[int, int] = (0, 0)
+_PAYLOAD_BITS = 8 * _PAYLOAD_BYTES
+_SECONDS = 1 << 32
+_TOO_LATE = (_SECONDS - 1) << _PAYLOAD_BITS
+"""Ids of the last second, in 2150, are not counted up: there would soon be none left."""
+_last = 0
+"""The newest id of this process as a number: seconds since the epoch of KSUIDs above 128 random bits."""
 
 
 def new_id(at: datetime | None = None) -> str:
@@ -21,35 +26,43 @@ def new_id(at: datetime | None = None) -> str:
     """
     global _last
     when = at or datetime.now(UTC)
-    second = int(when.timestamp())
-    if second <= _last[0]:
-        second, payload = _last[0], _last[1] + 1
+    # a host without a battery starts in 1970, before the first KSUID
+    second = max(int(when.timestamp()) - _EPOCH_S, 0)
+    if second <= _last >> _PAYLOAD_BITS:
+        _last += 1
     else:
         from os import urandom
 
-        # the highest bit stays clear, so that counting up never overflows
-        payload = int.from_bytes(urandom(_PAYLOAD_BYTES), "big") >> 1
-    _last = (second, payload)
-    return _encode((second - _EPOCH_S) << (8 * _PAYLOAD_BYTES) | payload)
+        _last = second << _PAYLOAD_BITS | int.from_bytes(urandom(_PAYLOAD_BYTES), "big")
+    return _encode(_last)
 
 
 def follow(past: str) -> None:
     """
     Make the ids of this process greater than an id that another one made.
 
-    A second process that works on the same session within the same second would otherwise sort before the first.
+    A second process that works on the same session within the same second would otherwise sort before the first. An id beyond
+    the last KSUIDs is passed over.
     """
     global _last
     number = 0
     for char in past:
         number = number * 62 + _DIGITS.index(char)
-    second, payload = number >> (8 * _PAYLOAD_BYTES), number & ((1 << (8 * _PAYLOAD_BYTES)) - 1)
-    _last = max(_last, (second + _EPOCH_S, payload))
+    if number < _TOO_LATE:
+        _last = max(_last, number)
 
 
 def derive_id(second: int, payload: bytes) -> str:
-    """The KSUID of a time (seconds since 1970) and 16 bytes: the same wherever it is made."""
-    return _encode((second - _EPOCH_S) << (8 * _PAYLOAD_BYTES) | int.from_bytes(payload, "big"))
+    """
+    The KSUID of a time (seconds since 1970) and 16 bytes: the same wherever it is made.
+
+    Raises:
+        ValueError: The time is before 2014-05-13 or after 2150-06-19: KSUIDs have 32 bits of seconds.
+    """
+    since = second - _EPOCH_S
+    if not 0 <= since < _SECONDS:
+        raise ValueError(f"{second}: no KSUID has this time")
+    return _encode(since << _PAYLOAD_BITS | int.from_bytes(payload, "big"))
 
 
 def is_id(text: str) -> bool:

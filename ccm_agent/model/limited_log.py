@@ -44,7 +44,17 @@ class LimitedLog:
         """Write an error, unless there were too many of this message."""
         self._write(logging.ERROR, message, extra)
 
-    def _write(self, level: int, message: str, extra: Mapping[str, Any] | None) -> None:
+    def exception(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
+        """Write an error with the traceback of the exception that is handled now, unless there were too many of this message."""
+        self._write(logging.ERROR, message, extra, exc_info=True)
+
+    def info(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
+        """Write a line of information, unless there were too many of this message."""
+        self._write(logging.INFO, message, extra)
+
+    def _write(
+        self, level: int, message: str, extra: Mapping[str, Any] | None, *, exc_info: bool = False
+    ) -> None:
         now = self._monotonic()
         window = self._windows.get(message)
         if window is None or now - window.began >= WINDOW_S:
@@ -52,7 +62,7 @@ class LimitedLog:
             window = self._windows[message] = _Window(now)
         if window.written < LINES:
             window.written += 1
-            self._log.log(level, message, extra=extra, stacklevel=3)
+            self._log.log(level, message, extra=extra, stacklevel=3, exc_info=exc_info)
             return
         window.left_out += 1
         if window.left_out == 1:

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ccm_agent.model.errors import DocumentError, Place
 from ccm_agent.model.scalars import written_key
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def key_comments(text: str, source: str) -> list[KeyComment]:
     The comments of the first document that belong to keys, in the order in which they stand.
 
     Raises:
-        DocumentError: The text is not YAML.
+        DocumentError: The text is not YAML, or is nested too deeply.
     """
     import yaml
 
@@ -73,6 +74,8 @@ def key_comments(text: str, source: str) -> list[KeyComment]:
         from ccm_agent.model.yaml_errors import syntax_error
 
         raise syntax_error(text, source, err) from err
+    except RecursionError:
+        raise DocumentError("nested too deeply to be read", place=Place(source)) from None
 
 
 class _Reader:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import subject_matches
+from ccm_agent.model.foreign import decode_foreign
 
 SERVERS_LIMIT = 32
 """Servers of one cluster that are remembered; those that were met first are forgotten first."""
@@ -86,7 +87,7 @@ class Sightings(Struct, kw_only=True):
 def read_sightings(document: bytes | None) -> Sightings:
     """Sightings as they were kept; none for a document that does not parse."""
     try:
-        return msgspec.json.decode(document or b"{}", type=Sightings)
+        return decode_foreign(document or b"{}", Sightings)
     except msgspec.MsgspecError:
         return Sightings()
 

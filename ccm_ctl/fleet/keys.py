@@ -38,6 +38,7 @@ from ccm_agent.bus.credentials import (
 )
 from ccm_agent.bus.permissions import operator_permissions
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.secret import Secret
 from ccm_ctl.fleet.signers import Signers, signer_of
 
@@ -154,7 +155,7 @@ class Keys:
         """Since when, and until when, the fleet moves from one account to several; None when it does not."""
         path = self.folder / _MOVING
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Moving)
+            return decode_foreign(path.read_bytes(), Moving)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError) as err:
@@ -298,7 +299,7 @@ class Keys:
         """Everybody who was given credentials, and everybody who lost them, in order of time."""
         try:
             lines = (self.folder / _USERS).read_bytes().splitlines()
-            return [msgspec.json.decode(line, type=User) for line in lines]
+            return [decode_foreign(line, User) for line in lines]
         except FileNotFoundError:
             return []
         except (OSError, msgspec.MsgspecError) as err:

@@ -31,6 +31,7 @@ from ccm_agent.bus.subjects import (
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import BusDeniedError, BusSetupError, CcmError, NotFoundError, UsageError
+from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.assignments import scope_words
@@ -79,8 +80,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
             if word == "@every":
                 return max(self.last or self.stored, self.stored) + timedelta(seconds=parse_duration(rest))
             return Cron(self.when).next_after(now, ZoneInfo(self.zone or "UTC"))
-        except (CcmError, ValueError, LookupError, OSError):
-            return None
+        except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError):
+            return None  # OverflowError: beyond the calendar; TypeError: a time without a zone
 
 
 class Schedules:
@@ -213,7 +214,7 @@ def _past(stored: Stored) -> Schedule | None:
     headers = {key.lower(): value for key, value in stored.headers.items()}
     try:
         protocol, scope, name = parse_schedule(headers.get("nats-scheduler", ""))
-        request = msgspec.json.decode(stored.body, type=ManifestRequest)
+        request = decode_foreign(stored.body, ManifestRequest)
     except (CcmError, msgspec.MsgspecError):
         return None
     if due_subject(request_subject(protocol, scope)) != stored.subject or not request.catch_up:
@@ -234,7 +235,7 @@ def _schedule(stored: Stored, due: dict[str, datetime]) -> Schedule | None:
     headers = {key.lower(): value for key, value in stored.headers.items()}
     try:
         protocol, scope, name = parse_schedule(stored.subject)
-        request = msgspec.json.decode(stored.body, type=ManifestRequest)
+        request = decode_foreign(stored.body, ManifestRequest)
     except (CcmError, msgspec.MsgspecError):
         return None
     last = due.get(due_subject(request_subject(protocol, scope)))

@@ -29,6 +29,7 @@ from ccm_agent.bus.trust import (
     sign_signers,
 )
 from ccm_agent.model.errors import InputError, NotFoundError, ProtocolError
+from ccm_agent.model.foreign import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +70,7 @@ class Signers:
             InputError: It cannot be used.
         """
         try:
-            trust = msgspec.json.decode(self._path.read_bytes(), type=Trust)
+            trust = decode_foreign(self._path.read_bytes(), Trust)
         except FileNotFoundError as err:
             raise NotFoundError(
                 f"{self._path}: there is no signers list; `ccmctl init --security` makes one"

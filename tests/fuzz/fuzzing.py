@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from types import FrameType
 
-from tests.fuzz.targets import Target
+from tests.fuzz.target import Target
 
 LIMIT_S = 1.0
 """No reader may take longer for one input."""
@@ -64,7 +64,8 @@ class TooSlowError(Exception):
 
 
 def inputs(target: Target, seed: int) -> Iterator[bytes]:
-    """Inputs without end, the same ones for the same seed."""
+    """The samples, then changed ones without end; the same ones for the same seed."""
+    yield from target.samples
     chance = random.Random(f"{target.name} {seed}")
     pool = [*target.samples, b""]
     while True:

@@ -1,7 +1,7 @@
 """
 Everything that reads what others wrote, each with samples to begin from.
 
-A new public `parse_…` or `decode_…` needs a line here: `test_every_decoder_has_a_target` says so.
+`test_every_decoder_is_run_by_a_target` finds the decoders of the programs, and fails for one that no sample here reaches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import inspect
 import io
 import tarfile
 import zipfile
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,35 +20,13 @@ import msgspec
 from ccm_agent.app import make_environment
 from ccm_agent.daemon.segment import decoder as segment_decoder
 from ccm_agent.model import outcome, wire
-from ccm_agent.model.errors import CcmError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.tars import TAR_ERRORS, Tar, members
 from ccm_agent.templates.engines import engine
 from ccm_agent.templates.expr.program import Names, compile_expression
 from ccm_agent.templates.gjson import get
-
-Read = Callable[[bytes], object]
-"""Reads an input. It may raise CcmError, or what its documentation says."""
-
-
-class Target:
-    """
-    What is fuzzed.
-
-    Attributes:
-        name: Of a function `module:function`, which it then covers.
-        read: Reads one input.
-        samples: Inputs to begin from.
-        raises: What it may raise besides CcmError.
-    """
-
-    def __init__(
-        self, name: str, read: Read, samples: list[bytes], raises: tuple[type[Exception], ...] = ()
-    ) -> None:
-        self.name = name
-        self.read = read
-        self.samples = samples
-        self.raises = (CcmError, *raises)
+from tests.fuzz import stored, wrapped
+from tests.fuzz.target import Read, Target
 
 
 def _text(data: bytes) -> str:
@@ -66,7 +43,7 @@ def _function(name: str, *samples: str, raises: tuple[type[Exception], ...] = ()
 
 
 _JSON = '{"protocol": "io.choria.ccm.v1.x", "node": "web1", "number": 3, "at": "2026-01-01T00:00:00Z", "l": [1.5, null, true]}'
-_YAML = 'a: &x {b: [1, 0x1f, "t\\n"]}\nc: *x\nd: |\n  text\n  more\n? e\n: - 1e3\n  - ~\n'
+_YAML = 'a: &x {b: [1, 0x1f, "t\\n"]}\nc: *x\ns: !!binary YQ==\nt: !!timestamp 2026-01-01\nd: |\n  more\n? e\n: - 1e3\n  - ~\n'
 _MANIFEST = (
     "ccm:\n  resources:\n    - file:\n        - /a: {ensure: present, content: '{{ lookup(\"facts.x\") }}'}\n"
 )
@@ -129,27 +106,13 @@ FUNCTIONS = [
     ),
     _function("ccm_agent.cli.ensure_api:read_request", _JSON, _YAML),
     _function("ccm_agent.hiera.sources:read_stamp", _JSON),
+    _function(
+        "ccm_agent.sessions.refresh_log:replay",
+        '{"version":1,"scope":"a","change":{"id":"1","trigger":["f",["k"]],"since":"2026-01-01T00:00:00Z","waiting":[["g",["l"]]]}}\n'
+        '{"refreshed":{"keys":["l"],"changes":["1"]}}\n{"dropped":["1"]}\n',
+    ),
     _function("ccm_agent.templates.scan:find_spans", "a {{ b }} ${ c } {{ '}}' }}"),
 ]
-
-EXEMPT = {
-    "ccm_agent.model.codec:decode_as": "the same readers as decode_document, with a kind",
-    "ccm_agent.model.foreign:decode_foreign": "a target for each Struct of the wire",
-    "ccm_agent.bus.streams:decode_answer": "JSON, in a message",
-    "ccm_agent.facts.partitions:parse_mountinfo": "a target of its own, for it takes two arguments",
-    "ccm_agent.facts.netlink:parse_links": "of the kernel",
-    "ccm_agent.facts.netlink:parse_addresses": "of the kernel",
-    "ccm_agent.facts.host:parse_platform": "of a mapping",
-    "ccm_agent.facts.host:parse_guest": "of functions",
-    "ccm_agent.facts.memory:parse_swap": "of a mapping and /proc/vmstat",
-    "ccm_agent.policy.document:parse_policy": "a YAML document of the node's own administrator",
-    "ccm_agent.templates.golayout:parse_time": "a target of its own, for it takes two arguments",
-    "ccm_agent.health.goss.matchers:parse_matcher": "a target with parse_rules",
-    "ccm_agent.health.goss.patterns:parse_patterns": "a target with parse_rules",
-    "ccm_agent.health.goss.rules:parse_rules": "a target of its own, for it takes values",
-    "ccm_ctl.fleet.documents:decode_document": "of an entry; its JSON is a target",
-}
-"""Decoders without a target of their name, and why."""
 
 
 def _tar(data: bytes) -> object:
@@ -213,7 +176,12 @@ def _decode_foreign(kind: type[Any], data: bytes) -> object:
 OTHERS = [
     Target("tar", _tar, [_packed("tar")], (*TAR_ERRORS, OSError)),
     Target("expression", _compile, [_EXPR.encode(), b"a in [1..2] and not b"]),
-    Target("go", _render("go"), [b'{{ range $i, $x := .data.b }}{{ printf "%05d" $x | quote }}{{ end }}']),
+    Target("go", _render("go"), [
+        b'{{ range $i, $x := .data.b }}{{ printf "%05d" $x | quote }}{{ end }}',
+        b'{{ b64dec "YQ==" }}{{ b32dec "ME======" }}{{ fromJson "{}" }}{{ semverCompare "^1.2" "1.3" }}',
+        b'{{ urlParse "http://a:1/b?c" }}',
+        b'{{ toDate "2006-01-02" "2026-01-01" | date "Jan 2" }}{{ regexMatch "^a" "a" }}{{ mustFromJson "[1" }}',
+    ]),
     Target("jet", _render("jet"), [b'[[ x := 1 ]][[ if x > 0 ]][[ data.b[0] | upper ]][[ else ]][[ end ]]']),
     Target("jinja", _render("jinja"), [b"{% for x in data.b %}{{ x * 2 | int }}{% endfor %}"]),
     Target("gjson", lambda data: get('{"a":[{"b":1},{"b":"x"}]}', _text(data)), [b'a.#(b=="x").b|@reverse', b"a.#.b"]),
@@ -225,8 +193,12 @@ OTHERS = [
         [msgspec.msgpack.encode(["e", 1, "s", "i", b"x"])],
         (msgspec.DecodeError, UnicodeDecodeError, RecursionError),
     ),
-    Target("template", lambda data: make_environment({}, {}, {}, "/").template("{{ " + _text(data) + " }}"), [_EXPR.encode()]),
+    Target("template", lambda data: make_environment({}, {}, {}, "/").template("{{ " + _text(data) + " }}"), [
+        _EXPR.encode(),
+        b'fromBase64("YQ==") + string(fromJSON("[1]")) + string(float("0x1p-2")) + date("2026-01-01").Format("2006")',
+        b'int("0x1f") + duration("1h").Hours()',
+    ]),
     Target("gzip of a tar", lambda data: _tar(gzip.compress(data)), [_packed("tar")], (*TAR_ERRORS, OSError)),
 ]  # fmt: skip
 
-TARGETS: list[Target] = [*FUNCTIONS, *_wire(), *OTHERS]
+TARGETS: list[Target] = [*FUNCTIONS, *_wire(), *OTHERS, *wrapped.WRAPPED, *stored.STORED]

@@ -165,7 +165,7 @@ async def test_an_answer_of_somebody_who_is_no_stream_is_refused(operator) -> No
     [token] = operator._waiting
     await operator.publish(f"{operator._inbox}.{token}", b"not an acknowledgement")
 
-    with pytest.raises(ProtocolError, match="no stream answered"):
+    with pytest.raises(ProtocolError, match="not a JetStream acknowledgement"):
         await asking
 
 

@@ -31,11 +31,21 @@ async def look_at_parameter(look: Look) -> dict[str, Any]:
 async def look_at_mount(look: Look) -> dict[str, Any]:
     """See `LookAt`; of several mounts on one point the last one is seen."""
     text = (await look.host.files.read("/proc/self/mountinfo", LIMIT_BYTES)).decode(errors="replace")
+    found = mount_in(text, look.subject)
+    if found is None:
+        return {**dict.fromkeys(look.asked, Nothing("nothing is mounted there")), "exists": False}
+    if "usage" in look.asked:
+        found["usage"] = await _usage(look)
+    return found
+
+
+def mount_in(text: str, point: str) -> dict[str, Any] | None:
+    """What is mounted on a point, by the lines of /proc/self/mountinfo; None when nothing is."""
     found: dict[str, Any] | None = None
     for line in text.split("\n"):
         mount, _, source = line.partition(" - ")
         fields, after = mount.split(" "), source.split(" ")
-        if len(fields) > 5 and len(after) > 2 and _plain(fields[4]) == look.subject:
+        if len(fields) > 5 and len(after) > 2 and _plain(fields[4]) == point:
             found = {
                 "exists": True,
                 "opts": list(dict.fromkeys(fields[5].split(","))),
@@ -43,10 +53,6 @@ async def look_at_mount(look: Look) -> dict[str, Any]:
                 "source": _plain(after[1]),
                 "filesystem": after[0],
             }
-    if found is None:
-        return {**dict.fromkeys(look.asked, Nothing("nothing is mounted there")), "exists": False}
-    if "usage" in look.asked:
-        found["usage"] = await _usage(look)
     return found
 
 

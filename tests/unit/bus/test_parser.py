@@ -79,7 +79,10 @@ async def test_a_subject_may_have_any_byte_that_a_server_lets_through(char: byte
 
 @pytest.mark.parametrize(
     "line",
-    [b"HTTP/1.1 400 Bad Request\r\n", b"MSG a 7\r\n", b"MSG a x 2\r\n", b"MSG a 7 r s 2\r\n", b"HMSG a 7 2\r\n", b"\r\n"],
+    [
+        b"HTTP/1.1 400 Bad Request\r\n", b"MSG a 7\r\n", b"MSG a x 2\r\n", b"MSG a 7 r s 2\r\n", b"HMSG a 7 2\r\n", b"\r\n",
+        b"INFO {\xff}\r\n", b"INFO []\r\n", b"INFO " + b"[" * 100_000 + b"\r\n", b"MSG a 7 " + b"9" * 5000 + b"\r\n",
+    ],
 )  # fmt: skip
 async def test_what_is_not_the_protocol_ends_the_connection(line: bytes) -> None:
     with pytest.raises(nats.errors.ProtocolError):

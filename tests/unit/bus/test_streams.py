@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 import pytest
 
 from ccm_agent.bus.messages import Message
-from ccm_agent.bus.streams import NoPeersError, NoStreamError, decode_answer, fault, parse_time
+from ccm_agent.bus.streams import (
+    NoPeersError,
+    NoStreamError,
+    decode_answer,
+    fault,
+    parse_sequence,
+    parse_time,
+    poke_of,
+)
 from ccm_agent.model.errors import (
     BusError,
     BusSetupError,
@@ -51,6 +59,33 @@ def test_an_acknowledgement_with_an_error_in_it_raises_the_error() -> None:
 
     with pytest.raises(RevisionError):
         decode_answer("$KV.B.key", Message(subject="inbox", body=body))
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"stream":"\xff"}', b'{"x":' + b"[" * 100_000])
+def test_an_answer_that_is_not_an_acknowledgement_is_an_error(body: bytes) -> None:
+    with pytest.raises(ProtocolError, match="not a JetStream acknowledgement"):
+        decode_answer("$KV.B.key", Message(subject="inbox", body=body))
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", "1_0", "١", "9" * 5000])
+def test_a_sequence_is_a_number_of_64_bits(text: str) -> None:
+    with pytest.raises(ValueError, match="not a sequence"):
+        parse_sequence(text)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
+def test_what_is_not_a_time_of_the_broker_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_time(text)
+
+
+def test_a_poke_names_the_message_that_its_stream_has_stored() -> None:
+    headers = {"Nats-Stream": "KV_B", "Nats-Subject": "$KV.B.key", "Nats-Sequence": "7"}
+
+    assert poke_of(headers, "KV_B", "$KV.B.key") == 7
+    assert poke_of(headers, "KV_C", "$KV.B.key") == 0
+    assert poke_of(headers, "KV_B", "$KV.B.other") == 0
+    assert poke_of(headers | {"Nats-Sequence": "9" * 5000}, "KV_B", "$KV.B.key") == 0
 
 
 @pytest.mark.parametrize(

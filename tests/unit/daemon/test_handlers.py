@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import pytest
 
 from ccm_agent.bus.subjects import event_subject, request_subject
 from ccm_agent.daemon.due import run_of
+from ccm_agent.daemon.handlers import deadline_of, decode_request
+from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import is_id, new_id
 from ccm_agent.model.ports import Incoming
 from ccm_agent.model.wire import (
@@ -490,6 +492,26 @@ async def test_a_scheduled_request_has_a_run_id_that_every_node_derives_alike(tm
 
         assert is_id(answer["run"])
         assert (await at.controller.summary(answer["run"], NODE))["state"] == "stable"
+
+
+@pytest.mark.parametrize("stamp", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "soon", ""])
+def test_a_scheduled_request_of_a_time_that_no_run_id_has_is_refused(stamp: str) -> None:
+    headers = {"Nats-Stream": "CCM_SCHEDULES", "Nats-Sequence": "7", "Nats-Time-Stamp": stamp}
+
+    with pytest.raises(ProtocolError, match="without the broker's headers"):
+        run_of(Incoming(subject="s", protocol="p", scope="all", body=b"", headers=headers, scheduled=True))
+
+
+@pytest.mark.parametrize("body", [b'{"run":"\xff"}', b'{"run":' + b"[" * 100_000, b"{}"])
+def test_a_body_that_cannot_be_read_is_a_protocol_error(body: bytes) -> None:
+    with pytest.raises(ProtocolError, match="the request cannot be read"):
+        decode_request(Incoming(subject="s", protocol=MANIFEST_APPLY, scope="all", body=body))
+
+
+def test_a_deadline_beyond_the_calendar_is_none() -> None:
+    request = ManifestRequest(protocol=MANIFEST_APPLY, deadline_s=1e15)
+
+    assert deadline_of(request, datetime(2026, 11, 21, tzinfo=UTC)) is None
 
 
 def test_the_id_of_a_scheduled_run_comes_from_the_place_and_time_of_its_message() -> None:

@@ -11,6 +11,7 @@ import pytest
 from ccm_agent.daemon import inbox as module
 from ccm_agent.daemon.inbox import Inbox
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.limited_log import LINES
 from ccm_agent.model.ports import Incoming
 from tests.support.agent import WAIT_S
 
@@ -50,6 +51,8 @@ class Desk:
 
     def _handled(self, incoming: Incoming) -> None:
         self.done.append(("handled", incoming.subject))
+        if incoming.subject == "unreadable":
+            raise ValueError("no time")
         if incoming.subject == "last":
             self._last.set()
 
@@ -100,6 +103,29 @@ async def test_a_request_that_breaks_its_handler_does_not_end_the_agent(
     assert [(record.message, record.subject) for record in caplog.records] == [  # type: ignore[attr-defined]
         ("a request could not be handled", "broken")
     ]
+
+
+async def test_a_request_that_breaks_what_follows_its_handling_does_not_end_the_agent() -> None:
+    desk = Desk()
+
+    async with desk.open():
+        desk.inbox.put(request("unreadable"))
+        desk.inbox.put(request("last"))
+
+    assert desk.done[-1] == ("handled", "last")
+
+
+async def test_a_flood_of_requests_that_break_their_handler_writes_a_few_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+
+    async with desk.open():
+        for _ in range(50):
+            desk.inbox.put(request("broken"))
+        desk.inbox.put(request("last"))
+
+    assert len(caplog.records) == LINES
 
 
 async def test_of_too_many_that_wait_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

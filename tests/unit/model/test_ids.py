@@ -33,6 +33,25 @@ def test_an_id_derived_from_time_and_bytes_is_the_same_everywhere(
     assert derive_id(second, bytes.fromhex(payload)) == text
 
 
+@pytest.mark.parametrize("second", [0, 1_400_000_000 - 1, 1_400_000_000 + 2**32, 253_402_300_799])
+def test_a_time_that_no_id_has_is_an_error(second: int) -> None:
+    with pytest.raises(ValueError, match="no KSUID"):
+        derive_id(second, bytes(16))
+
+
+def test_a_host_whose_clock_starts_in_1970_makes_ids_that_sort() -> None:
+    made = [new_id(datetime(1970, 1, 1, tzinfo=UTC)) for _ in range(3)]
+
+    assert made == sorted(set(made))
+    assert all(map(is_id, made))
+
+
+def test_an_id_beyond_the_last_one_is_not_followed() -> None:
+    follow("z" * 27)
+
+    assert new_id() < "aWgEPTl1tmebfsQzFP4bxwgy80V"
+
+
 def test_only_ids_are_ids() -> None:
     assert is_id(new_id())
     assert not any(is_id(text) for text in ("", "../../etc/passwd", "x" * 26, "é" * 27, "a" * 26 + "/"))

@@ -55,6 +55,11 @@ def test_a_comment_has_its_line() -> None:
     ]
 
 
+def test_a_text_that_is_nested_too_deeply_is_an_error() -> None:
+    with pytest.raises(DocumentError, match="nested too deeply"):
+        key_comments("a: " + "[" * 5000 + "]" * 5000)
+
+
 @given(st.text(alphabet=" \n:-[]{},#|'\"ab", max_size=40))
 def test_what_can_be_read_can_be_searched_for_comments(text: str) -> None:
     try:

@@ -1,0 +1,148 @@
+"""
+Which functions of the programs decode input, and which of them a target runs.
+
+Both are found, not listed: decoders by their name or by the library call in them, and what a target runs by letting it read its
+samples under a profiler.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
+
+TOP = Path(__file__).parents[2]
+PACKAGES = ("ccm_agent", "ccm_ctl")
+CALLS = frozenset(
+    (
+        "msgspec.json.decode",
+        "decoder.decode",
+        "_decoder.decode",
+        "json.loads",
+        "base64.b64decode",
+        "base64.b32decode",
+        "base64.urlsafe_b64decode",
+        "bytes.fromhex",
+        "float.fromhex",
+        "datetime.fromisoformat",
+        "datetime.strptime",
+        "shlex.split",
+        "split_words",
+        "struct.unpack",
+        "zipfile.ZipFile",
+        "Tar",
+        "CParser",
+    )
+)
+"""
+A function that calls one of these decodes.
+
+Not `decode_foreign`, which raises one error whatever the bytes are: it is fuzzed with every Struct of the wire.
+"""
+
+_TYPED = "typed by the person who runs the command"
+_OWN = "written by this agent itself, in a record with a checksum"
+_BROKER = "the broker's answer about itself, for a report to the person who asked"
+_LOCAL = "the socket of this host's agent, which only root and the agent's user may open"
+
+EXEMPT = {
+    "ccm_agent.app_policy:_moment": _TYPED,
+    "ccm_agent.cli.agent_lines:_moment": "a status that this program has written",
+    "ccm_agent.daemon.journal:Journal.read_at": _OWN,
+    "ccm_agent.daemon.local:_peer": "the kernel's word about a peer",
+    "ccm_agent.daemon.local:ask": _LOCAL,
+    "ccm_agent.daemon.local_status:time_of": "a status that this program has written",
+    "ccm_agent.daemon.recovery:Recovery._take_over": _OWN,
+    "ccm_agent.daemon.report:_sum_up": _OWN,
+    "ccm_agent.daemon.segment:_kept": "the decoder of the spool, which is a target, with the same errors handled",
+    "ccm_agent.daemon.spool:Spool._load": _OWN,
+    "ccm_agent.facts.netlink:_dump": "the kernel's answer; `parse_links` and `parse_addresses` read it and are targets",
+    "ccm_agent.health.goss.matchers:_looked_up": "JSON for the library, then `gjson`, which is a target",
+    "ccm_agent.health.goss.network:_addresses": "printed by ip(8) of this host",
+    "ccm_agent.resources.exec.providers.posix:_argv": "`split_words`, which is a target",
+    "ccm_agent.resources.exec.resource:check": "`split_words`, which is a target",
+    "ccm_agent.resources.scaffold.providers.post:_words": "`split_words`, which is a target",
+    "ccm_ctl.commands.apply:deadline_of": _TYPED,
+    "ccm_ctl.commands.ensure:Ensure.parse_args": _TYPED,
+    "ccm_ctl.commands.ensure:_add_pair": _TYPED,
+    "ccm_ctl.commands.facts:_read_words": _TYPED,
+    "ccm_ctl.commands.properties:properties_of": "a schema that this program ships",
+    "ccm_ctl.commands.schedule:when_of": _TYPED,
+    "ccm_ctl.commands.tree:_Shared.parse_args": _TYPED,
+    "ccm_ctl.fleet.doctor.broker_checks:_configured_accounts": _BROKER,
+    "ccm_ctl.fleet.doctor.broker_checks:judge_configuration": _BROKER,
+    "ccm_ctl.fleet.doctor.renewal:entry_of": "the person's own credentials file, for a suggestion",
+    "ccm_ctl.fleet.launch:_on_record": "a request that this program has just encoded",
+    "ccm_ctl.fleet.moving:_listed": "the broker's list of connections, asked for with the key of its system account",
+}
+"""Decoders that no target runs, and why."""
+
+
+def decoders() -> set[str]:
+    """Every function that decodes, as `module:qualified.name`."""
+    paths = (path for package in PACKAGES for path in (TOP / package).rglob("*.py"))
+    return {
+        f"{_module(path)}:{name}"
+        for path in paths
+        if "testing" not in path.parts
+        for name in decoders_in(path)
+    }
+
+
+def decoders_in(path: Path) -> set[str]:
+    """The qualified names of a file's functions that decode."""
+    return set(_decoders_below(ast.parse(path.read_text()), ""))
+
+
+def _decoders_below(node: ast.AST, prefix: str) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            if _is_decoder(child):
+                yield prefix + child.name
+            yield from _decoders_below(child, f"{prefix}{child.name}.<locals>.")
+        elif isinstance(child, ast.ClassDef):
+            yield from _decoders_below(child, f"{prefix}{child.name}.")
+        else:
+            yield from _decoders_below(child, prefix)
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(TOP).with_suffix("").parts)
+
+
+def _is_decoder(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    if function.name.lstrip("_").startswith(("parse_", "decode_")):
+        return True
+    calls = (ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call))
+    return any(call in CALLS or call.endswith((".unpack_from", "_HEAD.unpack")) for call in calls)
+
+
+def run_by(targets: Iterable[Target]) -> set[str]:
+    """Every function of the programs that targets run when they read their samples; in a process where caches are empty."""
+    seen: set[tuple[str, str]] = set()
+
+    def profile(frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call":
+            seen.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+    sys.setprofile(profile)
+    try:
+        for target in targets:
+            for sample in target.samples:
+                with contextlib.suppress(*target.raises):
+                    target.read(sample)
+    finally:
+        sys.setprofile(None)
+    prefixes = tuple(f"{TOP / package}/" for package in PACKAGES)
+    return {f"{_module(Path(file))}:{name}" for file, name in seen if file.startswith(prefixes)}
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(sorted(run_by(TARGETS))))
