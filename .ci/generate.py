@@ -25,7 +25,7 @@ BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 def messages() -> dict[str, type[msgspec.Struct]]:
     """File names (without ending) of messages on the bus, of documents that people write, and of records of `ccmctl --json`."""
-    from ccm_agent.model import outcome, policy, wire
+    from ccm_agent.model import outcome, policy, run_records, wire
     from ccm_ctl.fleet.doctor.results import CheckResult
 
     return {
@@ -44,10 +44,10 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "facts_record": wire.FactsRecord,
         "presence": wire.Presence,
         "stamped": wire.Stamped,
-        "run_record": wire.RunRecord,
-        "run_targets": wire.RunTargets,
-        "run_ends": wire.RunEnds,
-        "run_state": wire.RunState,
+        "run_record": run_records.RunRecord,
+        "run_targets": run_records.RunTargets,
+        "run_ends": run_records.RunEnds,
+        "run_state": run_records.RunState,
         "policy": policy.PolicyDocument,
         "check_result": CheckResult,
     }

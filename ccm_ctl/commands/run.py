@@ -13,7 +13,7 @@ from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from ccm_agent.model.wire import RunState
+    from ccm_agent.model.run_records import RunState
     from ccm_ctl.app import Application
     from ccm_ctl.commands.watching import Watch
     from ccm_ctl.fleet.follow import Follower

@@ -32,7 +32,7 @@ from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
-    from ccm_agent.model.wire import RunRecord
+    from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.launch import Launch
     from ccm_ctl.fleet.ports import Fleet

@@ -20,7 +20,8 @@ from ccm_agent.bus.subjects import decode_token, encode_token, is_node
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ids import is_id
-from ccm_agent.model.wire import NodeEnd, NodeState, RunEnds, RunRecord, RunState, RunTargets
+from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
+from ccm_agent.model.wire import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

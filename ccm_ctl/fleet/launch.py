@@ -10,8 +10,9 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.secret import mask_url
-from ccm_agent.model.wire import RUN_STOP, Request, RunRecord, StopRequest
+from ccm_agent.model.wire import RUN_STOP, Request, StopRequest
 from ccm_ctl.fleet.history import History
 
 if TYPE_CHECKING:

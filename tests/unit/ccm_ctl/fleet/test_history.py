@@ -9,7 +9,8 @@ import pytest
 
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.model.errors import ProtocolError, RunError
-from ccm_agent.model.wire import NodeEnd, NodeState, RunEnds, RunRecord, RunState, RunTargets
+from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
+from ccm_agent.model.wire import NodeState
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet import history as module
 from ccm_ctl.fleet.history import History, restore_ends
