@@ -223,9 +223,9 @@ class App:
 
     async def bucket(self, name: str) -> KeyValue:
         """A bucket of the broker, which is asked for at once."""
-        from ccm_agent.bus.kv import NatsKeyValue
+        from ccm_agent.bus.node_data import open_bucket
 
-        return NatsKeyValue(await self.connection(), name)
+        return open_bucket(await self.connection(), name)
 
     async def registry(self, stream: str = "") -> Registry:
         """The registrations of a stream."""

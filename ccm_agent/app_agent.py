@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ccm_agent.app import App
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.node_data import can_read_own, open_bucket
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
@@ -217,7 +217,7 @@ def agent_ports(
         requests=NatsRequests(connection),
         events=NatsEvents(connection),
         objects=NatsObjects(connection, "CCM_MANIFESTS"),
-        bucket=lambda name: NatsKeyValue(connection, name),
+        bucket=lambda name: open_bucket(connection, name),
         make_engine=make_engine,
         gather_facts=gather_facts,
         matches=Selecting(Threads("ccm-select", 1).call),
@@ -235,6 +235,7 @@ def agent_ports(
         resource_types=app.catalog.names,
         close=app.close_renderer,
         secrets=secrets,
+        can_read_own=partial(can_read_own, connection),
     )
 
 

@@ -199,19 +199,26 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_agent.bus.objects import NatsObjects
     from ccm_agent.bus.requests import NatsRequests
     from ccm_agent.bus.trust import TRUST_BUCKET
+    from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, SystemClock
 
     signatory, trust = await asyncio.to_thread(_keys_of, settings)
     async with Connection(settings) as connection:
         await connection.connect_now()
+        nodes = NatsKeyValue(connection, "CCM_NODES")
         fleet = Fleet(
             operator=settings.identity,
             link=connection,
             requests=NatsRequests(connection, signatory),
             events=NatsEvents(connection),
-            nodes=NatsKeyValue(connection, "CCM_NODES"),
+            nodes=nodes,
             facts=NatsKeyValue(connection, "CCM_FACTS", signatory),
-            data=NatsKeyValue(connection, "CCM_DATA", signatory),
+            data=OperatorData(
+                NatsKeyValue(connection, "CCM_DATA", signatory),
+                NatsKeyValue(connection, "CCM_NODE_DATA"),
+                nodes,
+                signatory,
+            ),
             assignments=NatsKeyValue(connection, "CCM_ASSIGNMENTS", signatory),
             runs=NatsKeyValue(connection, "CCM_RUNS"),
             manifests=NatsObjects(connection, "CCM_MANIFESTS"),

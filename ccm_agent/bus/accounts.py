@@ -38,6 +38,7 @@ from ccm_agent.bus.layout import (
     DATA,
     FACTS,
     MANIFESTS,
+    NODE_DATA,
     NODES,
     POKED,
     REGISTRATION,
@@ -115,7 +116,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     pages: bool = False
 
 
-BUCKETS = (NODES, FACTS, DATA, ASSIGNMENTS, RUNS, TRUST)
+BUCKETS = (NODES, FACTS, DATA, NODE_DATA, ASSIGNMENTS, RUNS, TRUST)
 STREAMS = (
     *(f"KV_{bucket}" for bucket in BUCKETS),
     f"OBJ_{MANIFESTS}",
@@ -165,6 +166,8 @@ def _questions() -> list[Grant]:
     for name, subject in (
         (f"KV_{FACTS}", key_subject(FACTS, ">")),
         (f"KV_{DATA}", key_subject(DATA, ">")),
+        # By subject only: a question whose body names the subject could not be allowed for one node's documents.
+        (f"KV_{NODE_DATA}", key_subject(NODE_DATA, ">")),
         (f"KV_{TRUST}", key_subject(TRUST, ">")),
         (f"OBJ_{MANIFESTS}", f"$O.{MANIFESTS}.M.*"),
         (SCHEDULES_STREAM, f"{DUE_PREFIX}.>"),
@@ -176,7 +179,10 @@ def _questions() -> list[Grant]:
 
 def _writes() -> list[Grant]:
     return [
-        *(_service(key_subject(bucket, ">"), Account.OPS) for bucket in (RUNS, ASSIGNMENTS, DATA, FACTS)),
+        *(
+            _service(key_subject(bucket, ">"), Account.OPS)
+            for bucket in (RUNS, ASSIGNMENTS, DATA, NODE_DATA, FACTS)
+        ),
         *(_service(f"$O.{MANIFESTS}.{part}.*", Account.OPS) for part in ("C", "M")),
         _service(f"{SCHEDULE_PREFIX}.>", Account.OPS),
         *(_service(key_subject(NODES, f"{kind}.>"), Account.NODES) for kind in ("node", "facts", "presence")),

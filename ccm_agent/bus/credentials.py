@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.accounts import CONNECTIONS, USER_LIMITS, Account
+from ccm_agent.bus.accounts import CONNECTIONS, USER_LIMITS, Account, grants
 from ccm_agent.bus.accounts import claims as crossings
 from ccm_agent.bus.permissions import Permissions
-from ccm_agent.bus.subjects import inbox_prefix
+from ccm_agent.bus.subjects import inbox_prefix, subject_matches
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.secret import Secret
@@ -175,12 +175,19 @@ def server_configuration(
     accounts = "\n".join(f"  {public}: {token}" for public, token in preload.items())
     return (
         "# Made by `ccmctl init --security`; nothing in it is secret.\n"
+        f"{table_mark(moving=moving)}\n"
         f"operator: {itself}\n"
         f"system_account: {system}\n"
         f"max_control_line: {MAX_CONTROL_LINE}\n"
         "resolver: MEMORY\n"
         f"resolver_preload: {{\n{accounts}\n}}\n"
     )
+
+
+def table_mark(*, moving: bool) -> str:
+    """A comment in the servers' configuration: another one says that the accounts of this version share other things."""
+    table = msgspec.json.encode([grants(moving=moving), CONNECTIONS])
+    return f"# Accounts: {hashlib.sha256(table).hexdigest()[:16]}"
 
 
 def _limits(account: Account, *, moving: bool) -> dict[str, Any]:
@@ -257,16 +264,7 @@ def only_inboxes_in_credentials(text: str) -> list[str]:
     Returns:
         Nothing for credentials that may subscribe to any inbox, or that say nothing about it. Nothing is verified.
     """
-    found = _JWT_IN_CREDS.search(text)
-    user = _claims_in(found[1]).get("nats") if found else None
-    allowed = (
-        user.get("sub", {}).get("allow")
-        if isinstance(user, dict) and isinstance(user.get("sub"), dict)
-        else None
-    )
-    subjects = (
-        [subject for subject in allowed if isinstance(subject, str)] if isinstance(allowed, list) else []
-    )
+    subjects = _allowed(text, "sub")
     return [] if ">" in subjects else [subject for subject in subjects if subject.startswith("_INBOX")]
 
 
@@ -277,7 +275,23 @@ def expiry_in_credentials(text: str) -> int:
     return expires if isinstance(expires, int) and 0 < expires < _YEAR_9999 else 0
 
 
+def forbids_publishing(text: str, subject: str) -> bool:
+    """Whether a credentials file says that the broker will refuse a message on a subject; False also when it says nothing."""
+    allowed = _allowed(text, "pub")
+    return bool(allowed) and not any(subject_matches(pattern, subject) for pattern in allowed)
+
+
+def _allowed(text: str, word: str) -> list[str]:
+    """The subjects that a credentials file allows its user to publish on (`pub`) or to subscribe to (`sub`)."""
+    found = _JWT_IN_CREDS.search(text)
+    user = _claims_in(found[1]).get("nats") if found else None
+    permission = user.get(word) if isinstance(user, dict) else None
+    allowed = permission.get("allow") if isinstance(permission, dict) else None
+    return [each for each in allowed if isinstance(each, str)] if isinstance(allowed, list) else []
+
+
 def _claims_in(token: str) -> dict[str, Any]:
+    """What a JWT says; {} when it cannot be read. Nothing is verified."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

@@ -43,7 +43,7 @@ _OPERATION = "KV-Operation"
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 
-OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS"))
+OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA"))
 """Buckets in which our own programs alone write."""
 
 
@@ -113,6 +113,16 @@ class NatsKeyValue:
                 f"{key}: it exists already in {self.bucket}; read it, then update that revision"
             )
         return await self._write(key, value, {**headers, _EXPECTED: str(deleted.revision)})
+
+    async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
+        """See `SignedStore.store_signed`."""
+        headers = {_EXPECTED: str(revision), **({SIGNATURE_HEADER: signature} if signature else {})}
+        return await self._store(key, value, headers)
+
+    async def purge_before(self, key: str, revision: int) -> None:
+        """See `IndexBucket.purge_before`."""
+        question = {"filter": key_subject(self.bucket, check_key(key)), "seq": revision}
+        await call(self._connection, f"STREAM.PURGE.{self._stream}", question)
 
     async def delete(self, key: str, *, number: int = 0) -> None:
         """See `KeyValue.delete`."""

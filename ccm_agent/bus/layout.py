@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 NODES = "CCM_NODES"
 FACTS = "CCM_FACTS"
 DATA = "CCM_DATA"
+NODE_DATA = "CCM_NODE_DATA"
 MANIFESTS = "CCM_MANIFESTS"
 ASSIGNMENTS = "CCM_ASSIGNMENTS"
 RUNS = "CCM_RUNS"
@@ -140,6 +141,7 @@ def plan(layout: Layout, *, with_schedules: bool) -> list[WantedStream]:
         WantedStream(NODES, "bucket", _nodes()),
         WantedStream(FACTS, "bucket", _bucket(FACTS, layout.history)),
         WantedStream(DATA, "bucket", _bucket(DATA, layout.history, allow_rollup_hdrs=may_roll_up), rollup),
+        WantedStream(NODE_DATA, "bucket", _bucket(NODE_DATA, 1)),
         WantedStream(ASSIGNMENTS, "bucket", _bucket(ASSIGNMENTS, layout.history)),
         WantedStream(RUNS, "bucket", _runs(layout), formerly={"max_bytes": -1}),
         WantedStream(TRUST, "bucket", _trust()),

@@ -14,7 +14,17 @@ from msgspec import Struct
 
 from ccm_agent.bus.accounts import API, DIRECT, Account
 from ccm_agent.bus.events import EVENTS_STREAM
-from ccm_agent.bus.layout import ASSIGNMENTS, DATA, FACTS, MANIFESTS, NODES, REGISTRATION, RUNS, TRUST
+from ccm_agent.bus.layout import (
+    ASSIGNMENTS,
+    DATA,
+    FACTS,
+    MANIFESTS,
+    NODE_DATA,
+    NODES,
+    REGISTRATION,
+    RUNS,
+    TRUST,
+)
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
@@ -121,6 +131,8 @@ def node_permissions(
         f"{DIRECT}.KV_{DATA}.>",
         # As it was at a revision: the past, too, is asked for in the body.
         f"{DIRECT}.KV_{DATA}",
+        # The texts of its own documents, by subject only: never the bare question, whose body the broker does not check.
+        f"{DIRECT}.KV_{NODE_DATA}.{key_subject(NODE_DATA, encode_token(node))}.>",
         f"{DIRECT}.OBJ_{MANIFESTS}",
         f"{DIRECT}.OBJ_{MANIFESTS}.$O.{MANIFESTS}.M.*",
         f"{DIRECT}.{SCHEDULES_STREAM}.{DUE_PREFIX}.>",
@@ -161,7 +173,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
     if role.plan or role.apply or role.schedules:
         publish += [f"$O.{MANIFESTS}.{part}.*" for part in ("C", "M")]
     if role.data:
-        publish.append(key_subject(DATA, ">"))
+        publish += [key_subject(DATA, ">"), key_subject(NODE_DATA, ">")]
     if role.facts:
         publish.append(key_subject(FACTS, ">"))
     if role.schedules:
@@ -183,6 +195,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
             f"OBJ_{MANIFESTS}",
             f"KV_{RUNS}",
             f"KV_{NODES}",
+            f"KV_{DATA}",
         )
         publish += [f"{API}.STREAM.PURGE.{name}" for name in purged]
     subscribe = (

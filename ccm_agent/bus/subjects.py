@@ -31,6 +31,8 @@ NODE_LIMIT_BYTES = 253
 """The longest name that DNS allows."""
 
 ALL = "all"
+OWNED = "node/"
+"""What keys of documents begin with that one node alone may read."""
 REQUEST_PREFIX = f"{PROTOCOL}.*.*.request"
 DUE_PREFIX = "choria.ccm.due"
 SCHEDULE_PREFIX = "choria.ccm.schedule"
@@ -315,6 +317,12 @@ def check_key(key: str) -> str:
             "without a leading, trailing or double dot"
         )
     return key
+
+
+def owner_of(key: str) -> str:
+    """The node that alone may read a document of CCM_DATA; "" when its key names none."""
+    name = key.removeprefix(OWNED).partition("/")[0]
+    return name if key.startswith(OWNED) and is_node(name) else ""
 
 
 def key_subject(bucket: str, key: str) -> str:

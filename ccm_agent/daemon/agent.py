@@ -106,8 +106,7 @@ class Agent:
         self._ledger = Ledger(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=self._clock)
         self._bulletin = Bulletin(self.node, version, self._machine, self._spool, self._clock)
         self._turns = Turns(settings.queue_limit)
-        nodes = ports.bucket("CCM_NODES")
-        facts_bucket = ports.bucket("CCM_FACTS")
+        nodes, facts_bucket = ports.bucket("CCM_NODES"), ports.bucket("CCM_FACTS")
         self._assigned = AssignedFacts(self.node, facts_bucket, self._stamps, state / "assigned.json")
         # nobody pays for numbers that nobody can read
         self._metrics = AgentMetrics(Registry()) if settings.monitor_port else None
@@ -384,6 +383,7 @@ class Agent:
             facts=self._current_facts,
             routed=self._routed,
             renew_key=self._author.renew,
+            can_read_own=self._ports.can_read_own,
         )
         return Beats(self._heartbeat, pulse, self._ports.link, self._routing, self._bulletin, self._ledger)
 

@@ -34,6 +34,7 @@ class Pulse(Struct, frozen=True, kw_only=True):
         facts: All facts, as fresh as the configuration says.
         routed: The facts that requests can be addressed to.
         renew_key: Reads the key that signs events again; new credentials count from a new connection on.
+        can_read_own: Whether a node can read documents that are stored for it alone; None when that cannot be said now.
     """
 
     settings: Callable[[], Settings]
@@ -41,6 +42,7 @@ class Pulse(Struct, frozen=True, kw_only=True):
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     routed: Callable[[], Awaitable[dict[str, Any]]]
     renew_key: Callable[[], Awaitable[None]]
+    can_read_own: Callable[[str], Awaitable[bool | None]]
 
 
 class Beats:
@@ -64,6 +66,7 @@ class Beats:
         self._ledger = ledger
         self._now = asyncio.Event()
         self._is_reconnected = False
+        self._is_own_data_known = False
 
     def soon(self) -> None:
         """There is something to tell that should not wait for the next heartbeat."""
@@ -101,13 +104,23 @@ class Beats:
     async def _beat(self, *, is_regular: bool) -> None:
         if self._is_reconnected:
             self._is_reconnected = False
+            self._is_own_data_known = False
             await self._pulse.renew_key()
+        if not self._is_own_data_known:
+            await self._see_own_data()
         if await self._heartbeat.beat(self._pulse.run()):
             self._duplicated()
         await self._heartbeat.write_record()
         await self._heartbeat.write_facts(await self._pulse.facts(), is_regular=is_regular)
         if await self._pulse.routed() != self._heartbeat.record.facts:
             self._routing.look_again()
+
+    async def _see_own_data(self) -> None:
+        """Tell controllers what they may store for this node alone; an answer holds until the connection is another one."""
+        can_read = await self._pulse.can_read_own(self._heartbeat.record.node)
+        self._is_own_data_known = can_read is not None
+        if can_read is not None:
+            self._heartbeat.record.own_data = can_read
 
     def _duplicated(self) -> None:
         is_so = self._heartbeat.is_duplicate

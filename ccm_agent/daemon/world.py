@@ -20,6 +20,10 @@ from ccm_agent.model.ports import Clock, Events, KeyValue, Link, Objects, Reques
 from ccm_agent.model.secret import Masker
 
 
+async def _cannot_say(_node: str) -> None:
+    """Without a broker."""
+
+
 class Ports(Struct, frozen=True, kw_only=True):
     """
     What an agent asks of the world; `app.py` makes the real ones.
@@ -40,6 +44,7 @@ class Ports(Struct, frozen=True, kw_only=True):
         waits_for: Locks of this host that a resource in hand waits for, each with who has it.
         resource_types: Names of the resource types there are, for the node's policy.
         secrets: What runs learn to be secret, for the log.
+        can_read_own: Whether a node can read documents that are stored for it alone; None when that cannot be said now.
     """
 
     link: Link
@@ -60,3 +65,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     resource_types: Callable[[], Collection[str]] = tuple
     close: Callable[[], None] = lambda: None
     secrets: Masker | None = None
+    can_read_own: Callable[[str], Awaitable[bool | None]] = _cannot_say

@@ -645,6 +645,22 @@ class KeyHistory(Protocol):
         ...
 
 
+class SignedStore(KeyValue, Protocol):
+    """A bucket that also takes what was signed elsewhere."""
+
+    async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
+        """
+        Write a key, as `update`, with a signature that is there already.
+
+        Args:
+            key: The key.
+            value: Its bytes.
+            revision: The newest revision of the key, of a deletion too; 0: nothing was ever stored there.
+            signature: The `Ccm-Signature` header; "" for none.
+        """
+        ...
+
+
 class Objects(Protocol):
     """Bundles by digest. Getting one costs the broker no consumer."""
 

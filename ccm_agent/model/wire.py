@@ -336,6 +336,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         key, certificate: The nkey that it signs events with, and the root's word that the key is its own (`bus.trust`).
         policy: It has a usable `policy.yaml`; None from an agent that does not report it.
         unsigned: What it accepts without a signature although it demands signatures: "data", "objects".
+        own_data: It can read documents that are stored for it alone: its version and its credentials allow it.
     """
 
     node: str
@@ -354,6 +355,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     certificate: str = ""
     policy: bool | None = None
     unsigned: tuple[str, ...] = ()
+    own_data: bool = False
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):
@@ -375,6 +377,21 @@ class Presence(Struct, kw_only=True, omit_defaults=True):
     run: str = ""
 
 
+class TextPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    Where the text of a node's own document is stored (`bus.node_data`).
+
+    Attributes:
+        slot: Which slot of the document in CCM_NODE_DATA.
+        revision: The revision of CCM_NODE_DATA that wrote it there; 0: the document was absent.
+        at: The revision of CCM_DATA from which on the document said that; 0: the revision of the entry that says so.
+    """
+
+    slot: int = 0
+    revision: int = 0
+    at: int = 0
+
+
 class Stamped(Struct, kw_only=True, omit_defaults=True):
     """
     A document that agents obey names itself: facts and data that `ccmctl` writes.
@@ -386,7 +403,10 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
         number: Grows with each write, and is at least the milliseconds since 1970, so that a restored broker is obeyed.
         count: Which version of the document it is, from 1 on, for people; 0, as in documents of before: the number says it.
         written_by, time: Who and when, for people.
-        body: The document: assigned facts as a mapping, a hiera document as text.
+        body: The document: assigned facts as a mapping, a hiera document as text. With `text`: what an agent that does not know
+            that field cannot take for a document.
+        text: Where the text of a node's own document is; None: it is in `body`.
+        earlier: Of such a document, what it said at revisions that were moved out of CCM_DATA, oldest first.
     """
 
     bucket: str
@@ -396,6 +416,8 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
     count: int = 0
     written_by: str = ""
     time: Moment | None = None
+    text: TextPlace | None = None
+    earlier: list[TextPlace] = []
 
 
 class NodeState(StrEnum):

@@ -162,6 +162,19 @@ class MemoryKeyValue:
             raise RevisionError(f"{key}: it has moved on since it was read; read it again")
         return self._write(key, value, self._expiry(key, ttl_s))
 
+    async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
+        """See `SignedStore.store_signed`."""
+        entry = self._newest(check_key(key))
+        if (entry.revision if entry is not None else 0) != revision:
+            raise RevisionError(f"{key}: it has moved on since it was read; read it again")
+        return self._write(key, value, signature=signature)
+
+    async def purge_before(self, key: str, revision: int) -> None:
+        """See `IndexBucket.purge_before`."""
+        self._check(check_key(key))
+        for write in [each for each in self._writes if each.subject == key and each.sequence < revision]:
+            self._writes.remove(write)
+
     async def delete(self, key: str, *, number: int = 0) -> None:
         """See `KeyValue.delete`."""
         self._write(key, b"", number=number)
@@ -231,7 +244,14 @@ class MemoryKeyValue:
             signature=write.signature,
         )
 
-    def _write(self, key: str, value: bytes, expires: datetime | None = None, number: int = 0) -> int:
+    def _write(
+        self,
+        key: str,
+        value: bytes,
+        expires: datetime | None = None,
+        number: int = 0,
+        signature: str | None = None,
+    ) -> int:
         self._check(check_key(key), len(value))
         write = self._broker.store(
             f"KV_{self.bucket}",
@@ -239,7 +259,7 @@ class MemoryKeyValue:
             key,
             value,
             expires=expires,
-            signature=self._signature(key, value, number),
+            signature=self._signature(key, value, number) if signature is None else signature,
         )
         older = [each for each in self._writes if each.subject == key]
         for each in older[: -HISTORY.get(self.bucket, 20)]:

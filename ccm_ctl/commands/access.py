@@ -53,12 +53,29 @@ def prepare_security(application: Application, folder: str) -> bool:
                 f"{keys.folder}: these keys have one account for all, where a node can reach every stream; "
                 "`ccmctl init --security --migrate` parts them"
             )
+        else:
+            _refresh(application, keys)
         return True
     keys.make()
     keys.make_root()
     first_credentials(keys, name)
     _tell_next(application, keys, creds)
     return False
+
+
+def _refresh(application: Application, keys: Keys) -> None:
+    """Bring the servers' configuration to this version, and say what to do with it."""
+    name = keys.configuration
+    try:
+        if keys.refresh():
+            application.terminal.note(
+                f"{name} is new, because the accounts of this version share more: copy it to each server, then\n"
+                "    nats-server --signal reload"
+            )
+    except CcmError as err:
+        application.terminal.note(
+            f"{name} is of an earlier version and cannot be written here ({err}); run this again where all seeds are"
+        )
 
 
 def first_credentials(keys: Keys, name: str) -> Path:

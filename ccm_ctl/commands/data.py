@@ -19,6 +19,7 @@ from ccm_ctl.commands.documents import (
     store_data,
     text_of,
 )
+from ccm_ctl.commands.protecting import protect
 from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
@@ -133,5 +134,5 @@ def _ls(application: Application, prefix: str) -> Exit:
     return application.run(work)
 
 
-for _command in (_put, _get, _ls, edit, diff, history, rollback):
+for _command in (_put, _get, _ls, edit, diff, history, rollback, protect):
     data.add_command(_command)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.codec import as_text, decode_document
 from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
 from ccm_agent.model.suggestions import did_you_mean
+from ccm_ctl.commands.protecting import exposed_note
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ async def store_data(
         names = f"{key} {old.revision}", f"{key} {new.revision}"
         terminal.show(diff(text_of(old), text, *names, terminal.style))
     terminal.show(f"{key}: revision {new.revision}\n")
+    if owner_of(key) and not await fleet.data.is_kept_apart(key):
+        terminal.note(exposed_note(key))
     await _tell_pinned(application, fleet, key)
 
 

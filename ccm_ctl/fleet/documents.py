@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signing import SignatureError, read_claims
+from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.errors import ProtocolError, RevisionError
 from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.wire import Stamped
@@ -34,6 +35,10 @@ NUMBERS_LIMIT = 200
 
 NUMBER_LIMIT = 1 << 53
 """A number from here on is not a whole number to every reader of JSON; the year 9999 is far below."""
+
+
+LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl data put`\n"
+"""Shown in the place of a node's own document whose text is not there."""
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -191,6 +196,8 @@ async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
     )
     for name, bucket, patterns in sources:
         for entry in await bucket.matching(patterns):
+            if name == "CCM_DATA" and owner_of(entry.key) not in ("", node):
+                continue  # it cannot read them
             if len(found) < NUMBERS_LIMIT and (number := decode_document(entry).number):
                 found[f"{name}/{entry.key}"] = number
     return found
@@ -220,7 +227,7 @@ def decode_document(entry: Entry) -> Document:
         )
     return Document(
         key=entry.key,
-        body=stamped.body,
+        body=LOST_TEXT if stamped.text else stamped.body,
         number=stamped.number,
         count=stamped.count or stamped.number,
         revision=entry.revision,

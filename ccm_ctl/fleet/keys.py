@@ -34,6 +34,7 @@ from ccm_agent.bus.credentials import (
     new_root,
     public_key,
     server_configuration,
+    table_mark,
     user_credentials,
 )
 from ccm_agent.bus.permissions import operator_permissions
@@ -174,6 +175,22 @@ class Keys:
             if not (self.folder / f"{name}.seed").exists():
                 self._write_seed(name, new_account())
         self._configure()
+
+    def refresh(self) -> bool:
+        """
+        Write the configuration again if an earlier version made it; whether it did.
+
+        Raises:
+            InputError: A seed that this takes is not here.
+        """
+        try:
+            text = self.configuration.read_text(encoding="utf-8")
+        except OSError:
+            text = ""
+        if table_mark(moving=self.moving is not None) in text.splitlines():
+            return False
+        self._configure()
+        return True
 
     def end_moving(self) -> None:
         """Make all credentials of the time of one account void; the servers learn it from the configuration."""

@@ -11,11 +11,65 @@ from msgspec import Struct
 
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.trust import Trust
-from ccm_agent.model.ports import Clock, Events, KeyHistory, KeyValue, Link, Objects, Requests
+from ccm_agent.model.ports import (
+    Clock,
+    Events,
+    KeyHistory,
+    KeyValue,
+    Link,
+    Objects,
+    Requests,
+    SignedStore,
+)
 
 
 class Bucket(KeyValue, KeyHistory, Protocol):
     """A bucket as an operator sees it: keys, history and changes."""
+
+
+class IndexBucket(Bucket, Protocol):
+    """A bucket whose past can be removed."""
+
+    async def purge_before(self, key: str, revision: int) -> None:
+        """
+        Remove what is stored of a key before a revision.
+
+        Raises:
+            BusDeniedError: Only operators with `--admin` may.
+        """
+        ...
+
+
+class TextBucket(Bucket, SignedStore, Protocol):
+    """A bucket that keeps documents in slots."""
+
+
+class DataBucket(Bucket, Protocol):
+    """Hiera data. Documents that one node alone may read look like all others."""
+
+    async def is_kept_apart(self, key: str) -> bool:
+        """
+        Whether a document that is written now is stored where its node alone can read it.
+
+        It is not when its key names no node, and when the node says that its version or credentials do not let it read there.
+        """
+        ...
+
+    async def exposed(self) -> dict[str, int]:
+        """How many revisions of each document under `node/NAME` every node can read; only those with any."""
+        ...
+
+    async def protect(self, key: str) -> None:
+        """
+        Move all revisions of a document to where its node alone can read them, and remove them from where all nodes can.
+
+        The document keeps its text, its author and its number; what assignments pinned stays readable.
+
+        Raises:
+            BusDeniedError: Only operators with `--admin` may.
+            RevisionError: The document was written meanwhile.
+        """
+        ...
 
 
 class Fleet(Struct, frozen=True, kw_only=True):
@@ -40,7 +94,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     events: Events
     nodes: Bucket
     facts: Bucket
-    data: Bucket
+    data: DataBucket
     assignments: Bucket
     runs: Bucket
     manifests: Objects

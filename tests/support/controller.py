@@ -45,6 +45,7 @@ from ccm_agent.templates.selector import parse_selector
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Broker
+from ccm_ctl.fleet.node_data import OperatorData
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.main import main
 from ccm_ctl.terminal import Terminal
@@ -313,7 +314,9 @@ def fleet_on(bus: MemoryBus, trust: Trust | None = None) -> Fleet:
         events=bus.events,
         nodes=bus.bucket("CCM_NODES"),
         facts=bus.bucket("CCM_FACTS"),
-        data=bus.bucket("CCM_DATA"),
+        data=OperatorData(
+            bus.bucket("CCM_DATA"), bus.bucket("CCM_NODE_DATA"), bus.bucket("CCM_NODES"), bus.signatory
+        ),
         assignments=bus.bucket("CCM_ASSIGNMENTS"),
         runs=bus.bucket("CCM_RUNS"),
         manifests=bus.objects("CCM_MANIFESTS"),

@@ -50,6 +50,7 @@ STORED = {
     "KV_CCM_NODES": ("$KV.CCM_NODES.node.web1", "$KV.CCM_NODES.facts.web1", "$KV.CCM_NODES.presence.web1"),
     "KV_CCM_FACTS": ("$KV.CCM_FACTS.web1",),
     "KV_CCM_DATA": ("$KV.CCM_DATA.common",),
+    "KV_CCM_NODE_DATA": ("$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",),
     "KV_CCM_ASSIGNMENTS": ("$KV.CCM_ASSIGNMENTS.all.app",),
     "KV_CCM_RUNS": (f"$KV.CCM_RUNS.ann.{RUN}",),
     "KV_CCM_TRUST": ("$KV.CCM_TRUST.signers",),

@@ -46,7 +46,7 @@ def test_buckets_that_agents_read_poke_with_headers_only() -> None:
             "headers_only": True,
         }
         for bucket in ("CCM_FACTS", "CCM_DATA", "CCM_ASSIGNMENTS", "CCM_TRUST")
-    } | {"KV_CCM_NODES": None, "KV_CCM_RUNS": None}
+    } | {"KV_CCM_NODES": None, "KV_CCM_RUNS": None, "KV_CCM_NODE_DATA": None}
 
 
 def test_nothing_that_nodes_write_is_republished() -> None:

@@ -44,6 +44,32 @@ def preloaded(keys: Path) -> dict[str, dict[str, Any]]:
     return {one["name"]: one["nats"] for one in found}
 
 
+def test_configuration_of_an_earlier_version_is_written_again(keys: Path) -> None:
+    path = keys / "nats-security.conf"
+    current = preloaded(keys)
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if "Accounts:" not in line))
+    before = path.read_text()
+
+    first = ccmctl(keys, "init", "--security")
+    second = ccmctl(keys, "init", "--security")
+
+    assert "copy it to each server, then\n    nats-server --signal reload" in first.err
+    assert "reload" not in second.err
+    assert path.read_text() != before
+    assert preloaded(keys) == current
+
+
+def test_configuration_that_cannot_be_written_again_is_named(keys: Path) -> None:
+    path = keys / "nats-security.conf"
+    path.write_text("# of an earlier version\n")
+    (keys / "operator.seed").unlink()
+
+    said = ccmctl(keys, "init", "--security")
+
+    assert "is of an earlier version and cannot be written here" in said.err
+    assert path.read_text() == "# of an earlier version\n"
+
+
 def test_keys_are_made_once_with_the_first_operators_credentials(keys: Path) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in keys.iterdir()}
 

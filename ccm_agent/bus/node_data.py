@@ -1,0 +1,221 @@
+"""
+Documents that one node alone may read: those of CCM_DATA whose key is `node/NAME` or begins with `node/NAME/`.
+
+CCM_DATA holds an index entry under the document's key, and CCM_NODE_DATA the document: the bytes and the signature that would
+otherwise be in CCM_DATA. So revisions, pins, pokes, numbers and deletions are those of CCM_DATA, which every node reads, and the
+text is in a bucket in which the broker lets a node read the keys below its own name only (`bus.permissions`). Such a read names
+the key in its subject and returns the newest message. Therefore each revision of a document that is still needed has a key of
+its own, a slot, and the index entry names slot and revision. See ADR 83.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from ccm_agent.bus.credentials import forbids_publishing
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.layout import DATA, NODE_DATA
+from ccm_agent.bus.subjects import OWNED, encode_token, key_subject, owner_of
+from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
+from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.ports import Entry, KeyHistory, KeyValue
+from ccm_agent.model.wire import Stamped, TextPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ccm_agent.bus.connection import Connection
+
+_TOO_OLD = "this agent is too old to read documents that are kept for one node; upgrade it"
+TOO_OLD_TEXT = f"{_TOO_OLD}: 1\n{_TOO_OLD}: 2\n"
+"""
+The body of an index entry.
+
+An agent that does not know index entries must not take one for a document without data. A key that is there twice is an error
+in every version, and the error names the key.
+"""
+
+
+class Index(KeyValue, KeyHistory, Protocol):
+    """CCM_DATA as it is stored, index entries among the documents."""
+
+
+def slots_of(key: str) -> str:
+    """What the keys of a document's slots in CCM_NODE_DATA begin with: a token of its node, and one of its own."""
+    return f"{encode_token(owner_of(key))}.{encode_token(key)}"
+
+
+def slot_key(key: str, slot: int) -> str:
+    """The key of one slot of a document in CCM_NODE_DATA."""
+    return f"{slots_of(key)}.{slot}"
+
+
+def read_index_entry(entry: Entry) -> Stamped | None:
+    """What an index entry says; None for an entry that holds its document itself."""
+    if not owner_of(entry.key) or not entry.value.lstrip().startswith(b"{"):
+        return None
+    try:
+        stamped = decode_foreign(entry.value, Stamped)
+    except msgspec.MsgspecError:
+        return None
+    return stamped if stamped.text is not None else None
+
+
+def as_document(entry: Entry, text: Entry) -> Entry:
+    """The document of an index entry, as it would be in CCM_DATA."""
+    return Entry(
+        key=entry.key,
+        value=text.value,
+        revision=entry.revision,
+        created=entry.created,
+        signature=text.signature,
+    )
+
+
+def place_before(history: Sequence[Entry], revision: int) -> TextPlace | None:
+    """Where the text of a document is as it was at a revision of CCM_DATA that was moved out of there; None: nothing says so."""
+    moved = [place for entry in history if (found := read_index_entry(entry)) for place in found.earlier]
+    return max((place for place in moved if place.at <= revision), key=lambda place: place.at, default=None)
+
+
+class NodeData:
+    """CCM_DATA, with the document in the place of each index entry; see `KeyValue`."""
+
+    def __init__(self, index: Index, texts: KeyValue) -> None:
+        """
+        Take the two buckets.
+
+        Args:
+            index: CCM_DATA as it is stored.
+            texts: CCM_NODE_DATA.
+        """
+        self._index = index
+        self._texts = texts
+
+    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+        """See `KeyValue.get`; RevisionGoneError when the text of the newest revision is lost."""
+        entry = await self.newest(key, at_least)
+        return entry if entry is not None and entry.value else None
+
+    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+        """See `KeyValue.newest`."""
+        entry = await self._index.newest(key, at_least)
+        return await self._document(entry) if entry is not None else None
+
+    async def as_of(self, key: str, revision: int) -> Entry | None:
+        """See `KeyValue.as_of`."""
+        try:
+            entry = await self._index.as_of(key, revision)
+        except RevisionGoneError:
+            if not owner_of(key):
+                raise
+            entry = await self._moved(key, revision)
+            if entry is None:
+                raise
+        else:
+            entry = await self._document(entry) if entry is not None else None
+        return entry if entry is not None and entry.value else None
+
+    async def matching(
+        self,
+        patterns: Sequence[str],
+        *,
+        obeyed: bool = False,
+        at_least: int = 0,
+        deletions: bool = False,
+    ) -> list[Entry]:
+        """See `KeyValue.matching`; index entries are left as they are."""
+        return await self._index.matching(patterns, obeyed=obeyed, at_least=at_least, deletions=deletions)
+
+    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.put`; the document is stored in CCM_DATA."""
+        return await self._index.put(key, value, ttl_s=ttl_s)
+
+    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.update`; the document is stored in CCM_DATA."""
+        return await self._index.update(key, value, revision, ttl_s=ttl_s)
+
+    async def delete(self, key: str, *, number: int = 0) -> None:
+        """See `KeyValue.delete`."""
+        await self._index.delete(key, number=number)
+
+    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
+        """See `KeyValue.pokes`; they tell that a document of another node has changed, and when."""
+        return await self._index.pokes(pattern, on_poke)
+
+    async def _moved(self, key: str, revision: int) -> Entry | None:
+        history = await self._index.history(key)
+        place = place_before(history, revision)
+        if place is None:
+            return None
+        entry = msgspec.structs.replace(history[0], revision=place.at)
+        return await self._at(entry, place)
+
+    async def _document(self, entry: Entry) -> Entry:
+        found = read_index_entry(entry)
+        return entry if found is None or found.text is None else await self._at(entry, found.text)
+
+    async def _at(self, entry: Entry, place: TextPlace) -> Entry:
+        """
+        The document of an index entry, from its slot.
+
+        Raises:
+            BusDeniedError: The broker does not let this node read it.
+            RevisionGoneError: The slot holds another revision, or none.
+        """
+        if not place.revision:
+            return msgspec.structs.replace(entry, value=b"")
+        key = entry.key
+        try:
+            text = await self._texts.newest(slot_key(key, place.slot), place.revision)
+        except BusDeniedError as err:
+            owner = owner_of(key)
+            raise BusDeniedError(
+                f"kv://{DATA}/{key}: the broker lets the node {owner} alone read it; if this is {owner}, it needs new "
+                f"credentials: `ccmctl node add {owner}`"
+            ) from err
+        if text is None or text.revision != place.revision or not text.value:
+            raise RevisionGoneError(
+                f"kv://{DATA}/{key}: revision {entry.revision} is not kept in {NODE_DATA}; "
+                "store the document again with `ccmctl data put`"
+            )
+        return as_document(entry, text)
+
+
+async def can_read_own(connection: Connection, node: str) -> bool | None:
+    """
+    Whether the broker lets a node read documents that are stored for it alone; None when that cannot be said now.
+
+    Credentials that say so themselves are believed: the broker would log the attempt as a violation.
+    """
+    key = slot_key(f"{OWNED}{node}", 0)
+    subject = f"$JS.API.DIRECT.GET.KV_{NODE_DATA}.{key_subject(NODE_DATA, key)}"
+    path = connection.settings.creds
+    if path:
+        is_forbidden = await asyncio.to_thread(_is_forbidden, path, subject)
+        if is_forbidden:
+            return False
+    try:
+        await NatsKeyValue(connection, NODE_DATA).newest(key)
+    except BusDeniedError:
+        return False
+    except BusError:
+        return None
+    return True
+
+
+def _is_forbidden(path: str, subject: str) -> bool:
+    try:
+        return forbids_publishing(Path(path).read_text(encoding="utf-8"), subject)
+    except (OSError, UnicodeDecodeError):
+        return False  # the connection says what is wrong with the file
+
+
+def open_bucket(connection: Connection, name: str) -> KeyValue:
+    """A bucket by name, as programs that read it see it."""
+    index = NatsKeyValue(connection, name)
+    return index if name != DATA else NodeData(index, NatsKeyValue(connection, NODE_DATA))

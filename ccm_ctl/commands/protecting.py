@@ -1,0 +1,84 @@
+"""`ccmctl data protect`: documents of one node, out of the reach of all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.bus.subjects import check_key, owner_of
+from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.tree import verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "protect",
+    examples=[
+        "ccmctl data protect --noop           # which documents every node can read",
+        "ccmctl data protect",
+        "ccmctl data protect node/db1",
+    ],
+    options=[
+        click.Argument(["keys"], metavar="[KEY...]", nargs=-1),
+        click.Option(["--noop"], is_flag=True, help="Only list the documents."),
+    ],
+)
+def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit:
+    """
+    Move documents under node/NAME that every node can read to where node NAME alone can read them.
+
+    Earlier versions stored them, and their past revisions, with all other data. This keeps text, author and number, and the
+    revisions that assignments pin. Documents whose node cannot read them there yet are left and listed. Needs --admin.
+    """
+    for key in keys:
+        if not owner_of(check_key(key)):
+            raise UsageError(
+                f"{key}: the document is not one of a single node: its key does not begin with node/NAME"
+            )
+
+    async def work(fleet: Fleet) -> Exit:
+        exposed = await fleet.data.exposed()
+        if unknown := [key for key in keys if key not in exposed and not await fleet.data.history(key)]:
+            raise NotFoundError(
+                f"{unknown[0]}: there is no such document; `ccmctl data ls node/` shows which there are"
+            )
+        wanted = {key: count for key, count in exposed.items() if not keys or key in keys}
+        left = [key for key in wanted if not await fleet.data.is_kept_apart(key)]
+        if not noop:
+            for key in wanted:
+                if key not in left:
+                    await fleet.data.protect(key)
+        _show(application, wanted, left, noop=noop)
+        return Exit.MISSING if left else Exit.OK
+
+    return application.run(work)
+
+
+def exposed_note(key: str) -> str:
+    """What to say about a document of one node that is stored where every node can read it."""
+    owner = owner_of(key)
+    return (
+        f"every node can read {key}: the agent of {owner} is too old to read it elsewhere, or its credentials are; upgrade it, "
+        f"or replace its credentials (`ccmctl node add {owner}`) and restart it, then `ccmctl data protect {key}`"
+    )
+
+
+def _show(application: Application, wanted: dict[str, int], left: list[str], *, noop: bool) -> None:
+    from ccm_ctl.render.table import Column
+
+    terminal = application.terminal
+    rows = []
+    for key, count in wanted.items():
+        readers = "every node" if noop or key in left else owner_of(key)
+        terminal.record(records.DOCUMENT, key=key, revisions=count, readers=readers, movable=key not in left)
+        rows.append([key, str(count), readers])
+    columns = [Column("KEY"), Column("REVISIONS", right=True), Column("READABLE BY")]
+    terminal.table(columns, rows, "no document under node/ can be read by other nodes\n")
+    for key in left:
+        terminal.note(exposed_note(key))
