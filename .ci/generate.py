@@ -93,7 +93,7 @@ def property_tables() -> dict[Path, str]:
         page = path.read_text() if path.exists() else ""
         if BEGIN not in page or END not in page:
             continue
-        rows = ["| property | what it says |", "|---|---|"]
+        rows = ["| Property | Description |", "|---|---|"]
         for name, field in type_schema(kind)["properties"].items():
             ours = " *(not in Choria CCM)*" if name in kind.ours else ""
             rows.append(f"| `{name}` | {field.get('description', '')}{ours} |")

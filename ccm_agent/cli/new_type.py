@@ -313,7 +313,7 @@ async def test_the_provider_writes_sees_and_removes_a_text() -> None:
 
 _PAGE = """# @name@
 
-Texts in files.
+Manages a text in a file.
 
 ```yaml
 ccm:
@@ -323,18 +323,20 @@ ccm:
             text: closed on Sundays
 ```
 
-| wanted | found | done |
+<!-- properties -->
+
+<!-- /properties -->
+
+## Actions
+
+| Desired | Current | Action |
 |---|---|---|
-| `present` (default) | the same text | nothing |
+| `present` (default) | the same text | – |
 | `present` | nothing, or another text | write it |
-| `absent` | nothing | nothing |
+| `absent` | nothing | – |
 | `absent` | a file | remove it |
 
 ## Provider
 
-`@provider@`, everywhere.
-
-<!-- properties -->
-
-<!-- /properties -->
+`@provider@`, on every host.
 """
