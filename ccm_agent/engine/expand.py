@@ -31,7 +31,7 @@ from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import Declared
 
 DEFAULTS = "defaults"
-NEVER_TEMPLATED = frozenset({"require", "control"})
+NEVER_TEMPLATED = frozenset({"control"})
 
 _RENDER = {"health_checks": render_checks, "register_when_stable": render_entries}
 

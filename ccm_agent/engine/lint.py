@@ -132,15 +132,17 @@ class _Linter:
             self.template(root.get(key), (key,), names=("Facts",), functions=frozenset({"lookup"}))
 
     def resources(self, raw: list[Any]) -> None:
-        later = self._all_names(raw)
+        everywhere = self._all_names(raw)
         for number, entry in enumerate(raw):
             try:
                 for kind, properties, path in self._expander.instances(entry, ("ccm", "resources", number)):
-                    self._resource(kind, properties, path, later)
+                    self._resource(kind, properties, path, everywhere)
             except InputError as err:
                 self.findings.append(_finding(err, "form"))
 
-    def _resource(self, kind: AnyType, raw: dict[str, Any], path: Path, later: set[tuple[str, str]]) -> None:
+    def _resource(
+        self, kind: AnyType, raw: dict[str, Any], path: Path, everywhere: set[tuple[str, str]]
+    ) -> None:
         for key, value in raw.items():
             written = kind.aliases.get(key, key)
             if written not in NEVER_TEMPLATED and written not in kind.literal:
@@ -155,7 +157,7 @@ class _Linter:
         except InputError as err:
             self.findings.append(_finding(err, "property"))
             return
-        self._references(declared, later)
+        self._references(declared, everywhere)
         self._remember(declared)
 
     def _control(self, control: Any, path: Path) -> None:
@@ -176,6 +178,8 @@ class _Linter:
                 self._ours(f"`{key}` is our spelling of `{kind.aliases[key]}`", (*path, key))
             elif key in kind.ours:
                 self._ours(f"`{kind.name}` of Choria CCM has no `{key}`", (*path, key))
+            elif key == "require" and holds_markers(value):
+                self._ours("Choria CCM does not render expressions in `require`", (*path, key))
             elif isinstance(value, str) and value in kind.our_values.get(key, ()):
                 self._ours(f"`{kind.name}` of Choria CCM does not know `{key}: {value}`", (*path, key))
         for key, lack in kind.our_forms(raw) if kind.our_forms is not None else ():
@@ -184,17 +188,23 @@ class _Linter:
     def _ours(self, message: str, path: Path) -> None:
         self.add(ERROR, "strict-ccm", f"{message}: it works here alone", self.place(path))
 
-    def _references(self, declared: Declared, later: set[tuple[str, str]]) -> None:
+    def _references(self, declared: Declared, everywhere: set[tuple[str, str]]) -> None:
         for field in ("require", "subscribe"):
             for number, text in enumerate(getattr(declared.wanted, field, ())):
-                found = parse_reference(text)
-                if found is None or has_markers(text) or self._has_children or found.type in self._templated:
-                    continue
-                key = (found.type, found.name)
-                if key not in self._known:
-                    why = "stands further down: move it up" if key in later else "is declared nowhere"
+                if why := self._why_not_earlier(text, everywhere):
                     message = f"{declared.reference}: `{text}`, which it names under `{field}`, {why}"
                     self.add(ERROR, "reference", message, self.place((*declared.path, field, number)))
+
+    def _why_not_earlier(self, text: str, everywhere: set[tuple[str, str]]) -> str:
+        """Why a reference leads to nothing that is declared before it; "" where it does, or where only a node can tell."""
+        found = parse_reference(text)
+        if found is None or self._has_children or (found.type, found.name) in self._known:
+            return ""
+        if (found.type, found.name) in everywhere:
+            # a literal name may be what an earlier template gives; the same template gives the same name
+            is_certain = has_markers(text) or found.type not in self._templated
+            return "is declared further down: move it up" if is_certain else ""
+        return "" if has_markers(text) or found.type in self._templated else "is declared nowhere"
 
     def _remember(self, declared: Declared) -> None:
         name, alias = declared.wanted.name, declared.wanted.alias

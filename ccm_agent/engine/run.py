@@ -21,6 +21,7 @@ from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunS
 from ccm_agent.engine.expand import Expander
 from ccm_agent.engine.expressions import has_markers, raise_refusal_behind
 from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
+from ccm_agent.engine.order import check_order
 from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.engine.tinycm.recognise import is_tinycm
@@ -119,6 +120,7 @@ class LocalEngine:
                 self.world.read_document,
                 state.secrets,
             )
+        check_order(loaded)
         # data that one document declares another may hold
         state.secrets.learn_data(loaded.data)
         loaded.pre_message = state.masker.text(loaded.pre_message)

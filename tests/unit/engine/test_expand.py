@@ -192,7 +192,7 @@ class TestTemplates:
 
     def test_in_literal_fields_are_none(self) -> None:
         assert properties('- note: {name: a, plain: "{{ 1 }}", require: ["note#{{ 1 }}"]}') == [
-            note("a", plain="{{ 1 }}", require=["note#{{ 1 }}"])
+            note("a", plain="{{ 1 }}", require=["note#1"])
         ]
 
     def test_are_rendered_once_so_data_is_no_code(self) -> None:

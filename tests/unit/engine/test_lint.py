@@ -84,8 +84,13 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
         ),
         pytest.param(
             resources("note: {name: a, subscribe: [note#b]}", "note: {name: b}"),
-            "which it names under `subscribe`, stands further down",
+            "which it names under `subscribe`, is declared further down",
             id="declared later",
+        ),
+        pytest.param(
+            resources('note: {name: a, require: ["note#{{ Data.b }}"]}', 'note: {name: "{{ Data.b }}"}'),
+            "which it names under `require`, is declared further down",
+            id="the same template declared later",
         ),
         pytest.param(resources("note: {name: a, mode: 0644}"), "`mode` must be quoted", id="unquoted mode"),
         pytest.param(
@@ -121,7 +126,9 @@ def test_references_that_cannot_be_known_are_left_alone() -> None:
     text = resources("apply: {name: c.yaml}", "note: {name: a, require: [note#from-the-child]}")
     templated = resources('note: {name: "{{ Data.n }}"}', "note: {name: a, require: [note#perhaps]}")
 
-    assert (findings(text), findings(templated)) == ([], [])
+    rendered = resources('note: {name: "{{ Data.n }}"}', 'note: {name: a, require: ["note#{{ Data.m }}"]}')
+
+    assert (findings(text), findings(templated), findings(rendered)) == ([], [], [])
 
 
 def test_strict_ccm_names_what_is_ours_alone() -> None:

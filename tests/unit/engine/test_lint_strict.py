@@ -96,6 +96,10 @@ OWNED = "owner: root, group: root"
             'file: {name: /a, ensure: present, owner: root, group: "*", mode: "0644"}',
             "`file` of Choria CCM does not know `group: *`",
         ),
+        (
+            'exec: {name: make, require: ["file#{{ Data.conf }}"]}',
+            "Choria CCM does not render expressions in `require`",
+        ),
         ("exec: {name: make, refresh_only: true}", "`refresh_only` is our spelling of `refreshonly`"),
         (
             f'archive: {{name: /a.tgz, ensure: present, url: "https://example.net/a.tgz", {OWNED}, timeout: 5m}}',

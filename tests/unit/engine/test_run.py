@@ -194,13 +194,69 @@ class TestRequire:
 
         assert on.outcomes == [("a", "skipped"), ("b", "changed")]
 
-    async def test_of_one_that_comes_later_breaks_the_run_off(self) -> None:
+    @pytest.mark.parametrize(
+        "resources",
+        [
+            pytest.param(("note: {name: a, require: [note#b]}", "note: {name: b}"), id="by name"),
+            pytest.param(("note: {name: a, require: [note#b]}", "note: {name: c, alias: b}"), id="by alias"),
+            pytest.param(
+                ('note: {name: a, require: ["note#{{ Data.b }}"]}', "note: {name: b}"), id="rendered"
+            ),
+            pytest.param(
+                ("note: {name: a, require: [note#b]}", 'note: {name: "{{ Data.b }}"}'), id="rendered later"
+            ),
+        ],
+    )
+    async def test_of_one_that_is_declared_later_is_refused_before_any_change(
+        self, resources: tuple[str, ...]
+    ) -> None:
         on = bench()
 
-        summary = await apply(on, manifest("note: {name: a, require: [note#b]}", "note: {name: b}"))
+        with pytest.raises(ManifestError) as caught:
+            await apply(on, manifest("note: {name: first, text: x}", *resources, top="data: {b: b}"))
+
+        assert on.events == []
+        assert "note#a requires `note#b`, which is declared further down: move it up" in str(caught.value)
+        assert caught.value.place is not None
+        assert caught.value.place.path == "$.ccm.resources[1].note.require[0]"
+
+    @pytest.mark.parametrize(
+        ("first", "outcome"),
+        [
+            pytest.param(
+                "note: {name: a, require: [note#b], control: {if: 'false'}}", "skipped", id="skipped"
+            ),
+            pytest.param("note: {name: b}\n    - note: {name: a, require: [note#b]}", "changed", id="both"),
+        ],
+    )
+    async def test_that_never_comes_to_it_is_left_alone(self, first: str, outcome: str) -> None:
+        on = bench()
+
+        await apply(on, manifest(first, "note: {name: b}"))
+
+        assert ("a", outcome) in on.outcomes
+
+    async def test_of_one_that_is_declared_nowhere_breaks_the_run_off(self) -> None:
+        on = bench()
+
+        summary = await apply(on, manifest("note: {name: a, require: [note#b]}"))
 
         assert on.events == []
         assert "note#a requires `note#b`, which has no outcome yet: declare it further up" in summary.reason
+
+    async def test_is_rendered(self) -> None:
+        on = bench()
+
+        await apply(
+            on,
+            manifest(
+                "note: {name: a, text: x}",
+                'note: {name: b, text: y, require: ["{{ Data.ref }}"]}',
+                top='data: {ref: "note#a"}',
+            ),
+        )
+
+        assert on.outcomes == [("a", "changed"), ("b", "changed")]
 
 
 class TestSubscribe:

@@ -1,0 +1,50 @@
+"""The order in which a manifest declares its resources: what one requires must come before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ccm_agent.engine.load import Loaded
+from ccm_agent.model.errors import ManifestError
+from ccm_agent.model.resource import parse_reference
+from ccm_agent.resources.converge import Declared
+
+Key = tuple[str, str]
+"""Type and name, or type and alias."""
+
+
+def check_order(loaded: Loaded) -> None:
+    """
+    Refuse a manifest in which a resource requires one that is declared after it, before anything is changed.
+
+    A resource with `control` may never come to its requirements, and a child manifest may declare what is required, so neither
+    such a resource nor anything after a child manifest is judged here. They are when their turn has come.
+
+    Raises:
+        ManifestError: With the place of the requirement.
+    """
+    declared_at_all = {key for declared in loaded.resources for key in _keys(declared)}
+    earlier: set[Key] = set()
+    for declared in _before_children(loaded.resources):
+        for number, text in enumerate(declared.wanted.require if declared.wanted.control is None else ()):
+            found = parse_reference(text)
+            key = (found.type, found.name) if found is not None else ("", "")
+            if key in declared_at_all and key not in earlier:
+                raise ManifestError(
+                    f"{declared.reference} requires `{text}`, which is declared further down: move it up",
+                    place=loaded.place((*declared.path, "require", number)),
+                )
+        earlier.update(_keys(declared))
+
+
+def _before_children(resources: Sequence[Declared]) -> Iterator[Declared]:
+    for declared in resources:
+        if declared.kind.nests:
+            return
+        yield declared
+
+
+def _keys(declared: Declared) -> Iterator[Key]:
+    for name in (declared.wanted.name, declared.wanted.alias):
+        if name:
+            yield declared.kind.name, name
