@@ -1,26 +1,26 @@
 """
-The broker's accounts, and what each of them takes from another: one table.
+The broker's accounts, and what each of them imports from another: one table.
 
-The broker answers wherever the asker says, so a user who may ask one question can have the answer published on any subject of
-its own account. Therefore nothing that is stored or obeyed lives in an account of nodes or operators:
+A client chooses the subject of the broker's reply. A user with permission for one API call can have the reply published on any
+subject of its own account. Therefore nothing that is stored or obeyed is in an account of nodes or ordinary operators:
 
     CTL     JetStream: streams, buckets, schedules, pokes. Its users are operators with `--admin`.
     OPS     all other operators
     NODES   the nodes
 
-OPS and NODES take from CTL, as services, the questions that their users may ask, and nothing else of JetStream's API. Requests
-are a service too: OPS hands them to CTL, and CTL, which adds its own and those that are due, hands them to NODES.
+OPS and NODES import from CTL, as services, the API calls that their users may make, and nothing else of the JetStream API.
+Requests are a service too: OPS sends them to CTL. CTL adds its own and those that are due, and sends them to NODES.
 
-What holds (tests/nats/test_reply_matrix.py), and what the table must keep so:
+These rules hold (tests/nats/test_reply_matrix.py), and the table must keep them:
 
-- An answer does not go on into a service whose subject has a wildcard. It does into one without, so what changes something
-  has a wildcard.
-- An answer goes on into a stream that other servers of a cluster hand to another account. So OPS offers no stream, and what
-  operators hear from NODES they check.
-- A message that came in as a service call does not go on as a stream where it came in, and does on other servers. So events
-  go to OPS straight from NODES, and a second time, as a service call, to CTL, which stores and acknowledges them.
-- Who hears a service call sees where its answer goes, and can have something else answered there. So operators hear events as
-  a stream: their answer is the acknowledgement that lets a node forget an event.
+- A reply is not forwarded to a service whose subject has a wildcard. It is forwarded to one without, so services that change
+  something have a wildcard.
+- A reply is forwarded to a stream that other servers of a cluster export to another account. So OPS exports no stream, and
+  operators verify what they receive from NODES.
+- A message that arrives as a service call is not exported as a stream by the same server, but is by other servers. So events
+  go to OPS directly from NODES, and a second time, as a service call, to CTL, which stores and acknowledges them.
+- A subscriber of a service call sees the subject of its reply, and can publish another reply there. So operators receive events
+  as a stream: the reply is the acknowledgement after which a node deletes an event.
 
 See docs/concepts/authorization.md and ADR 80.
 """
@@ -63,13 +63,13 @@ API = "$JS.API"
 DIRECT = f"{API}.DIRECT.GET"
 
 _ANSWER_WITHIN_S = 30
-"""How long the broker remembers where the answer to a question goes; a page of a direct get takes a second."""
+"""How long the broker keeps the reply subject of a service call; a page of a direct get takes a second."""
 
 _NANOSECONDS = 1_000_000_000
 
 
 class Account(StrEnum):
-    """Where a user of the broker lives."""
+    """An account of the broker; each user is in one."""
 
     CTL = "ctl"
     OPS = "ops"
@@ -77,7 +77,7 @@ class Account(StrEnum):
 
 
 CONNECTIONS = {Account.CTL: 1_000, Account.OPS: 5_000, Account.NODES: 50_000}
-"""How many there may be at once. A server takes 65,536 in all, so nodes that take all of theirs keep no operator out."""
+"""Maximum connections. A server accepts 65,536 in all, so nodes at their limit cannot lock operators out."""
 
 USER_LIMITS = {
     Account.CTL: {"subs": 1_000},
@@ -85,13 +85,13 @@ USER_LIMITS = {
     Account.NODES: {"subs": 2_000, "payload": 1 << 20},
 }
 """
-What one connection may hold and send. A node with 200 routed facts needs 400 subscriptions, and its largest message is its record
-of facts, of 900 KB. NATS knows no limit for the connections of one user.
+Limits of one connection. A node with 200 routed facts needs 400 subscriptions, and its largest message is its record
+of facts, of 900 KB. NATS has no limit for the connections of one user.
 """
 
 
 class Kind(StrEnum):
-    """How something crosses from one account to another; the words of NATS."""
+    """How messages cross from one account to another, in the terms of NATS."""
 
     SERVICE = "service"
     STREAM = "stream"
@@ -99,14 +99,14 @@ class Kind(StrEnum):
 
 class Grant(Struct, frozen=True, kw_only=True):
     """
-    One thing that accounts take from another.
+    One export of an account, and the accounts that import it.
 
     Attributes:
-        owner: The account that has it: it answers the service, or its users publish the stream.
+        owner: The exporting account: it answers the service, or its users publish the stream.
         kind: See Kind.
-        subject: Where; the same in both accounts.
-        to: The accounts that take it.
-        pages: A question has several answers.
+        subject: The subject, which is the same in both accounts.
+        to: The importing accounts.
+        pages: One call has several replies.
     """
 
     owner: Account
@@ -124,13 +124,13 @@ STREAMS = (
     REGISTRATION,
     SCHEDULES_STREAM,
 )
-"""Everything in which the project stores; a test holds it to `layout.plan`."""
+"""All streams of the project; a test compares them with `layout.plan`."""
 
 REQUESTS = tuple(f"{PROTOCOL}.{noun}.*.request.>" for noun in ("manifest", "resource", "run", "node"))
-"""Every kind of request. One pattern for all would overlap with the subjects of events, which go the other way."""
+"""Every kind of request. A single pattern would overlap with the subjects of events, which go in the other direction."""
 
 SPOKEN = (f"{SESSION_ANSWER}.*.>", f"{SESSION_PROGRESS}.*.>")
-"""What nodes say about a run that no stream keeps."""
+"""Messages of nodes about a run that no stream stores."""
 
 
 def grants(*, moving: bool = False) -> list[Grant]:
@@ -138,8 +138,8 @@ def grants(*, moving: bool = False) -> list[Grant]:
     The table.
 
     Args:
-        moving: Nodes whose credentials are of the time of one account still live in CTL, and operators of OPS hear them. In a
-            cluster they then hear some events of other nodes twice.
+        moving: Nodes with credentials of the old one-account layout are still in CTL, and operators in OPS receive their events.
+            In a cluster they then receive some events of other nodes twice.
     """
     heard = (*stored_patterns(), *SPOKEN)
     return [
@@ -155,8 +155,8 @@ def grants(*, moving: bool = False) -> list[Grant]:
 
 
 def _questions() -> list[Grant]:
-    """What may be read; the subjects of an account do not overlap."""
-    # The server gives the whole API, of an empty account, to an account that takes this question from no other one.
+    """Permitted reads; the subjects of an account do not overlap."""
+    # To an account that does not import this call, the server exports the whole API of an empty account.
     found = [_service(f"{API}.INFO", Account.OPS, Account.NODES)]
     found += [_service(f"{API}.STREAM.INFO.{name}", Account.OPS) for name in STREAMS]
     for name in STREAMS:
@@ -204,7 +204,7 @@ def _stream(owner: Account, subject: str, *to: Account) -> Grant:
 
 
 def exports(account: Account, table: Sequence[Grant]) -> list[Grant]:
-    """What an account offers. The broker takes no two that overlap: of those that do the widest is offered, once."""
+    """The exports of an account. The broker refuses exports that overlap, so of those only the widest is exported."""
     offered: dict[tuple[Kind, str], Grant] = {}
     own = [grant for grant in table if grant.owner == account]
     for grant in own:
@@ -235,17 +235,17 @@ def _is_within(subject: str, wider: str) -> bool:
 
 
 def imports(account: Account, table: Sequence[Grant]) -> list[Grant]:
-    """What an account takes from others."""
+    """The imports of an account."""
     return [grant for grant in table if account in grant.to]
 
 
 def claims(account: Account, public_keys: Mapping[Account, str], *, moving: bool = False) -> dict[str, Any]:
     """
-    What an account's JWT says about this (NATS JWT version 2).
+    The exports and imports in an account's JWT (NATS JWT version 2).
 
     Args:
         account: The account.
-        public_keys: Of all of them.
+        public_keys: The public keys of all accounts.
         moving: See `grants`.
     """
     table = grants(moving=moving)
@@ -270,10 +270,10 @@ def claims(account: Account, public_keys: Mapping[Account, str], *, moving: bool
 
 def as_configuration(users: Mapping[Account, str], *, moving: bool = False) -> str:
     """
-    The same as accounts of a nats-server configuration, for a broker that is not run in operator mode.
+    The same as accounts in a nats-server configuration, for a broker without operator mode.
 
     Args:
-        users: By account the entries of its `users`, as text.
+        users: For each account the entries of its `users`, as text.
         moving: See `grants`.
     """
     table = grants(moving=moving)

@@ -1,10 +1,10 @@
 """
-Who is who on the broker: keys of a fleet, what a server must know of them, and credentials of nodes and operators.
+Identities on the broker: the keys of a fleet, the configuration of its servers, and credentials of nodes and operators.
 
-The broker runs in what NATS calls operator mode: its configuration names one authority and its accounts, all public, and trusts
-every user whose JWT one of the accounts has signed. What a user may do is in that JWT, so a new node needs no change on any
-server, and no server holds a secret that could make one. What the accounts share is in their own JWTs (`bus.accounts`). See
-docs/concepts/authorization.md.
+The broker runs in the operator mode of NATS. Its configuration names one operator and its accounts, all public, and it accepts
+every user whose JWT was signed by one of the accounts. The JWT contains the user's permissions, so a new node needs no change
+on any server, and no server has a secret that could create a user. Imports and exports are in the JWTs of the accounts
+(`bus.accounts`). See docs/concepts/authorization.md.
 
 Source: NATS JWT version 2 (ADR-14), nats-server's `jwt/v2`; nkeys (ADR-1).
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MAX_CONTROL_LINE = 65_536
-"""What the server must take as one line: a user's JWT travels in the first one, and 4 KiB, as usual, are too few for it."""
+"""The longest protocol line that the server must accept: the first one contains the JWT of the user, and 4 KiB are too short."""
 
 MAX_JWT = 48_000
 """A JWT beyond this would not fit in that line."""
@@ -53,14 +53,14 @@ _NO_STORAGE = dict.fromkeys(_STORAGE, 0)
 
 class Authority(Struct, frozen=True, kw_only=True):
     """
-    The broker's keys, as seeds: who has them makes any node and any operator.
+    The broker's keys, as seeds. Their holder can create any node and any operator.
 
     Attributes:
-        operator: Signs accounts. (NATS' word; no person is meant.)
+        operator: Signs accounts. (The NATS term; it is not a person.)
         account: Signs operators with `--admin`: the account CTL, which holds the streams.
         ops: Signs all other operators.
         nodes: Signs nodes; all that `ccmctl node add` needs.
-        system: The account in which the servers themselves speak.
+        system: The system account of the servers.
     """
 
     operator: Secret
@@ -76,11 +76,11 @@ class Authority(Struct, frozen=True, kw_only=True):
 
 class Credentials(Struct, frozen=True, kw_only=True):
     """
-    What a user of the broker connects with.
+    The credentials of a user of the broker.
 
     Attributes:
         name: The node's identity or the operator's name.
-        public_key: Tells these credentials from others of the same name.
+        public_key: Distinguishes these credentials from others of the same name.
         text: The file that `creds` names: a JWT and its seed.
     """
 
@@ -112,9 +112,9 @@ def new_account() -> Secret:
 
 def new_root() -> Secret:
     """
-    A new root key's seed: it signs which operators' keys count (`bus.trust`).
+    The seed of a new root key, which signs the list of operators' keys (`bus.trust`).
 
-    No key of the broker is made from it, and the broker never learns of it.
+    No key of the broker is derived from it, and the broker never receives it.
     """
     import nkeys
 
@@ -127,19 +127,19 @@ def public_key(seed: Secret) -> str:
 
 
 def connections_subject(account: str) -> str:
-    """Where the servers' own account is asked who is connected to an account; `account` is its public key."""
+    """The subject in the system account for the connections of an account; `account` is its public key."""
     return f"$SYS.REQ.ACCOUNT.{account}.CONNZ"
 
 
 def account_subject(account: str) -> str:
-    """Where the servers' own account is asked what the servers know about an account; `account` is its public key."""
+    """The subject in the system account for what servers know about an account; `account` is its public key."""
     return f"$SYS.REQ.ACCOUNT.{account}.INFO"
 
 
 def asker_credentials(system: Secret, name: str, subjects: Sequence[str], expires: int) -> Credentials:
-    """Credentials in the servers' own account that may publish on these subjects only, and expire soon."""
+    """Credentials in the system account that may publish on these subjects only, and expire soon."""
     inbox = f"{inbox_prefix(name)}.>"
-    # The seed decides where a user lives; of what is said here only the subjects count.
+    # The seed determines the user's account; only the subjects given here have an effect.
     allowed = Permissions(account=Account.CTL, publish=tuple(subjects), subscribe=(inbox,))
     return user_credentials(system, name, allowed, expires=expires)
 
@@ -151,13 +151,13 @@ def server_configuration(
     moving: bool = False,
 ) -> str:
     """
-    What every server of the cluster must have in its configuration; nothing in it is secret.
+    The configuration for every server of the cluster; nothing in it is secret.
 
     Args:
         authority: The keys.
-        revoked: By account the public keys of users, each with the time (seconds since 1970) up to which what was signed for it
-            is void; `*` is every user.
-        moving: Credentials of the time of one account are good still (`accounts.grants`).
+        revoked: For each account the public keys of users, each with a time (seconds since 1970): JWTs issued until then
+            are void. `*` means every user.
+        moving: Credentials of the old one-account layout still work (`accounts.grants`).
     """
     operator, system = _pair(authority.operator), _public(_pair(authority.system))
     keys = {account: _public(_pair(authority.of(account))) for account in Account}
@@ -170,7 +170,7 @@ def server_configuration(
     preload[system] = _jwt(
         operator, system, "account", "system", {"limits": _ACCOUNT_LIMITS | _NO_STORAGE | {"conn": -1}}
     )
-    # Always the same: servers do not reload a configuration in which this one differs.
+    # Always the same, because servers do not reload a configuration in which it differs.
     itself = _jwt(operator, _public(operator), "operator", "ccm", {}, issued=1)
     accounts = "\n".join(f"  {public}: {token}" for public, token in preload.items())
     return (
@@ -192,7 +192,7 @@ def table_mark(*, moving: bool) -> str:
 
 def _limits(account: Account, *, moving: bool) -> dict[str, Any]:
     storage = _STORAGE if account == Account.CTL else _NO_STORAGE
-    # As long as a fleet moves, its nodes may all be in the account of the streams.
+    # While a fleet migrates, all of its nodes may be in the account of the streams.
     connections = max(CONNECTIONS.values()) if moving else CONNECTIONS[account]
     return _ACCOUNT_LIMITS | storage | {"conn": connections}
 
@@ -205,12 +205,12 @@ def user_credentials(
 
     Args:
         account: The seed of the account that the permissions are for.
-        name: Of the node or operator.
-        permissions: What the broker lets it do.
-        expires: When they end, in seconds since 1970; None: never.
+        name: The node or operator.
+        permissions: Its permissions on the broker.
+        expires: When they expire, in seconds since 1970; None: never.
 
     Raises:
-        UsageError: The name is none, or what it may do is too much to say.
+        UsageError: The name is not valid, or there are too many permissions for one JWT.
     """
     import nkeys
 
@@ -225,7 +225,7 @@ def user_credentials(
         **USER_LIMITS[permissions.account],
         "pub": {"allow": list(permissions.publish)},
         "sub": {"allow": list(permissions.subscribe)},
-        # A server that came as a leaf would bring others' messages with it.
+        # A leaf node server would forward messages of other users.
         "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
     }
     token = _jwt(_pair(account), public_key, "user", name, claims, expires)
@@ -241,18 +241,18 @@ def user_credentials(
 
 
 def is_name(text: str) -> bool:
-    """A node or an operator may be called that."""
+    """The text is a valid name of a node or operator."""
     return _NAME.fullmatch(text) is not None
 
 
 def name_in_credentials(text: str) -> str:
-    """The name that a credentials file was made for; "" when it says none. Nothing is verified: the broker does that."""
+    """The name in a credentials file; "" if there is none. Nothing is verified here; the broker does that."""
     found = _JWT_IN_CREDS.search(text)
     return name_in_jwt(found[1]) if found else ""
 
 
 def name_in_jwt(token: str) -> str:
-    """The name that a user's JWT was made for; "" when it says none. Nothing is verified."""
+    """The name in a user's JWT; "" if there is none. Nothing is verified."""
     name = _claims_in(token).get("name")
     return name if isinstance(name, str) and _NAME.fullmatch(name) else ""
 
@@ -304,10 +304,10 @@ def _claims_in(token: str) -> dict[str, Any]:
 
 def check_seed(seed: Secret, letter: str, source: str) -> Secret:
     """
-    The seed, which is one of its kind: `O` of an operator, `A` of an account.
+    The seed, checked for its kind: `O` for an operator, `A` for an account.
 
     Raises:
-        InputError: It is not; the error does not show it.
+        InputError: It is of another kind, or damaged; the error does not show it.
     """
     text = seed.reveal()
     if not text.startswith(f"S{letter}"):
@@ -318,7 +318,7 @@ def check_seed(seed: Secret, letter: str, source: str) -> Secret:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
     except ValueError:
         raw = b""
-    # nkeys itself does not look at the checksum; with another key than was meant nobody could connect.
+    # nkeys does not verify the checksum; with a damaged key no user could connect.
     if len(raw) != _SEED_BYTES or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
         raise InputError(f"{source}: the seed is damaged; restore it from where it was kept")
     return seed

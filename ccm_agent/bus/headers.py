@@ -1,8 +1,8 @@
 """
-Header blocks of messages, read strictly: a block that is not whole is refused, and nothing in it is mended.
+Strict parsing of header blocks: an incomplete block is refused, and nothing in it is repaired.
 
-A NATS server stores and forwards a publisher's header block without looking at it, and appends its own lines to it. A reader that
-guesses what a broken block means can be made to miss those lines, so this one does not guess. It accepts exactly
+A NATS server stores and forwards a publisher's header block unparsed, and appends its own lines to it. An attacker can make a
+parser that guesses the meaning of a malformed block miss those lines. This parser does not guess. It accepts exactly
 
     NATS/1.0[ status[ description]]\\r\\n
     (name: value\\r\\n)*
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BLOCK_LIMIT_BYTES = 64 << 10
-"""A larger block is refused unread: ours have less than 2 KiB, and a long one costs every reader time."""
+"""A larger block is refused unread. Blocks of this project have less than 2 KiB, and long ones cost every reader time."""
 
 STATUS = "Status"
 DESCRIPTION = "Description"
-"""Where the first line's status is put, as nats-py does. A header that has one of these names is refused."""
+"""Headers that hold the status of the first line, as in nats-py. A header that has one of these names is refused."""
 
 _TAIL_BYTES = 16 << 10
-"""What a broker appends to a stored message is shorter: a subject and some numbers."""
+"""Longer than everything that a broker appends to a stored message: a subject and some numbers."""
 
 _VALUE = r"[^\x00-\x08\x0a-\x1f\x7f]*"
 _NAME = r"[!-9;-~]+"
@@ -37,32 +37,33 @@ _BLOCK = re.compile(rf"NATS/1\.0(?: (\d{{3}})(?: ({_VALUE}))?)?\r\n((?:{_NAME}:{
 _LINE = re.compile(rf"({_NAME}):[ \t]*({_VALUE})\r\n")
 
 STORED = frozenset(("nats-stream", "nats-subject", "nats-sequence", "nats-time-stamp"))
-"""What a broker adds to a stored message that it sends to a reader, in lower case; no program sends any of it."""
+"""Headers that only a broker adds, to a stored message that it sends to a reader; in lower case."""
 
 _ONCE = ("nats-", "kv-", "ccm-")
-"""Names that mean something to the broker or to us begin so; a block that has one of them twice has two meanings."""
+"""Prefixes of names with a meaning for the broker or for this project. A block that repeats such a name is ambiguous."""
 
 _REPEATABLE = frozenset(("nats-request-info",))
-"""Added by the broker once for each account that a message passes on its way."""
+"""Added by the broker once for each account that a message crosses."""
 
 
 class MalformedHeadersError(ProtocolError):
-    """A header block is not whole, or says two things at once."""
+    """A header block is incomplete or ambiguous."""
 
 
 def parse_headers(block: bytes) -> dict[str, str]:
     """
-    The headers of a message; of a name that is there twice the last value.
+    The headers of a message; for a repeated name, the last value.
 
     A message that was stored, copied by a direct get, and stored again has a second `Nats-Stream`, `Nats-Subject`,
-    `Nats-Sequence` or `Nats-Time-Stamp`. Its `Nats-Stream` is given as `COPIED`. All four are looked for, because the first line
-    that the broker appends can be hidden: it cuts the last two bytes of the publisher's block without looking at them.
+    `Nats-Sequence` or `Nats-Time-Stamp`. Its `Nats-Stream` is given as `COPIED`. All four are checked, because the publisher
+    can hide the first line that the broker appends: the broker cuts the last two bytes of the publisher's block without
+    parsing it.
 
     Args:
         block: Everything before the body, from `NATS/1.0` to the empty line.
 
     Raises:
-        MalformedHeadersError: The block is not whole, is not UTF-8, is too long, or repeats a name that may stand there once.
+        MalformedHeadersError: The block is incomplete, not UTF-8, too long, or repeats a name that must be unique.
     """
     if len(block) > BLOCK_LIMIT_BYTES:
         raise MalformedHeadersError(f"a header block of {len(block)} bytes; {BLOCK_LIMIT_BYTES} are taken")
@@ -98,16 +99,16 @@ def _judge_repeated(names: list[str], headers: dict[str, str]) -> None:
 
 
 def was_stored(headers: Mapping[str, str]) -> bool:
-    """A broker read the message from a stream: its publisher did not send it to where it arrived."""
+    """The broker read the message from a stream, so its publisher did not send it to this subject."""
     return any(name.lower() in STORED for name in headers)
 
 
 def broker_headers(block: bytes) -> dict[str, str]:
     """
-    What the broker appended to a block that `parse_headers` refuses, marked as `COPIED`.
+    The headers that the broker appended to a block that `parse_headers` refuses, marked as `COPIED`.
 
-    For the reader of a stream, who must know where the message is to go on behind it. The lines are read from the end, so the
-    publisher's bytes cannot replace them.
+    A reader of a stream needs the sequence to continue after such a message. The lines are read from the end, so the
+    publisher cannot replace them.
     """
     tail = block[-_TAIL_BYTES:].decode("utf-8", "replace")
     headers = {"Nats-Stream": COPIED}

@@ -1,8 +1,8 @@
 """
-Every stream, bucket and object store that the project keeps on a broker: what `ccmctl init` makes.
+All streams, buckets and object stores of the project on a broker: what `ccmctl init` creates.
 
-`Layout` says what there should be and how large it may grow; `make` compares that with what is there and creates or updates
-what differs. Run again it changes nothing. What it never does: shrink what an operator made larger, or delete anything.
+`Layout` defines what should exist and how large it may grow. `make` compares this with the broker, and creates or updates
+what differs. A second run changes nothing. `make` never lowers a limit that an operator raised, and never deletes anything.
 
 A bucket is a stream named `KV_<bucket>` and an object store one named `OBJ_<name>` (ADR-8, ADR-20), so the `nats` program reads
 and writes them too.
@@ -46,13 +46,13 @@ TRUST = TRUST_BUCKET
 REGISTRATION = "REGISTRATION"
 
 POKED = (FACTS, DATA, ASSIGNMENTS, MANIFESTS, TRUST)
-"""Buckets and object stores whose changes agents hear of. Keep republish off buckets that nodes write."""
+"""Buckets and object stores whose changes are announced to agents. Keep republish off buckets that nodes write."""
 
 READS_VERSION = (2, 11, 0)
-"""Batched direct gets and keys that expire by themselves."""
+"""The first version with batched direct gets and keys with a TTL."""
 
 SCHEDULES_VERSION = (2, 14, 0)
-"""Schedules with cron and every (ADR-51); 2.12 knows `@at` only."""
+"""The first version with cron and interval schedules (ADR-51); 2.12 has only `@at`."""
 
 _NANOSECONDS = 1_000_000_000
 _DAY_S = 86_400
@@ -64,32 +64,32 @@ SECURE_REGISTRATION_BYTES = 8 << 10
 EVENT_BYTES = 80 << 10
 """An event of 64 KiB, and its headers."""
 RUNS_BYTES = 128 * _MIB
-"""The records of some ten thousand runs. Every operator writes them, and the oldest go first."""
+"""The records of about ten thousand runs. Every operator can write them, and the oldest are removed first."""
 TRUST_HISTORY = 20
 TRUST_BYTES = 512 << 10
 """A list of two thousand operators."""
 _TRIES = 5
 _WANTED_REPLICAS = 3
 _REGISTRATION_SETTLED = ("allow_rollup_hdrs", "subject_delete_marker_ttl", "max_msg_size", "discard")
-"""Whether its broker has security."""
+"""Settings that depend on whether the broker has security."""
 
 
 class Layout(Struct, frozen=True, kw_only=True):
     """
-    What an operator, or a test, may choose.
+    Options of an operator or a test.
 
     Attributes:
-        replicas: Copies of everything; 0 is three where the cluster has three servers, else one.
+        replicas: Copies of each stream; 0 means three if the cluster has three servers, else one.
         history: Revisions kept of facts, data and assignments.
-        events_age_s, events_bytes: How long and how much of events is kept; the oldest go first.
+        events_age_s, events_bytes: Age and size limits of events; the oldest are removed first.
         duplicate_window_s: How long the broker recognizes an event by its id; the ids are kept in memory.
-        presence_s: How long a node counts as present after its last heartbeat; three of them.
+        presence_s: How long a node counts as present after its last heartbeat: three heartbeat intervals.
         runs_age_s: How long the record of a run is kept.
-        registration: Name of the registrations' stream.
-        registration_age_s: The longest that a registration lives without a TTL of its own.
-        secure: Made for a broker where each user has its own permissions: registrations, data and bundles may then not roll up,
-            which would let one user erase all. None leaves it as it is, which is at first: they may.
-        schedules: Make the stream of schedules too; None makes it where the server can.
+        registration: Name of the stream of registrations.
+        registration_age_s: Maximum age of a registration without its own TTL.
+        secure: For a broker where each user has its own permissions: no rollup of registrations, data and bundles, with which
+            one user could erase all of them. None keeps the current setting; new streams allow rollup.
+        schedules: Also create the stream of schedules; None creates it if the server supports schedules.
     """
 
     replicas: int = 0
@@ -116,14 +116,14 @@ class Action(StrEnum):
 
 class Made(Struct, frozen=True, kw_only=True):
     """
-    One thing of the layout, and what was done about it.
+    One stream, bucket or object store, and what `make` did.
 
     Attributes:
-        name: As people call it: `CCM_NODES`, not `KV_CCM_NODES`.
+        name: Without the prefix of its stream: `CCM_NODES`, not `KV_CCM_NODES`.
         kind: "stream", "bucket" or "objects".
         action: See Action.
-        replicas: How many copies there are now.
-        details: What was changed, what was kept though it differs, or why it was skipped.
+        replicas: Number of copies now.
+        details: What changed, what was kept although it differs, or why it was skipped.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Made(Struct, frozen=True, kw_only=True):
 
 
 def plan(layout: Layout, *, with_schedules: bool) -> list[WantedStream]:
-    """What there should be, as the broker's API words it; replicas are left out, for the broker decides what it can."""
+    """The wanted streams, as configurations of the broker's API. Replicas are left out: they depend on the broker."""
     rollup = ("allow_rollup_hdrs",) if layout.secure is None else ()
     may_roll_up = not layout.secure
     things = [
@@ -176,8 +176,8 @@ def _bucket(bucket: str, history: int, **others: Any) -> dict[str, Any]:
     """
     A bucket.
 
-    No rollup: one message with `Nats-Rollup: all` would erase every key of it, and permission to write one key is permission to
-    send that. Removing a key needs none.
+    No rollup: one message with `Nats-Rollup: all` would erase every key, and permission to write one key includes permission to
+    send it. Removing a key needs no rollup.
     """
     fields: dict[str, Any] = {
         "max_msgs_per_subject": history,
@@ -195,9 +195,9 @@ def _poke(source: str, name: str) -> dict[str, Any]:
 
 def _nodes() -> dict[str, Any]:
     """
-    Written by the nodes themselves, each its own three keys.
+    The inventory. Each node writes its own three keys.
 
-    There is no limit marker, which would switch rollup on: an expired presence tells nobody.
+    There is no limit marker, because that would enable rollup. An expired presence is therefore not announced.
     """
     return _bucket(NODES, 1, allow_msg_ttl=True, max_msg_size=_MIB)
 
@@ -214,15 +214,15 @@ def _runs(layout: Layout) -> dict[str, Any]:
 
 
 def _trust() -> dict[str, Any]:
-    """The signers list and its past, which an operator with `--admin` writes and everybody else reads."""
+    """The signers list and its history. Operators with `--admin` write it, and all other users read it."""
     return _bucket(TRUST, TRUST_HISTORY, deny_purge=True, max_msg_size=TRUST_BYTES)
 
 
 def _objects(name: str, *, may_roll_up: bool) -> dict[str, Any]:
     """
-    Its descriptions alone are poked with: once one is there, so are the chunks.
+    Only descriptions are announced: when a description is stored, so are the chunks.
 
-    Other programs than ours roll up a description that they replace; with security they cannot put objects here.
+    Other programs roll up the description that they replace, so with security they cannot store objects here.
     """
     poke = _poke(f"$O.{name}.M.>", name)
     subjects = [f"$O.{name}.C.>", f"$O.{name}.M.>"]
@@ -244,11 +244,11 @@ def _events(layout: Layout) -> dict[str, Any]:
 
 def registration_config(name: str, age_s: float, *, secure: bool = False) -> dict[str, Any]:
     """
-    The stream of registrations, as the broker's API words it.
+    The stream of registrations, as a configuration of the broker's API.
 
-    As CCM makes it, and with a bound: whoever may register could else fill the disk that events and data are on, too. Its agents
-    send `Nats-Rollup: sub`, for which one message a subject does the same. With security an entry is small, and when the stream
-    is full the entries that are there stay and are renewed: a node cannot push out what others registered.
+    It has the settings that CCM uses, and a size limit: without it, any node that may register could fill the disk that events
+    and data are on. Agents of CCM send `Nats-Rollup: sub`; one message per subject has the same effect. With security, entries
+    are small, and a full stream keeps its entries and their renewals: a node cannot displace what other nodes registered.
     """
     age = round(age_s * _NANOSECONDS)
     fields: dict[str, Any] = {
@@ -266,7 +266,7 @@ def registration_config(name: str, age_s: float, *, secure: bool = False) -> dic
 
 
 def _schedules() -> dict[str, Any]:
-    """Stored schedules and, one a subject, what was last due; what is due goes out as the request that it is."""
+    """Stored schedules and, for each subject, the request that was last due. Due requests are republished on their subject."""
     return _stream(
         SCHEDULES_STREAM,
         [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"],
@@ -279,11 +279,11 @@ def _schedules() -> dict[str, Any]:
 
 async def make(connection: Connection, layout: Layout | None = None) -> list[Made]:
     """
-    Create or update everything, and say what was done, in the order in which it was done.
+    Create or update all streams, buckets and object stores; what was done, in that order.
 
     Raises:
-        BusSetupError: The server is too old, has no JetStream, or has not the storage; what was made before stands.
-        BusDeniedError: These credentials may not make streams.
+        BusSetupError: The server is too old, has no JetStream, or not enough storage. What was created before remains.
+        BusDeniedError: These credentials may not create streams.
     """
     layout = layout or Layout()
     server = connection.server
@@ -305,7 +305,7 @@ async def make(connection: Connection, layout: Layout | None = None) -> list[Mad
 
 
 async def _require_jetstream(connection: Connection, server: ServerInfo) -> None:
-    """See that somebody in the cluster stores; the server at the other end need not be the one."""
+    """Check that a server of the cluster has JetStream; it need not be the connected one."""
     if server.has_jetstream:
         return
     try:
@@ -318,16 +318,16 @@ async def _require_jetstream(connection: Connection, server: ServerInfo) -> None
 
 def require_schedules(connection: Connection) -> None:
     """
-    See that the broker keeps time for us.
+    Check that the broker supports schedules.
 
     Raises:
-        BusSetupError: Its version cannot do cron and every.
+        BusSetupError: Its version has no cron and interval schedules.
     """
     require_version(connection, SCHEDULES_VERSION, "schedules with cron and every")
 
 
 def require_version(connection: Connection, version: tuple[int, int, int], what: str) -> None:
-    """See that the server is at least of a version, else BusSetupError says what needs it."""
+    """Check that the server has at least a version; BusSetupError names the feature that needs it."""
     if connection.server is None:
         raise connection.why_not()
     if connection.server.version < version:
@@ -342,7 +342,7 @@ def _too_old(connection: Connection, version: tuple[int, int, int]) -> str:
 
 
 class _Copies:
-    """How many copies there can be: what was asked for, else three where the cluster has the servers for it."""
+    """The number of copies: the requested one, else three if the cluster has enough servers."""
 
     def __init__(self, connection: Connection, layout: Layout) -> None:
         clustered = connection.server is not None and bool(connection.server.cluster)
@@ -351,10 +351,10 @@ class _Copies:
         self._patience = Patience()
 
     async def fewer(self) -> bool:
-        """The broker has not so many servers: whether to try again, now that one more look or one copy is enough."""
+        """Called when the broker has too few servers; whether to try again, perhaps with one copy."""
         if self._is_asked_for or self.count == 1:
             return False
-        # The members of a cluster that has just been started learn of each other one by one.
+        # The servers of a cluster that has just started discover each other one by one.
         if not await self._patience.pause():
             self.count = 1
         return True
@@ -381,7 +381,7 @@ async def _make_one(connection: Connection, copies: _Copies, wanted: WantedStrea
 
 
 async def stream_config(connection: Connection, name: str) -> dict[str, Any] | None:
-    """The configuration of a stream, or None. A cluster that has just been started may not answer the first time."""
+    """The configuration of a stream, or None. A cluster that has just started may not answer the first request."""
     for left in reversed(range(_TRIES)):
         try:
             config: dict[str, Any] = (await call(connection, f"STREAM.INFO.{name}"))["config"]
@@ -421,7 +421,7 @@ async def _create(connection: Connection, copies: _Copies, config: dict[str, Any
 async def _update(
     connection: Connection, copies: _Copies, config: dict[str, Any], *, has_changes: bool
 ) -> int:
-    """Make a stream what `config` says, with as many copies as there can be, and no fewer than it has; how many."""
+    """Update a stream to `config`, with as many copies as possible and never fewer than now; the number of copies."""
     has: int = config["num_replicas"]
     while has_changes or copies.count > has:
         replicas = max(has, copies.count)

@@ -1,9 +1,10 @@
 """
-Who may do what on the broker, as data: the account and the lists of a node and of an operator.
+Permissions on the broker, as data: the account and the subjects of a node and of an operator.
 
-A broker checks the subject that a user publishes on or subscribes to, and nothing else: not where an answer is sent, not what a
-body says. So subjects carry scope and sender, `bus.accounts` keeps answers away from what is stored, and the rest is checked by
-the agents (`bus.requests`, `bus.events`, `bus.signing`). tests/nats/test_permissions.py tries every line on a real server.
+A broker checks only the subject that a user publishes on or subscribes to. It does not check where a reply is sent, nor the
+content of a body. For this reason, subjects contain scope and sender, `bus.accounts` separates replies from stored data, and
+agents check the rest (`bus.requests`, `bus.events`, `bus.signing`). tests/nats/test_permissions.py tests every line on a real
+server.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ if TYPE_CHECKING:
 
 class Permissions(Struct, frozen=True, kw_only=True):
     """
-    What a user of the broker may do; everything else is denied.
+    The permissions of a user of the broker; everything else is denied.
 
     Attributes:
-        account: Where it lives.
+        account: The user's account.
         publish: Subjects it may publish on.
         subscribe: Subjects it may subscribe to.
     """
@@ -84,16 +85,16 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
 class Role(Struct, frozen=True, kw_only=True):
     """
-    What an operator is allowed, in the words of people. Everybody may look at everything: facts, status, events.
+    The permissions of an operator, in the terms of the command line. Every operator may read facts, status and events.
 
     Attributes:
-        plan: Scopes, or EVERYWHERE: where manifests may be planned and checked. Nodes that demand signatures run no command of
-            such a manifest; others run its guards and checks as root, for they cannot tell who asks.
-        apply: Scopes, or EVERYWHERE: where changes may go too, by request or by assignment, and where runs may be stopped.
+        plan: Scopes, or EVERYWHERE, in which the operator may plan and check. Nodes that demand signatures run no commands of
+            such a manifest. Other nodes run its guards and checks as root, because they cannot identify the operator.
+        apply: Scopes, or EVERYWHERE, in which the operator may also change nodes, by request or by assignment, and stop runs.
         data: May write hiera documents.
         facts: May assign facts, and so move nodes into any role.
-        schedules: May make schedules, and so apply anywhere: the broker does not compare a schedule's target with its subject.
-        admin: May make streams, remove nodes, register and remove services, and purge.
+        schedules: May create schedules, and so apply anywhere: the broker does not compare a schedule's target with its subject.
+        admin: May create streams, remove nodes, register and remove services, and purge.
     """
 
     plan: tuple[str, ...] = ()
@@ -108,15 +109,15 @@ def node_permissions(
     node: str, addresses: Sequence[str] = (), *, reads_registrations: bool = False
 ) -> Permissions:
     """
-    What a node may do: speak in its own name, hear what is for it, and read what operators wrote.
+    The permissions of a node: publish under its own name, receive its requests, and read what operators wrote.
 
-    It reads no events and no `CCM_NODES`. Fact scopes are allowed by wildcard, for facts change; a node may thus overhear
-    requests to other roles.
+    It may not read events or `CCM_NODES`. Fact scopes are allowed by wildcard, because facts change; a node can therefore
+    receive requests to other roles.
 
     Args:
         node: Its identity.
-        addresses: Where its services may say that they are; without any it registers none.
-        reads_registrations: It may read what other nodes registered, for a load balancer.
+        addresses: The addresses on which it may register services; without any, it may register none.
+        reads_registrations: It may read the registrations of other nodes, as a load balancer does.
     """
     check_node(node)
     run_protocols = (TRANSACTION_EVENT, SESSION_START, SESSION_SUMMARY, SESSION_PROGRESS, SESSION_ANSWER)
@@ -126,10 +127,10 @@ def node_permissions(
         *(key_subject(NODES, f"{kind}.{node}") for kind in ("node", "facts", "presence")),
         *(f"{REGISTRATION_PREFIX}.*.*.*.{address.replace('.', '_')}.*" for address in addresses),
         f"{DIRECT}.KV_{FACTS}.{key_subject(FACTS, node)}",
-        # The wildcards of assignments and the pages of a bundle are asked for in the body, where a broker sees nothing.
+        # Wildcards of assignments and pages of a bundle are requested in the body, which a broker does not check.
         f"{DIRECT}.KV_{ASSIGNMENTS}",
         f"{DIRECT}.KV_{DATA}.>",
-        # As it was at a revision: the past, too, is asked for in the body.
+        # Earlier revisions are requested in the body, too.
         f"{DIRECT}.KV_{DATA}",
         # The texts of its own documents, by subject only: never the bare question, whose body the broker does not check.
         f"{DIRECT}.KV_{NODE_DATA}.{key_subject(NODE_DATA, encode_token(node))}.>",
@@ -156,15 +157,16 @@ def node_permissions(
 
 def operator_permissions(name: str, role: Role) -> Permissions:
     """
-    What an operator may do: read and hear everything, and send and write what the role allows.
+    The permissions of an operator: read and receive everything, and send and write what the role allows.
 
-    Who may make and purge streams lives where they are; all others in an account that has none (`bus.accounts`).
+    Operators who may create and purge streams are in the account of the streams; all others are in an account without streams
+    (`bus.accounts`).
     """
     publish = [
         *_requests((EVERYWHERE,), (NODE_PING, NODE_FACTS, NODE_STATUS)),
         *_requests((*role.plan, *role.apply), (MANIFEST_PLAN, MANIFEST_CHECK)),
         *_requests(role.apply, (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP)),
-        # Records of runs: below a token of the operator's own, so that a record says who wrote it.
+        # Records of runs are below a token of their operator, so that the key proves the author.
         key_subject(RUNS, f"{encode_token(name)}.>"),
         *(key_subject(ASSIGNMENTS, _all_of(scope)) for scope in role.apply),
         f"{API}.STREAM.INFO.*",
@@ -210,10 +212,10 @@ def operator_permissions(name: str, role: Role) -> Permissions:
 
 def word_for(subject: str) -> str:
     """
-    The first word of `ccmctl operator add` that lets somebody publish on a subject.
+    The first option of `ccmctl operator add` that allows publishing on a subject.
 
     Returns:
-        The word, `--data` for one; "" when every operator may, or none.
+        The option, such as `--data`; "" if every operator may, or no operator.
     """
     if _lets(Role(), subject):
         return ""
@@ -241,5 +243,5 @@ def _scope(scope: str) -> str:
 
 
 def _all_of(scope: str) -> str:
-    """The keys of a scope: what follows it is the name, one token."""
+    """The keys of a scope: the scope, and one token for the name."""
     return scope if scope == EVERYWHERE else f"{check_scope(scope)}.*"

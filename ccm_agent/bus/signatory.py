@@ -1,7 +1,7 @@
 """
-The signer of one program: signs what an operator sends and writes, with the key in the operator's credentials.
+Signing of everything that an operator sends and writes, with the key in the operator's credentials.
 
-What comes out is headers to send along. The bodies stay as they are.
+The results are headers to send along. Bodies do not change.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 REQUEST_VALID_MS = 3_600_000
 """
-How long a request may be on its way.
+How long a request is valid.
 
-Well below the day for which agents remember the runs that they have seen, so a request cannot be sent again once it is forgotten;
-well above the minutes by which clocks of servers differ.
+This is far less than the day for which agents remember runs, so a request cannot be replayed after an agent has forgotten it.
+It is far more than the minutes by which clocks of servers differ.
 """
 
 
 class Signatory:
     """
-    Signs in one operator's name.
+    Signs as one operator.
 
     Attributes:
         public_key: The operator's public nkey.
@@ -57,14 +57,14 @@ class Signatory:
         self, subject: str, body: bytes, *, name: str, when: str, zone: str, expires_ms: int
     ) -> dict[str, str]:
         """
-        Headers for a request that the broker stores, and sends by itself.
+        Headers for a request that the broker stores, and sends when it is due.
 
         Args:
             subject: The request's subject when it is due.
             body: The request.
             name: The schedule's name.
-            when, zone: The times that the broker is told, so that it cannot choose others.
-            expires_ms: When the schedule ends, in milliseconds since 1970.
+            when, zone: The times of the schedule. They are signed, so that the broker cannot choose others.
+            expires_ms: When the schedule expires, in milliseconds since 1970.
         """
         details = {"name": name, "when": when, "zone": zone}
         signature = self._key.sign(
@@ -78,18 +78,18 @@ class Signatory:
         return {SIGNATURE_HEADER: signature}
 
     def document(self, bucket: str, key: str, body: bytes) -> dict[str, str]:
-        """Headers for a document that stands until it is replaced or removed."""
+        """Headers for a document, which is valid until it is replaced or removed."""
         subject = key_subject(bucket, key)
         signature = self._key.sign(Kind.DOCUMENT, subject, body, issued_ms=self._now_ms())
         return {SIGNATURE_HEADER: signature}
 
     def object(self, subject: str, digest: str) -> dict[str, str]:
-        """Headers for the description of an object; the digest (SHA-256, hex) is what is signed."""
+        """Headers for the description of an object; its digest (SHA-256, hex) is signed."""
         signature = self._key.sign(Kind.OBJECT, subject, digest.encode(), issued_ms=self._now_ms())
         return {SIGNATURE_HEADER: signature}
 
     def deletion(self, bucket: str, key: str, number: int = 0) -> dict[str, str]:
-        """Headers for the removal of a document; `number` 0 takes the time, as numbers of documents do."""
+        """Headers for the removal of a document; `number` 0 uses the time, like the numbers of documents."""
         now = self._now_ms()
         subject = key_subject(bucket, key)
         signature = self._key.sign(Kind.DELETION, subject, b"", issued_ms=now, number=number or now)

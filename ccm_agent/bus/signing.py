@@ -1,15 +1,15 @@
 """
-Detached signatures over messages and documents: made and verified here only.
+Detached signatures of messages and documents. They are made and verified only here.
 
-A signature travels in one header, `Ccm-Signature`, and the body stays byte for byte what it was, so a program that knows no
-signatures goes on reading it. The header holds the claims and the ed25519 signature over them:
+A signature is in one header, `Ccm-Signature`, and the body does not change, so programs without support for signatures can still
+read it. The header contains the claims and the ed25519 signature over them:
 
     v1.<claims: JSON, base64url>.<signature, base64url>
 
-The claims name the subject (or `$KV.<bucket>.<key>`) and the SHA-256 of the exact bytes, so a signed body counts at the place
-that it was signed for and nowhere else. `verify` proves who signed what. Whether that key may do so is for `bus.trust` to say.
+The claims contain the subject (or `$KV.<bucket>.<key>`) and the SHA-256 of the exact bytes, so a signed body is valid only on the
+subject that it was signed for. `verify` proves which key signed it. `bus.trust` decides what that key may do.
 
-Keys are nkeys, as NATS has them: an operator signs with the seed in the `.creds` file, a node likewise.
+Keys are nkeys of NATS. Operators and nodes sign with the seed in their `.creds` file.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 SIGNATURE_HEADER = "Ccm-Signature"
 
 HEADER_LIMIT = 4096
-"""A longer header is refused before anything is decoded."""
+"""A longer header is refused before it is decoded."""
 
 MAX_TIME_MS = 1 << 53
-"""Times and numbers beyond this are not whole numbers to every reader of JSON."""
+"""Not every JSON parser reads larger times and numbers exactly."""
 
 _VERSION = "v1"
 _CONTEXT = b"ccm-signature-v1."
-"""Goes before the claims when they are signed, so that no other use of the same key yields a valid signature."""
+"""Signed before the claims, so that no other use of the same key produces a valid signature."""
 
 _SEED_IN_CREDS = re.compile(r"-{3,}BEGIN USER NKEY SEED-{3,}\s*(S[A-Z2-7]+)\s*-{3,}END")
 _PUBLIC_KEY = re.compile(r"[A-Z][A-Z2-7]{55}")
@@ -50,7 +50,7 @@ _KEY_BYTES = 35
 
 
 class Kind(StrEnum):
-    """What a signature is for. A signature of one kind never counts as one of another."""
+    """The purpose of a signature. A signature of one kind is never valid as another kind."""
 
     REQUEST = "request"
     SCHEDULE = "schedule"
@@ -60,12 +60,12 @@ class Kind(StrEnum):
     EVENT = "event"
     SIGNERS = "signers"
     NODE = "node"
-    """A node's certificate: the root key says which key a node signs with."""
+    """A node's certificate: the root key certifies the key that a node signs with."""
 
 
 class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What a signature says.
+    The signed content of a signature header.
 
     Attributes:
         kind: See Kind.
@@ -73,10 +73,10 @@ class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
         subject: The subject that the message is sent on, or `$KV.<bucket>.<key>` of a document.
         digest: SHA-256 (hex) of the body.
         issued: When it was signed, in milliseconds since 1970.
-        expires: Until when it is good, likewise; 0: for as long as the key is trusted.
-        number: Of a document or a deletion: its number. Of a signers list: the same.
+        expires: When it expires, likewise; 0: valid as long as the key is trusted.
+        number: The number of a document, a deletion or a signers list.
         run: The run id of a request.
-        details: Further words of one kind, such as the times of a schedule.
+        details: More claims of one kind, such as the times of a schedule.
     """
 
     kind: str
@@ -131,7 +131,7 @@ class SigningKey:
         run: str = "",
         details: Mapping[str, str] | None = None,
     ) -> str:
-        """The value of the header for a body; see `Claims` for the arguments."""
+        """The header value for a body; see `Claims` for the arguments."""
         claims = Claims(
             kind=str(kind),
             key=self.public_key,
@@ -159,7 +159,7 @@ def signing_key_in_credentials(text: str) -> SigningKey | None:
 
 def read_claims(header: str) -> Claims:
     """
-    The claims of a header, with the signature verified and the body not yet compared.
+    The claims of a header. The signature is verified; the body is not compared yet.
 
     Raises:
         SignatureError: The header is malformed, or the signature is not the key's.
@@ -188,18 +188,18 @@ def verify(
     header: str, kind: Kind, subject: str, body: bytes, *, now_ms: int, skew_ms: int = 300_000
 ) -> Claims:
     """
-    The claims of a header that is right for a body at a place and time.
+    The claims of a header that is valid for a body, on a subject, at a time.
 
     Args:
         header: Value of the header; "" when the message has none.
         kind: What the signature must be for.
-        subject: Where the message came, or where the document lies.
+        subject: The subject of the message, or of the document's key.
         body: The exact bytes.
         now_ms: The time, in milliseconds since 1970.
-        skew_ms: How far in the future it may be issued, as clocks differ.
+        skew_ms: How far in the future it may be issued, because clocks differ.
 
     Raises:
-        SignatureError: It is missing, malformed, for something else, not yet valid or expired.
+        SignatureError: It is missing, malformed, for other content, not yet valid, or expired.
     """
     claims = verify_content(header, kind, subject, body)
     if claims.issued > now_ms + skew_ms:
@@ -211,10 +211,10 @@ def verify(
 
 def verify_content(header: str, kind: Kind, subject: str, body: bytes) -> Claims:
     """
-    The claims of a header that is right for a body at a place. The caller judges its times.
+    The claims of a header that is valid for a body, on a subject. The caller checks its times.
 
     Raises:
-        SignatureError: It is missing, malformed or for something else.
+        SignatureError: It is missing, malformed, or for other content.
     """
     if not header:
         raise SignatureError(f"{subject}: it is not signed")
@@ -232,7 +232,7 @@ def verify_content(header: str, kind: Kind, subject: str, body: bytes) -> Claims
 
 
 def is_public_key(text: str) -> bool:
-    """A text is a public nkey with a right checksum."""
+    """The text is a public nkey with a correct checksum."""
     return _raw_key(text) is not None
 
 
@@ -255,7 +255,7 @@ def _is_signed(key: str, message: bytes, signature: bytes) -> bool:
 
 @lru_cache(maxsize=16_384)
 def _verifier(key: str) -> Any:
-    """The key ready for use; None when the text is not a key. Kept, for a fleet's nodes sign again and again."""
+    """The decoded key; None if the text is not a key. It is cached, because the same nodes sign many times."""
     import nacl.signing
 
     raw = _raw_key(key)

@@ -1,11 +1,11 @@
 """
-Who may sign what: the fleet's root key, the signers list that it signs, and certificates of nodes.
+Trust in signatures: the fleet's root key, the signers list that it signs, and certificates of nodes.
 
-The root key is apart from all keys of the broker. It signs one small document, the signers list: which operator has which key,
-and what that operator may do. Agents know the root's public key from their credentials file, so whoever runs the broker, or
-holds every one of its keys, cannot name a signer. The list has a growing number; an agent never goes back to a lower one.
+The root key is independent of all keys of the broker. It signs one small document, the signers list: the key and the role of each
+operator. Agents have the root's public key from their credentials file, so an attacker who controls the broker, or holds all of
+its keys, cannot add a signer. The list has a growing number; an agent never returns to a lower one.
 
-A credentials file carries all of this in a block of its own after the NATS parts, which NATS clients pass over:
+A credentials file contains all of this in a block after the NATS parts. NATS clients ignore it:
 
     -----BEGIN CCM TRUST-----
     <JSON, base64>
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
 TRUST_BUCKET = "CCM_TRUST"
 SIGNERS_KEY = "signers"
 EVERYWHERE = ">"
-"""In a signer's scopes: all of them."""
+"""In a signer's scopes: every scope."""
 
 SIGNERS_SUBJECT = key_subject(TRUST_BUCKET, SIGNERS_KEY)
 
 SIGNERS_LIMIT = 5_000
-"""More operators than this are not read: the list is one message on the broker."""
+"""A list with more operators is refused: the list is one message on the broker."""
 
 _BLOCK = re.compile(r"-{3,}BEGIN CCM TRUST-{3,}\s*([A-Za-z0-9+/=\s]+?)\s*-{3,}END CCM TRUST-{3,}")
 
 
 class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One operator's key, and what requests and documents signed with it may do.
+    One operator's key, and the role of requests and documents signed with it.
 
     Attributes:
         name: The operator.
         key: Public nkey.
         plan, apply: Scopes, or EVERYWHERE.
         data, facts, schedules, admin: As in `bus.permissions.Role`.
-        roles: Names for the node's policy to refer to.
-        expires: Until when, in seconds since 1970; 0: as long as it is in the list.
+        roles: Names that the node's policy can refer to.
+        expires: When the entry expires, in seconds since 1970; 0: never.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires: int = 0
 
     def may_request(self, protocol: str, scope: str) -> bool:
-        """A request of this protocol to this scope is within what the operator may do."""
+        """The operator may send a request of this protocol to this scope."""
         if protocol in (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP):
             return _covers(self.apply, scope)
         if protocol in (MANIFEST_PLAN, MANIFEST_CHECK):
@@ -83,7 +83,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return True
 
     def may_assign(self, scope: str) -> bool:
-        """An assignment of this scope is within what the operator may do."""
+        """The operator may write an assignment of this scope."""
         return _covers(self.apply, scope)
 
 
@@ -95,9 +95,9 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         number: Grows with each change.
         issued: When, in milliseconds since 1970.
         signers: The operators.
-        revoked_nodes: Public keys of nodes whose certificates no longer count.
-        allow_unsigned_until: Until when agents and controllers also take what is not signed, in milliseconds since 1970; 0: not
-            at all. For the time in which a fleet still has agents or controllers that cannot sign.
+        revoked_nodes: Public keys of nodes whose certificates are void.
+        allow_unsigned_until: Until when agents and controllers also accept unsigned messages, in milliseconds since 1970; 0: not
+            at all. For fleets that still have agents or controllers without support for signatures.
     """
 
     number: int
@@ -107,19 +107,19 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow_unsigned_until: int = 0
 
     def by_key(self, key: str, now_ms: int) -> Signer | None:
-        """The operator with this key; None when there is none, or when the entry has expired."""
+        """The operator with this key; None if there is none, or if the entry has expired."""
         for signer in self.signers:
             if signer.key == key:
                 return None if signer.expires and now_ms > signer.expires * 1000 else signer
         return None
 
     def allows_unsigned(self, now_ms: int) -> bool:
-        """Messages and documents without a signature are taken for now."""
+        """Unsigned messages and documents are accepted at this time."""
         return now_ms < self.allow_unsigned_until
 
 
 class SignedText(Struct, frozen=True, kw_only=True):
-    """A document and its detached signature, as files and credentials carry them."""
+    """A document and its detached signature, as stored in files and credentials."""
 
     body: str
     signature: str
@@ -127,13 +127,13 @@ class SignedText(Struct, frozen=True, kw_only=True):
 
 class Trust(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What a credentials file says about trust.
+    The content of the trust block of a credentials file.
 
     Attributes:
         root: The root's public key.
         signers: The signers list at the time when the credentials were made.
-        certificate: Of a node: the root's word that this key is this node's; a signature header of kind `node`.
-        floors: By `bucket/key`: the number of a document when the node was enrolled. An older one is refused.
+        certificate: For a node: the root's certificate that this key belongs to this node; a signature header of kind `node`.
+        floors: For each `bucket/key`, the number of the document when the node was enrolled. Lower numbers are refused.
     """
 
     root: str
@@ -153,7 +153,7 @@ def trust_in_credentials(text: str, source: str = "") -> Trust | None:
     The trust block of a credentials file; None when it has none.
 
     Raises:
-        InputError: There is a block, and it cannot be read. An agent that went on without it would obey anyone.
+        InputError: The block cannot be read. An agent that ignored it would obey any client.
     """
     if "BEGIN CCM TRUST" not in text:
         return None
@@ -170,7 +170,7 @@ def trust_in_credentials(text: str, source: str = "") -> Trust | None:
 
 
 def sign_signers(root: SigningKey, signers: SignersList) -> SignedText:
-    """The signers list, signed; refused when it could not be read back."""
+    """The signed list; UsageError if it could not be read back."""
     body = msgspec.json.encode(signers)
     signature = root.sign(
         Kind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=signers.issued, number=signers.number
@@ -181,11 +181,11 @@ def sign_signers(root: SigningKey, signers: SignersList) -> SignedText:
 
 def read_signers(body: bytes, signature: str, root: str, *, now_ms: int) -> SignersList:
     """
-    A signers list that the root has signed.
+    Decode a signers list that the root signed.
 
     Raises:
         SignatureError: The root has not signed it.
-        ProtocolError: It is signed, and is not a list that can be used.
+        ProtocolError: It is signed, but cannot be used.
     """
     claims = verify(signature, Kind.SIGNERS, SIGNERS_SUBJECT, body, now_ms=now_ms)
     _require_root(claims, root, SIGNERS_SUBJECT)
@@ -204,7 +204,7 @@ def read_signers(body: bytes, signature: str, root: str, *, now_ms: int) -> Sign
 
 def check_signers(signers: SignersList) -> None:
     """
-    See that a list says one thing about each key.
+    Check that a list has one valid entry for each key.
 
     Raises:
         UsageError: It is too long, has a key twice, or names a scope that does not exist.
@@ -228,7 +228,7 @@ def check_signers(signers: SignersList) -> None:
 
 
 def certify_node(root: SigningKey, node: str, key: str, *, issued_ms: int, expires_ms: int = 0) -> str:
-    """The root's word that a key is a node's: a signature header of kind `node`."""
+    """The root's certificate that a key belongs to a node: a signature header of kind `node`."""
     return root.sign(
         Kind.NODE, f"node.{check_node(node)}", key.encode(), issued_ms=issued_ms, expires_ms=expires_ms
     )
@@ -236,10 +236,10 @@ def certify_node(root: SigningKey, node: str, key: str, *, issued_ms: int, expir
 
 def verify_certificate(certificate: str, node: str, key: str, root: str, *, now_ms: int) -> None:
     """
-    See that the root says that a key is a node's.
+    Check the root's certificate that a key belongs to a node.
 
     Raises:
-        SignatureError: It does not, or no longer.
+        SignatureError: The certificate is for another key or node, or has expired.
     """
     subject = f"node.{check_node(node)}"
     claims = verify(certificate, Kind.NODE, subject, key.encode(), now_ms=now_ms)

@@ -1,8 +1,8 @@
 """
-Words of the node's policy: who asks, and the policy document as an administrator writes it.
+Types of the node's policy: the requester, and the policy document that an administrator writes.
 
-`Principal` is the one seam between the proof of an identity and the decision about it: whoever verifies a signature makes a
-principal, and the policy judges nothing else of a request's author.
+`Principal` is the only link between verifying an identity and deciding about it. The code that verifies a signature creates a
+principal, and the policy uses nothing else about a request's author.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 LOCAL_NAME = "local"
-"""In `signers`: the manifests of the agent's own configuration. An operator of that name is not meant by it."""
+"""In `signers`: the manifests of the agent's own configuration, not an operator of that name."""
 
 RUN_ACTIONS = ("apply", "plan", "check", "ensure", "stop", "assignment", "schedule")
-"""What `all` means in a rule."""
+"""The actions that `all` means in a rule."""
 
 LOOK_ACTIONS = ("ping", "facts", "status")
 """Allowed unless a rule names them."""
 
 REGISTRATION_TYPE = "registration"
-"""In `types`: to publish the entries of `register_when_stable`."""
+"""In `types`: publishing the entries of `register_when_stable`."""
 
 COMMAND_TYPE = "exec"
-"""In `types`: commands of any kind, so health checks and `post` commands too."""
+"""In `types`: every command, including those of health checks and `post`."""
 
 Action = Literal[
     "apply", "plan", "check", "ensure", "stop", "assignment", "schedule", "ping", "facts", "status", "all"
@@ -33,16 +33,16 @@ Action = Literal[
 
 class Principal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    Who asks.
+    The author of a request.
 
     Attributes:
-        name: The signer's name; of an unverified request the text that it says of itself.
-        key: The signer's public key; "" when nothing is verified.
+        name: The signer's name; for an unverified request, the name that it claims.
+        key: The signer's public key; "" if nothing is verified.
         roles: Names from the signers list.
         is_verified: A signature proves name, key and roles.
-        is_plan_only: The signers list lets this signer plan here, and not apply.
-        is_local: The agent's own configuration asks.
-        is_from_broker: The configuration asks for a manifest that lies on the broker.
+        is_plan_only: The signers list allows this signer to plan here, but not to apply.
+        is_local: The request comes from the agent's own configuration.
+        is_from_broker: The configuration names a manifest that is stored on the broker.
     """
 
     name: str = ""
@@ -55,7 +55,7 @@ class Principal(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """For people: the name, with a remark when nothing proves it."""
+        """The name for messages, marked if it is unverified."""
         if self.is_local:
             return "the node's own configuration"
         if self.is_verified:
@@ -64,27 +64,27 @@ class Principal(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 LOCAL = Principal(name=LOCAL_NAME, is_local=True)
-"""Manifests of the agent's configuration that are files or come from a web server."""
+"""For manifests of the agent's configuration that are files or come from a web server."""
 
 LOCAL_FROM_BROKER = Principal(name=LOCAL_NAME, is_local=True, is_from_broker=True)
-"""Manifests of the agent's configuration that lie in an object store of the broker."""
+"""For manifests of the agent's configuration that are in an object store of the broker."""
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What resources may touch. A list that is not written says nothing."""
+    """What resources may touch. A missing list has no effect."""
 
     types: Annotated[
         list[str],
         Meta(
-            description="Resource types. `exec` stands for every command that a manifest brings: health checks and `post` "
-            "commands too. `registration` stands for `register_when_stable`."
+            description="Resource types. `exec` means every command of a manifest, including those of health checks and `post`. "
+            "`registration` means `register_when_stable`."
         ),
     ] = []
     paths: Annotated[
         list[str],
         Meta(
             description="Paths that `file`, `archive` and `scaffold` manage: absolute, with `*`, `?` and `[…]` within a name and "
-            "`**` for any number of directories. They are compared with the real path, symlinks of its directory resolved."
+            "`**` for any number of directories. They are compared with the real path, with symlinks of its directory resolved."
         ),
     ] = []
     sources: Annotated[
@@ -101,19 +101,19 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
 
 class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One rule. The first rule whose signers, roles, actions and hours match decides; no other is read."""
+    """One rule. The first rule whose signers, roles, actions and hours match decides; later rules are not read."""
 
-    name: Annotated[str, Meta(description="What refusals call the rule; unique.", min_length=1)]
+    name: Annotated[str, Meta(description="Unique name of the rule, which refusals show.", min_length=1)]
     signers: Annotated[
         list[str],
         Meta(
-            description="Names of verified signers, with `*`; `local` stands for the manifests of the agent's configuration. "
-            "Without `signers` and `roles` the rule is for everyone who asks over the bus, verified or not."
+            description="Names of verified signers, with `*`; `local` means the manifests of the agent's configuration. "
+            "Without `signers` and `roles` the rule matches every sender on the bus, verified or not."
         ),
     ] = []
     roles: Annotated[
         list[str],
-        Meta(description="Roles of verified signers, with `*`; one of signers and roles is enough."),
+        Meta(description="Roles of verified signers, with `*`; one matching signer or role is enough."),
     ] = []
     allow: Annotated[
         list[Action],
@@ -123,33 +123,33 @@ class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     hours: Annotated[
         str | list[str],
         Meta(
-            description="When the rule matches, such as `Mon-Fri 08:00-18:00`; several in a list. Always unless given."
+            description="When the rule matches, such as `Mon-Fri 08:00-18:00`, or a list of these. Default: always."
         ),
     ] = ""
     max_mode: Annotated[
         Literal["apply", "plan"],
-        Meta(
-            description="`plan`: nothing may be changed. Plans and checks run no program that the manifest brings."
-        ),
+        Meta(description="`plan`: no changes. Plans and checks run no commands of the manifest."),
     ] = "apply"
     only: Annotated[
-        Limits | None, Meta(description="What resources may touch; what is not listed is refused.")
+        Limits | None, Meta(description="What resources may touch; everything else is refused.")
     ] = None
     forbid: Annotated[Limits | None, Meta(description="What resources may not touch.")] = None
 
 
 class PolicyDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The node's policy: what the agent does for whom. It binds everything that comes over the bus."""
+    """The node's policy: what the agent does, and for which operators. It applies to everything that comes over the bus."""
 
     default: Annotated[
         Literal["allow", "deny"], Meta(description="What happens to a request that no rule matches.")
     ]
     time_zone: Annotated[str, Meta(description="Time zone of all `hours`, such as `Europe/Berlin`.")] = "UTC"
     max_mode: Annotated[
-        Literal["apply", "plan"], Meta(description="As in a rule, for everyone who asks over the bus.")
+        Literal["apply", "plan"], Meta(description="As in a rule, for every sender on the bus.")
     ] = "apply"
     forbid: Annotated[
         Limits | None,
         Meta(description="What no request over the bus may touch, whatever a rule allows."),
     ] = None
-    rules: Annotated[list[PolicyRule], Meta(description="Read from the top; the first match decides.")] = []
+    rules: Annotated[
+        list[PolicyRule], Meta(description="Evaluated from top to bottom; the first match decides.")
+    ] = []

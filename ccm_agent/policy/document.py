@@ -34,12 +34,12 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name, signers, roles, max_mode: As written.
-        place: Where it stands.
-        actions: What it is about, `all` written out.
+        place: File and line of the rule.
+        actions: Its actions, with `all` expanded.
         is_allow: It allows them.
         hours: When it matches; empty: always.
-        written_hours: The same as written.
-        layer: What it lets resources touch.
+        written_hours: The hours as written.
+        layer: What resources may touch.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Policy(Struct, frozen=True, kw_only=True):
     Attributes:
         source: Its file.
         digest: SHA-256 (hex) of the file.
-        is_default_allow: What no rule matches is allowed.
+        is_default_allow: Requests that match no rule are allowed.
         zone: The time zone of all hours.
-        zone_name: The same as written.
-        max_mode: "plan" when nothing may be changed by anyone over the bus.
-        layer: What nothing over the bus may touch.
-        rules: In the order in which they are asked.
+        zone_name: The time zone as written.
+        max_mode: "plan" if no request over the bus may change anything.
+        layer: What no request over the bus may touch.
+        rules: In the order of evaluation.
     """
 
     source: str
@@ -91,11 +91,11 @@ def parse_policy(data: bytes, source: str, types: Collection[str]) -> Policy:
     Args:
         data: The document, YAML or JSON.
         source: Its file, for errors.
-        types: The resource types there are.
+        types: The known resource types.
 
     Raises:
-        DocumentError: Something in it cannot be right, with file and line: an unknown key, type, day or time zone, a pattern that
-            would never match, a name that two rules have.
+        DocumentError: The document is not valid; with file and line. Examples: an unknown key, type, day or time zone, a pattern
+            that would never match, a name that two rules share.
     """
     text = as_text(data, source)
     value = decode_document(text, source)

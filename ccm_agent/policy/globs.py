@@ -1,8 +1,8 @@
 """
 Globs of a policy: paths, URLs and names.
 
-A path is matched name by name, so `*` never reaches across a slash. Matching takes time in proportion to pattern times path,
-whatever a request puts into the path.
+A path is matched name by name, so `*` never matches a slash. Matching takes time proportional to pattern length times path
+length, for every path that a request can contain.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class PathGlob(Struct, frozen=True):
     A pattern for absolute paths.
 
     Attributes:
-        names: The pattern between its slashes; ANY_DEPTH stands for any number of directories.
+        names: The pattern between its slashes; ANY_DEPTH matches any number of directories.
     """
 
     names: tuple[str, ...]
 
     def matches(self, path: str) -> bool:
-        """The path itself is meant. `/srv/**` means `/srv` and all that is in it."""
+        """The pattern matches the path. `/srv/**` matches `/srv` and everything below it."""
         return len(self.names) in self._states(path)
 
     def covers(self, directory: str) -> bool:
-        """The directory and everything that could lie in it is meant."""
+        """The pattern matches the directory and every possible path below it."""
         return self.names[-1:] == (ANY_DEPTH,) and len(self.names) - 1 in self._states(directory)
 
     def reaches_into(self, directory: str) -> bool:
-        """The directory, or something that could lie in it, is meant."""
+        """The pattern matches the directory, or a possible path below it."""
         return bool(self._states(directory))
 
     def _states(self, path: str) -> set[int]:
-        """How many names of the pattern can be used up by the names of a path."""
+        """The numbers of names of the pattern that the names of a path can consume."""
         states = self._with_skips({0})
         for name in _names_in(path):
             after: set[int] = set()
@@ -60,7 +60,7 @@ class PathGlob(Struct, frozen=True):
         return states
 
     def _with_skips(self, states: set[int]) -> set[int]:
-        """ANY_DEPTH may also stand for no directory at all."""
+        """ANY_DEPTH also matches zero directories."""
         found = set(states)
         for at in sorted(states):
             while at < len(self.names) and self.names[at] == ANY_DEPTH:
@@ -70,14 +70,14 @@ class PathGlob(Struct, frozen=True):
 
 
 class UrlGlob(Struct, frozen=True):
-    """A pattern for http and https URLs: the scheme, host and port as they are, the path by a PathGlob."""
+    """A pattern for http and https URLs: scheme, host and port literally, the path by a PathGlob."""
 
     scheme: str
     host: str
     path: PathGlob
 
     def matches(self, url: str) -> bool:
-        """The URL is meant; its query and user part say nothing."""
+        """The pattern matches the URL; its query and user part are ignored."""
         parts = url_parts(url)
         if parts is None:
             return False
@@ -87,7 +87,7 @@ class UrlGlob(Struct, frozen=True):
 
 def path_glob(pattern: str) -> PathGlob:
     """
-    A path pattern as a policy writes it.
+    Parse a path pattern of a policy.
 
     Raises:
         PropertyError: It is relative, not canonical, or has `**` beside other characters.
@@ -127,7 +127,7 @@ def url_parts(url: str) -> tuple[str, str, str] | None:
     Scheme, host with a port that is not the scheme's own, and path of a URL.
 
     Returns:
-        None for what is no http or https URL, or could mean another path to the server than it seems to.
+        None for a text that is not an http or https URL, or whose path a server could read differently.
     """
     try:
         parts = urlsplit(url)
@@ -143,7 +143,7 @@ def url_parts(url: str) -> tuple[str, str, str] | None:
 
 
 def matches_name(name: str, patterns: Sequence[str]) -> bool:
-    """One of the patterns means the name."""
+    """One of the patterns matches the name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

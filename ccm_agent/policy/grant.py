@@ -1,7 +1,7 @@
 """
-What one run may touch: the limits of the rule that decided, and of the policy as a whole.
+What one run may touch: the limits of the rule that decided, and of the whole policy.
 
-Pure: whoever asks has resolved symlinks before. A question is answered with the error to raise, or None where nothing forbids it.
+Pure functions: the caller resolves symlinks first. Each method returns the error to raise, or None if nothing forbids it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ccm_agent.policy.globs import PathGlob, UrlGlob, matches_name
 
 _PATH_TYPES = ("file", "archive", "scaffold")
 _CONTAINER_TYPE = "apply"
-"""Its resources are each judged by themselves, so a list of types need not name it."""
+"""Its resources are checked one by one, so a list of types need not name it."""
 
 
 class CompiledLimits(Struct, frozen=True, kw_only=True):
     """
-    Limits with their globs ready for use.
+    Limits with compiled globs.
 
     Attributes:
         paths, sources, packages, services: As in `model.policy.Limits`.
-        types: Of an `only`: all types that it allows, those too that follow from its other lists. Empty: every type.
+        types: For `only`: all allowed types, including those that its other lists imply. Empty: every type.
     """
 
     types: frozenset[str] = frozenset()
@@ -46,10 +46,10 @@ class LimitLayer(Struct, frozen=True, kw_only=True):
     The limits of one rule, or of the whole policy.
 
     Attributes:
-        rule: The rule's name; "" for the policy as a whole.
-        place: Where the rule stands.
-        only: What may be touched; None: anything.
-        forbid: What may not; None: nothing.
+        rule: The rule's name; "" for the whole policy.
+        place: File and line of the rule.
+        only: What resources may touch; None: anything.
+        forbid: What they may not touch; None: nothing.
     """
 
     rule: str
@@ -66,9 +66,9 @@ class LimitLayer(Struct, frozen=True, kw_only=True):
 
 def allowed_types(only: Limits) -> frozenset[str]:
     """
-    The types that an `only` allows: those it names, and those of which it names something.
+    The types that an `only` allows: those in `types`, and those that its other lists apply to.
 
-    Empty when it limits nothing but sources: then every type is allowed.
+    Empty if it limits only sources: then every type is allowed.
     """
     types = set(only.types)
     if only.paths:
@@ -85,11 +85,11 @@ class Grant(Struct, frozen=True, kw_only=True):
     What a run may do.
 
     Attributes:
-        who: Who asked, for people.
-        layers: Every one of them must allow.
-        denial: Nothing is allowed at all, for this reason.
-        is_restricted: It is a plan or check of a principal that may not apply: no program that the manifest brings is run, and
-            nothing beyond the manifest's own files is read.
+        who: The requester, for messages.
+        layers: All of them must allow it.
+        denial: If set, nothing is allowed, for this reason.
+        is_restricted: It is a plan or check of a principal that may not apply: no command of the manifest runs, and only the
+            manifest's own files are read.
     """
 
     who: str = ""
@@ -99,7 +99,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     @property
     def judges_places(self) -> bool:
-        """Something is said about paths, files or URLs, so symlinks have to be resolved."""
+        """A limit concerns paths, files or URLs, so the caller must resolve symlinks."""
         limits = [one for layer in self.layers for one in (layer.only, layer.forbid) if one is not None]
         return self.is_restricted or any(one.paths or one.sources for one in limits)
 
@@ -115,7 +115,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         return None
 
     def refuse_command(self, what: str) -> PolicyError | None:
-        """Why a command that a manifest brings may not be run; `what` says where it stands: a health check, `post`."""
+        """Why a command of a manifest may not be run; `what` says where it is used: a health check, `post`."""
         refused = self.refuse_type(COMMAND_TYPE)
         if refused is None or refused.code == "policy.denied":
             return refused
@@ -136,8 +136,8 @@ class Grant(Struct, frozen=True, kw_only=True):
         Why a path may not be managed.
 
         Args:
-            path: As the resource names it, normalized.
-            real: The same with the symlinks of its directory resolved.
+            path: The normalized path of the resource.
+            real: The same path with the symlinks of its directory resolved.
         """
         for layer in self.layers:
             only, forbid = layer.only, layer.forbid
@@ -167,8 +167,8 @@ class Grant(Struct, frozen=True, kw_only=True):
         Why a manifest may not read a file of this host.
 
         Args:
-            path, real: As for `refuse_path`; here the last symlink is resolved too.
-            is_own: It lies in the manifest's own directory.
+            path, real: As in `refuse_path`, with the last symlink resolved too.
+            is_own: It is in the manifest's own directory.
             is_tree: It is a directory that is read with everything in it.
         """
         if self.denial:
@@ -200,7 +200,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 
         Args:
             url: The URL.
-            shown: The same without what is secret in it.
+            shown: The URL without its secrets.
         """
         if self.denial:
             return PolicyError(self.denial, code="policy.denied")
@@ -213,7 +213,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         return None
 
     def refuse_package(self, name: str) -> PolicyError | None:
-        """Why a package may not be managed; its architecture, `name:arch`, says nothing."""
+        """Why a package may not be managed; its architecture, as in `name:arch`, is ignored."""
         return self._refuse_name("package", name.partition(":")[0], "packages")
 
     def refuse_service(self, name: str) -> PolicyError | None:
@@ -221,7 +221,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         return self._refuse_name("service", name.removesuffix(".service"), "services")
 
     def unknown(self, why: str) -> PolicyError:
-        """What a restricted plan leaves open."""
+        """The error for what a restricted plan cannot determine."""
         return PolicyError(
             f"unknown until applied: {why} in a plan by {self.who}, who may not apply here",
             code=PolicyError.UNKNOWN,

@@ -23,7 +23,7 @@ class Hours(Struct, frozen=True):
 
     Attributes:
         days: Weekdays on which the span begins, 0 is Monday.
-        start, end: Minutes since midnight; an end that is not after the start belongs to the next day.
+        start, end: Minutes since midnight; an end at or before the start is on the next day.
     """
 
     days: frozenset[int]
@@ -31,7 +31,7 @@ class Hours(Struct, frozen=True):
     end: int = _DAY_MINUTES
 
     def contains(self, local: datetime) -> bool:
-        """The moment, in the policy's time zone, lies within."""
+        """The moment, in the policy's time zone, is within the span."""
         minute, day = local.hour * 60 + local.minute, local.weekday()
         if self.start < self.end:
             return day in self.days and self.start <= minute < self.end
@@ -41,7 +41,7 @@ class Hours(Struct, frozen=True):
 
 def parse_hours(text: str) -> Hours:
     """
-    The hours that a rule writes.
+    Parse the hours of a rule.
 
     Raises:
         PropertyError: They are not of the form `Mon-Fri 08:00-18:00`; days or times may be left out.

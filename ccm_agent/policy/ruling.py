@@ -1,8 +1,8 @@
 """
-Decides whether a principal may do something now, and what its run may touch.
+Decides whether a principal may perform an action now, and what its run may touch.
 
-The first rule whose signers or roles, actions and hours match decides, and no other rule is read. So each run is governed by one
-rule, besides what the policy says for everyone. Nothing else of a request has a part in the decision.
+The first rule whose signers or roles, actions and hours match decides, and later rules are not read. So one rule governs each
+run, together with the top level of the policy. Nothing else in a request influences the decision.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ CHANGING = ("apply", "ensure")
 """Modes that may change the node."""
 
 LOOKING = ("plan", "check")
-"""Modes that change nothing, and run what a manifest brings unless they are restricted."""
+"""Modes that change nothing. They run guards and checks of the manifest, unless they are restricted."""
 
 _WAYS = {"assignment": "by an assignment", "schedule": "by a schedule"}
-"""Actions that say how a run came about; what it does is its mode."""
+"""Actions that name the origin of a run; the mode says what it does."""
 
 _QUESTIONS = {"ping": "to ping", "facts": "to ask for facts", "status": "to ask for the status"}
 
 
 class SkippedRule(Struct, frozen=True, kw_only=True):
-    """A rule that did not match, and why; `is_closed` when it would match at another hour."""
+    """A rule that did not match, and why; `is_closed` if it would match at another time."""
 
     rule: str
     place: Place
@@ -41,15 +41,15 @@ class SkippedRule(Struct, frozen=True, kw_only=True):
 
 class Ruling(Struct, frozen=True, kw_only=True):
     """
-    What the policy says.
+    A decision of the policy.
 
     Attributes:
         is_allowed: The run may begin, or the question is answered.
-        reason: A sentence; for an allowed request too.
-        code: Of a refusal.
-        rule: The rule that decided; "" when none matched.
-        place: Where it stands.
-        grant: What the run may touch; None: it is not bound. Of a refusal: nothing.
+        reason: A sentence, for allowed requests too.
+        code: The code of a refusal.
+        rule: The rule that decided; "" if none matched.
+        place: File and line of the rule.
+        grant: What the run may touch; None: no limits. For a refusal: nothing.
         skipped: The rules before it.
     """
 
@@ -64,19 +64,19 @@ class Ruling(Struct, frozen=True, kw_only=True):
 
 def rule_on(policy: Policy | None, principal: Principal, action: str, mode: str, now: datetime) -> Ruling:
     """
-    What the policy says about an action.
+    Decide about an action.
 
     Args:
-        policy: The node's policy; None when it has none.
-        principal: Who asks.
+        policy: The node's policy; None if it has none.
+        principal: The requester.
         action: One of `model.policy`'s actions.
-        mode: What the run does: "apply", "ensure", "plan" or "check"; "" for what is not a run.
+        mode: What the run does: "apply", "ensure", "plan" or "check"; "" for actions that are not runs.
         now: The time.
     """
     ruling = _decide(policy, principal, action, mode, now)
     if not ruling.is_allowed or mode not in LOOKING:
         return ruling
-    # whose plan may run commands is whoever could have them run by an apply
+    # A plan may run commands if an apply of the same principal could.
     applied = _decide(policy, principal, action if action in _WAYS else "apply", "apply", now)
     runs_commands = applied.is_allowed and (applied.grant is None or applied.grant.refuse_command("") is None)
     if runs_commands and not (ruling.grant and ruling.grant.is_restricted):
@@ -86,12 +86,12 @@ def rule_on(policy: Policy | None, principal: Principal, action: str, mode: str,
 
 
 def refuse_all(reason: str, code: str = "policy.broken") -> Ruling:
-    """A refusal of everything, for one reason."""
+    """Refuse everything, for one reason."""
     return Ruling(is_allowed=False, reason=reason, code=code, grant=Grant(denial=reason))
 
 
 def _decide(policy: Policy | None, principal: Principal, action: str, mode: str, now: datetime) -> Ruling:
-    """The same without a look at what the principal could do otherwise."""
+    """The same, without checking what the principal could do by an apply."""
     if principal.is_plan_only and mode in CHANGING:
         return refuse_all(f"{principal.title} may plan here, and not apply", "policy.mode")
     if policy is None:
@@ -110,7 +110,7 @@ def _decide(policy: Policy | None, principal: Principal, action: str, mode: str,
 def _mismatch(
     rule: CompiledRule, policy: Policy, principal: Principal, action: str, local: datetime
 ) -> SkippedRule | None:
-    """Why a rule does not match; None when it does."""
+    """Why a rule does not match; None if it does."""
     why, is_closed = "", False
     if not _is_meant(rule, principal):
         why = f"it is not for {principal.title}"
