@@ -72,10 +72,10 @@ async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitSta
     from msgspec.structs import replace
 
     from ccm_agent import app_agent
+    from ccm_agent.agent.agent import Agent
+    from ccm_agent.agent.process.broker_settings import bus_settings
+    from ccm_agent.agent.process.config import BrokerSettings, Settings
     from ccm_agent.bus.connection import Connection
-    from ccm_agent.daemon.agent import Agent
-    from ccm_agent.daemon.broker import bus_settings
-    from ccm_agent.daemon.config import BrokerSettings, Settings
 
     broker = BrokerSettings(servers=(url,))
     settings = Settings(state_dir=str(folder / node), identity=node, broker=broker, connect_spread_s=2)

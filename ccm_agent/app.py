@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import asyncio
 
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.engine.deps import EngineDeps, MakeExpressions
     from ccm_agent.engine.expressions import Expressions
     from ccm_agent.engine.lint import Finding
     from ccm_agent.engine.run import LocalEngine, Plan
-    from ccm_agent.engine.world import MakeExpressions, World
     from ccm_agent.hiera.sources import Sources
     from ccm_agent.model.outcome import SessionSummary
     from ccm_agent.model.ports import Clock, KeyValue, Objects, RenderWorker
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ccm_agent.registration.registry import Registry
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.system.render_process import RenderLimits
-    from ccm_agent.templates.asking import Asking
+    from ccm_agent.templates.broker_functions import BrokerFunctions
     from ccm_agent.templates.env import Environment
     from ccm_agent.templates.gjson import Result
     from ccm_agent.templates.rendering import Renderer
@@ -74,7 +74,7 @@ class App:
         self._settle_s = settle_s
         self._render_limits = render_limits
         self._render_worker: RenderWorker | None = None
-        self._asking: Asking | None = None
+        self._asking: BrokerFunctions | None = None
         self._catalog: Catalog | None = None
         self._ports: dict[str, Any] = {}
 
@@ -119,14 +119,14 @@ class App:
 
         return NatsObjects(await self.connection(), bucket)
 
-    def world(self) -> World:
+    def world(self) -> EngineDeps:
         """What the engine may use."""
-        from ccm_agent.engine.world import World
+        from ccm_agent.engine.deps import EngineDeps
         from ccm_agent.sessions.refresh_store import RefreshStore, refresh_folder
         from ccm_agent.system.files import SystemFiles
         from ccm_agent.system.runner import SystemRunner
 
-        return World(
+        return EngineDeps(
             runner=SystemRunner(),
             files=SystemFiles(),
             clock=self.clock,
@@ -175,12 +175,12 @@ class App:
             self._render_worker = RenderProcess(self._render_limits)
         return Renderer(self._render_worker)
 
-    def asking(self, loop: asyncio.AbstractEventLoop | None) -> Asking:
+    def asking(self, loop: asyncio.AbstractEventLoop | None) -> BrokerFunctions:
         """What expressions ask the broker, which is on a loop."""
         if self._asking is None:
-            from ccm_agent.templates.asking import Asking
+            from ccm_agent.templates.broker_functions import BrokerFunctions
 
-            self._asking = Asking(loop, self._broker)
+            self._asking = BrokerFunctions(loop, self._broker)
         return self._asking
 
     def _broker(self) -> _Broker:
@@ -353,7 +353,7 @@ def _trees() -> Any:
 
 
 def _records() -> Any:
-    from ccm_agent.system.records import SystemRecords, record_directory
+    from ccm_agent.system.state_records import SystemRecords, record_directory
 
     return SystemRecords(record_directory())
 
@@ -419,7 +419,7 @@ def make_expressions(
     data: Mapping[str, Any],
     environ: Mapping[str, str],
     directory: str,
-    asking: Callable[[], Asking | None] = lambda: None,
+    asking: Callable[[], BrokerFunctions | None] = lambda: None,
     renderer: Callable[[], Renderer | None] = lambda: None,
 ) -> Expressions:
     """Expressions about one manifest; the language, and what asks the broker, are imported when the first one is met."""
@@ -431,7 +431,7 @@ def make_environment(
     data: Mapping[str, Any],
     environ: Mapping[str, str],
     directory: str,
-    asking: Asking | None = None,
+    asking: BrokerFunctions | None = None,
     renderer: Renderer | None = None,
 ) -> Environment:
     """

@@ -18,6 +18,19 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from ccm_agent.agent.agent import Agent
+from ccm_agent.agent.cache.cached_download import CachedDownload
+from ccm_agent.agent.desired.source import SourcePorts
+from ccm_agent.agent.node import local_client as local_client
+from ccm_agent.agent.ports import AgentPorts
+from ccm_agent.agent.process.broker_settings import bus_settings, read_trust
+from ccm_agent.agent.process.config import Settings, read_config, with_context
+from ccm_agent.agent.process.identity import check_configured, determine_identity
+from ccm_agent.agent.process.log_setup import set_up_logging
+from ccm_agent.agent.process.main import serve, serve_once
+from ccm_agent.agent.process.systemd_notify import SystemdNotifier
+from ccm_agent.agent.requests.policy_file import read_policy
+from ccm_agent.agent.requests.target_matcher import TargetMatcher
 from ccm_agent.app import App
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
@@ -27,19 +40,6 @@ from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings
 from ccm_agent.bus.trust import Trust
-from ccm_agent.daemon import at_host as at_host
-from ccm_agent.daemon.agent import Agent
-from ccm_agent.daemon.broker import bus_settings, read_trust
-from ccm_agent.daemon.config import Settings, read_config, with_context
-from ccm_agent.daemon.identity import check_configured, settle_identity
-from ccm_agent.daemon.kept_download import KeptDownload
-from ccm_agent.daemon.logs import set_up_logging
-from ccm_agent.daemon.notify import Notifier
-from ccm_agent.daemon.policy_file import read_policy
-from ccm_agent.daemon.selecting import Selecting
-from ccm_agent.daemon.service import serve, serve_once
-from ccm_agent.daemon.source import SourcePorts
-from ccm_agent.daemon.world import Ports
 from ccm_agent.engine.mask import for_bus
 from ccm_agent.engine.parsed import ParsedDocuments
 from ccm_agent.engine.run import LocalEngine
@@ -52,14 +52,14 @@ from ccm_agent.model.ports import Clock
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.model.secret import Masker
 from ccm_agent.registration.publish import Publisher
-from ccm_agent.system import own_process
+from ccm_agent.system import process_stats
 from ccm_agent.system.clock import SystemClock
+from ccm_agent.system.detached_output import hand_over_output
 from ccm_agent.system.files import SystemFiles
-from ccm_agent.system.hop import Threads
-from ccm_agent.system.leftover import hand_over_output
 from ccm_agent.system.render_process import RenderLimits
-from ccm_agent.system.restart import is_restarting
 from ccm_agent.system.runner import SystemRunner
+from ccm_agent.system.systemd_restart import is_restarting
+from ccm_agent.system.threads import Threads
 from ccm_agent.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def run_agent(
     build = partial(build_agent, clock=clock, secrets=secrets)
     # what an agent makes lives for one run or for years: to look for garbage every 700 values costs a tenth of each run
     gc.set_threshold(*GARBAGE_THRESHOLD)
-    run(serve(path, settings, build, Notifier(), hand_over_output, restarts))
+    run(serve(path, settings, build, SystemdNotifier(), hand_over_output, restarts))
 
 
 def state_folder(config: str) -> Path:
@@ -134,7 +134,7 @@ def converge_alone(config: str, context: str, limit_s: float) -> list[dict[str, 
     """
     path = Path(config)
     settings = with_context(read_config(path), context)
-    at_host.check_owner(Path(settings.state_dir))
+    local_client.check_owner(Path(settings.state_dir))
     secrets = Masker(limit=SECRETS_KEPT)
     set_up_logging("warn", settings.log_format, secrets=secrets)
     build = partial(build_agent, secrets=secrets)
@@ -148,7 +148,7 @@ async def build_agent(
     settings: Settings, clock: Clock | None = None, secrets: Masker | None = None
 ) -> AsyncIterator[Agent]:
     """The agent of this node on its broker, which it is connected to in the background; on another clock, if there is one."""
-    node = await asyncio.to_thread(settle_identity, settings.identity, Path(settings.state_dir))
+    node = await asyncio.to_thread(determine_identity, settings.identity, Path(settings.state_dir))
     broker = await asyncio.to_thread(
         bus_settings, settings.broker, node, first_spread_s=settings.connect_spread_s
     )
@@ -171,7 +171,7 @@ def agent_ports(
     clock: Clock | None = None,
     trust: Trust | None = None,
     secrets: Masker | None = None,
-) -> Ports:
+) -> AgentPorts:
     """What an agent asks of the world, on a connection and on the host's clock, or another; `secrets` are kept out of the log."""
     clock = clock or SystemClock()
     app = App(
@@ -191,7 +191,7 @@ def agent_ports(
         def sources(directory: str) -> Sources:
             return Sources(
                 SystemFiles(),
-                download=KeptDownload(app.port("download"), Path(settings.state_dir) / "data" / "web"),
+                download=CachedDownload(app.port("download"), Path(settings.state_dir) / "data" / "web"),
                 open_bucket=open_bucket,
                 directory=directory,
                 numbers=numbers,
@@ -212,7 +212,7 @@ def agent_ports(
         layers = [_facts_file(settings.facts_file)] if settings.facts_file else []
         return gather(os.environ, *layers).load()
 
-    return Ports(
+    return AgentPorts(
         link=connection,
         requests=NatsRequests(connection),
         events=NatsEvents(connection),
@@ -220,7 +220,7 @@ def agent_ports(
         bucket=lambda name: open_bucket(connection, name),
         make_engine=make_engine,
         gather_facts=gather_facts,
-        matches=Selecting(Threads("ccm-select", 1).call),
+        matches=TargetMatcher(Threads("ccm-select", 1).call),
         shorten=lambda event: for_bus(event, app.catalog.find(event.type)),
         clock=clock,
         sources=SourcePorts(
@@ -267,11 +267,14 @@ def _readings(connection: Connection) -> list[Reading]:
             lambda: connection.reconnects,
             kind="counter",
         ),
-        Reading("process_resident_memory_bytes", "Resident memory", own_process.resident_bytes),
+        Reading("process_resident_memory_bytes", "Resident memory", process_stats.resident_bytes),
         Reading(
-            "process_cpu_seconds_total", "CPU time, user and system", own_process.cpu_seconds, kind="counter"
+            "process_cpu_seconds_total",
+            "CPU time, user and system",
+            process_stats.cpu_seconds,
+            kind="counter",
         ),
-        Reading("process_open_fds", "Open file descriptors", own_process.open_files),
+        Reading("process_open_fds", "Open file descriptors", process_stats.open_files),
         Reading("process_start_time_seconds", "When the process began", lambda: started),
     ]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ccm_agent.agent.process.config import read_config
+from ccm_agent.agent.requests.policy_file import read_policy
 from ccm_agent.app import App
-from ccm_agent.daemon.config import read_config
-from ccm_agent.daemon.policy_file import read_policy
 from ccm_agent.engine.permission import Permission
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.errors import PolicyError, UsageError
@@ -25,7 +25,7 @@ from ccm_agent.policy.document import Policy
 from ccm_agent.policy.grant import Grant
 from ccm_agent.policy.ruling import Ruling, rule_on
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.converge import Declared
+from ccm_agent.resources.converge import ResolvedResource
 
 _MODES = ("apply", "ensure", "plan", "check")
 
@@ -175,7 +175,9 @@ async def _resources(
         if not question.name:
             raise UsageError("--type needs --name: which resource of that type?")
         declared = [
-            Declared(kind=kind, wanted=kind.properties(name=question.name, ensure=kind.default_ensure))
+            ResolvedResource(
+                kind=kind, wanted=kind.properties(name=question.name, ensure=kind.default_ensure)
+            )
         ]
         return await _judged(grant, declared, "/")
     try:
@@ -188,7 +190,7 @@ async def _resources(
 
 
 async def _judged(
-    grant: Grant | None, resources: Sequence[Declared], directory: str
+    grant: Grant | None, resources: Sequence[ResolvedResource], directory: str
 ) -> list[ResourceExplanation]:
     if grant is None:
         return [ResourceExplanation(resource=one.reference, is_allowed=True) for one in resources]

@@ -33,7 +33,7 @@ SERVER_VARIABLES = ("CCM_SERVER", "NATS_URL")
 CREDS_VARIABLES = ("CCM_CREDS", "NATS_CREDS")
 
 
-class Reach(Struct, frozen=True, kw_only=True):
+class ConnectionOptions(Struct, frozen=True, kw_only=True):
     """
     How to reach the broker, as far as the command line says; the environment and the selected context say the rest.
 
@@ -87,7 +87,7 @@ class Application:
     ) -> None:
         self.terminal = terminal
         self.environ = environ
-        self.reach = Reach()
+        self.reach = ConnectionOptions()
         self.debug = False
         self.farewell = ""
         self.goes_on_for_ever = False
@@ -144,7 +144,7 @@ class Application:
             return Exit.COULD_NOT_RUN
 
 
-def bus_settings(reach: Reach, environ: Mapping[str, str]) -> BusSettings:
+def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSettings:
     """See `Application.settings`."""
     from ccm_agent.bus.credentials import name_in_credentials
     from ccm_agent.bus.settings import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import Application
-from ccm_ctl.commands.tree import run_command_line
+from ccm_ctl.commands.command_tree import run_command_line
 from ccm_ctl.terminal import Terminal
 
 if TYPE_CHECKING:

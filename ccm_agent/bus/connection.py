@@ -20,7 +20,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.messages import Message, ServerInfo, Subscription, Waiting
+from ccm_agent.bus.messages import Message, PendingReply, ServerInfo, Subscription
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
@@ -82,7 +82,7 @@ class Connection:
         self._servers = list(settings.servers)
         self._subscriptions: dict[Subscription, None] = {}
         self._hooks: dict[object, Callable[[], None]] = {}
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, PendingReply] = {}
         self._watching: dict[object, tuple[str, list[BusDeniedError]]] = {}
         self._count = 0
         self._inbox = ""
@@ -208,12 +208,12 @@ class Connection:
             return await waiting.next(self.settings.answer_s)
 
     @contextlib.contextmanager
-    def asking(self, subject: str) -> Iterator[Waiting]:
+    def asking(self, subject: str) -> Iterator[PendingReply]:
         """An inbox for the answers to a question on a subject; publish with `reply=waiting.inbox` within."""
         self._living()
         self._count += 1
         token = format(self._count, "x")
-        waiting = Waiting(subject, f"{self._inbox}.{token}")
+        waiting = PendingReply(subject, f"{self._inbox}.{token}")
         self._waiting[token] = waiting
         try:
             yield waiting

@@ -21,7 +21,7 @@ from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import Message
 from ccm_agent.bus.streams import PAGE_BYTES, Stored, decode_answer
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection

@@ -27,8 +27,8 @@ from ccm_agent.bus.accounts import claims as crossings
 from ccm_agent.bus.permissions import Permissions
 from ccm_agent.bus.subjects import inbox_prefix, subject_matches
 from ccm_agent.model.errors import InputError, UsageError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.secret import Secret
+from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

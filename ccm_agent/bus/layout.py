@@ -19,7 +19,7 @@ from msgspec import Struct
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.stream_settings import WantedStream, merged
-from ccm_agent.bus.streams import NoPeersError, NoStreamError, Patience, call
+from ccm_agent.bus.streams import NoPeersError, NoStreamError, RetryWindow, call
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     POKE_PREFIX,
@@ -114,7 +114,7 @@ class Action(StrEnum):
     SKIPPED = "skipped"
 
 
-class Made(Struct, frozen=True, kw_only=True):
+class LayoutChange(Struct, frozen=True, kw_only=True):
     """
     One stream, bucket or object store, and what `make` did.
 
@@ -277,7 +277,7 @@ def _schedules() -> dict[str, Any]:
     )
 
 
-async def make(connection: Connection, layout: Layout | None = None) -> list[Made]:
+async def make(connection: Connection, layout: Layout | None = None) -> list[LayoutChange]:
     """
     Create or update all streams, buckets and object stores; what was done, in that order.
 
@@ -300,7 +300,7 @@ async def make(connection: Connection, layout: Layout | None = None) -> list[Mad
     done = [await _make_one(connection, copies, wanted) for wanted in things]
     if not with_schedules:
         why = "not asked for" if can_schedule else _too_old(connection, SCHEDULES_VERSION)
-        done.append(Made(name=SCHEDULES_STREAM, kind="stream", action=Action.SKIPPED, details=(why,)))
+        done.append(LayoutChange(name=SCHEDULES_STREAM, kind="stream", action=Action.SKIPPED, details=(why,)))
     return done
 
 
@@ -348,7 +348,7 @@ class _Copies:
         clustered = connection.server is not None and bool(connection.server.cluster)
         self.count = layout.replicas or (_WANTED_REPLICAS if clustered else 1)
         self._is_asked_for = bool(layout.replicas)
-        self._patience = Patience()
+        self._patience = RetryWindow()
 
     async def fewer(self) -> bool:
         """Called when the broker has too few servers; whether to try again, perhaps with one copy."""
@@ -360,18 +360,18 @@ class _Copies:
         return True
 
 
-async def _make_one(connection: Connection, copies: _Copies, wanted: WantedStream) -> Made:
+async def _make_one(connection: Connection, copies: _Copies, wanted: WantedStream) -> LayoutChange:
     found = await stream_config(connection, wanted.config["name"])
     if found is None:
         config = await _create(connection, copies, wanted.config)
-        return Made(
+        return LayoutChange(
             name=wanted.name, kind=wanted.kind, action=Action.CREATED, replicas=config["num_replicas"]
         )
     config, changes, kept = merged(found, wanted)
     replicas = await _update(connection, copies, config, has_changes=bool(changes))
     if replicas != found["num_replicas"]:
         changes.append(f"num_replicas {found['num_replicas']} → {replicas}")
-    return Made(
+    return LayoutChange(
         name=wanted.name,
         kind=wanted.kind,
         action=Action.UPDATED if changes else Action.UNCHANGED,

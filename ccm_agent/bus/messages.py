@@ -126,7 +126,7 @@ class Subscription:
             log.exception("a message could not be handled", extra={"subject": theirs.subject})
 
 
-class Waiting:
+class PendingReply:
     """Somebody waits for answers on an inbox of his own."""
 
     def __init__(self, subject: str, inbox: str) -> None:

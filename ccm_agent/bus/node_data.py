@@ -21,8 +21,8 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import DATA, NODE_DATA
 from ccm_agent.bus.subjects import OWNED, encode_token, key_subject, owner_of
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ports import Entry, KeyHistory, KeyValue
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Stamped, TextPlace
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.streams import Patience, call, poke_of, read_all, read_last, store
+from ccm_agent.bus.streams import RetryWindow, call, poke_of, read_all, read_last, store
 from ccm_agent.bus.subjects import poke_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, NotFoundError, ProtocolError
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -78,7 +78,7 @@ class NatsObjects:
 
     async def get(self, name: str, limit_bytes: int) -> bytes:
         """See `Objects.get`."""
-        patience = Patience()
+        patience = RetryWindow()
         while True:
             try:
                 return await self._get(name, limit_bytes)

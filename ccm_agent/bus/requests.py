@@ -25,9 +25,9 @@ from ccm_agent.bus.subjects import (
     request_pattern,
 )
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.ports import Incoming
+from ccm_agent.model.ports import IncomingRequest
+from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ class _Envelope(Struct, frozen=True):
     protocol: str
 
 
-def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
+def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> IncomingRequest:
     """
     A message as a request, if it follows the rules of the protocol.
 
@@ -72,7 +72,7 @@ def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
         )
     if _protocol_of(subject, body) != protocol:
         raise ProtocolError(f"{subject}: the body speaks another protocol than the subject; refused")
-    return Incoming(
+    return IncomingRequest(
         subject=subject, protocol=protocol, scope=scope, body=body, headers=headers, scheduled=scheduled
     )
 
@@ -127,7 +127,7 @@ class NatsRequests:
         self._connection = connection
         self._signatory = signatory
         self._scopes: dict[str, Subscription] = {}
-        self._on_request: Callable[[Incoming], None] | None = None
+        self._on_request: Callable[[IncomingRequest], None] | None = None
         self._on_refused: Callable[[str, ProtocolError], None] | None = None
         self._limited = LimitedLog(log)
 
@@ -142,7 +142,7 @@ class NatsRequests:
     async def subscribe(
         self,
         scopes: Sequence[str],
-        on_request: Callable[[Incoming], None],
+        on_request: Callable[[IncomingRequest], None],
         on_refused: Callable[[str, ProtocolError], None] | None = None,
     ) -> None:
         """See `Requests.subscribe`."""
@@ -155,7 +155,7 @@ class NatsRequests:
         if denied is not None:
             raise denied
 
-    async def last_due(self, subject: str) -> Incoming | None:
+    async def last_due(self, subject: str) -> IncomingRequest | None:
         """See `Requests.last_due`."""
         stored = await read_last(self._connection, SCHEDULES_STREAM, due_subject(subject))
         if stored is None or not stored.body or await self._is_superseded(stored):

@@ -27,7 +27,7 @@ from ccm_agent.model.errors import (
     RevisionError,
     RevisionGoneError,
 )
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
@@ -188,7 +188,7 @@ async def read_last(connection: Connection, stream: str, subject: str, at_least:
 async def _last(
     connection: Connection, question: str, body: bytes, subject: str, at_least: int
 ) -> Stored | None:
-    patience = Patience()
+    patience = RetryWindow()
     while True:
         answer = await connection.request(question, body)
         found = None if answer.status == _FOUND_NONE else _stored(question, answer)
@@ -201,7 +201,7 @@ async def _last(
     raise _lagging(subject, at_least)
 
 
-class Patience:
+class RetryWindow:
     """Short pauses while a replica catches up, for LAG_S in all."""
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ async def read_all(
         if page.messages:
             sequence, patience = page.messages[-1].sequence + 1, None
         if page.pending < announced:
-            patience = patience or Patience()
+            patience = patience or RetryWindow()
             if await patience.pause():
                 continue
         announced = page.pending
@@ -274,7 +274,7 @@ async def read_newest(
         body = msgspec.json.encode({"last_by_subj": patterns[0]})
         last = await _last(connection, f"$JS.API.DIRECT.GET.{stream}", body, patterns[0], at_least)
         return [last] if last is not None else []
-    patience = Patience()
+    patience = RetryWindow()
     while True:
         found, up_to = await _newest(connection, stream, patterns)
         if up_to >= at_least or not await patience.pause():
@@ -303,7 +303,7 @@ async def read_as_of(
         RevisionGoneError: Only newer ones are kept.
         BusUnavailableError: No answer, or no replica has come as far.
     """
-    patience = Patience()
+    patience = RetryWindow()
     while True:
         found, up_to = await _newest(connection, stream, [subject])
         newest = found.get(subject)

@@ -25,7 +25,7 @@ from msgspec import Struct
 from ccm_agent.bus.signing import Claims, Kind, SignatureError, is_public_key, verify, verify_content
 from ccm_agent.bus.subjects import check_node, check_scope, key_subject
 from ccm_agent.model.errors import InputError, ProtocolError, UsageError
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,

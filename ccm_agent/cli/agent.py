@@ -7,14 +7,14 @@ import sys
 
 import click
 
-from ccm_agent.cli.options import NearGroup, examples, log_flags
+from ccm_agent.cli.options import SuggestingGroup, examples, log_flags
 from ccm_agent.model.exits import Exit
 
 VERBS = ("status", "run-once", "disable", "enable", "policy")
 """Those of `agent_local.py` and `agent_policy.py`, which help lists in this order."""
 
 
-class LocalVerbs(NearGroup):
+class LocalVerbs(SuggestingGroup):
     """The verbs stand in other modules: the agent itself needs none of it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

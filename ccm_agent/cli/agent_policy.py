@@ -9,7 +9,7 @@ import click
 
 from ccm_agent.cli.agent_local import CONFIG
 from ccm_agent.cli.lines import plain
-from ccm_agent.cli.options import NearGroup, examples, log_flags
+from ccm_agent.cli.options import SuggestingGroup, examples, log_flags
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.policy import LOOK_ACTIONS, RUN_ACTIONS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(
     "policy",
-    cls=NearGroup,
+    cls=SuggestingGroup,
     short_help="Explain what the node's policy allows.",
     epilog=examples("ccm agent policy test --signer alice --action apply --type exec --name reboot"),
 )

@@ -12,7 +12,7 @@ from ccm_agent.cli.new_type import OWN_PACKAGE, files_of
 from ccm_agent.model.errors import UsageError
 
 
-@click.group("dev", cls=options.NearGroup)
+@click.group("dev", cls=options.SuggestingGroup)
 @options.log_flags
 def command() -> None:
     """Develop extensions."""

@@ -14,7 +14,7 @@ from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
 
 
-class Types(options.NearGroup):
+class Types(options.SuggestingGroup):
     """A command for each type that offers one, and `api`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -24,7 +24,7 @@ INPUT_LIMIT_BYTES = 64 << 20
 FIELDS = ("protocol", "type", "properties")
 
 
-class Piped(options.NearGroup):
+class Piped(options.SuggestingGroup):
     """`pipe` is what everybody types, `piped` the long name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

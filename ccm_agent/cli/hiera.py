@@ -15,7 +15,7 @@ from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import UsageError
 
 
-class Names(options.NearGroup):
+class Names(options.SuggestingGroup):
     """`resolve` is another name of `parse`."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -173,7 +173,7 @@ from __future__ import annotations
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.contract import Decision, Reach, Situation, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from @module@.model import @Name@Properties, @Name@State
 
 
@@ -188,7 +188,7 @@ def reach(wanted: @Name@Properties) -> Reach:
     return Reach(paths=(wanted.name,))
 
 
-def decide(wanted: @Name@Properties, found: @Name@State, situation: Situation) -> Decision:
+def decide(wanted: @Name@Properties, found: @Name@State, situation: DecisionContext) -> Decision:
     """The decision table; see docs/resources/@name@.md."""
     if wanted.ensure == ABSENT:
         if found.ensure == ABSENT:
@@ -257,7 +257,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.resources.contract import Situation
+from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.testing.files import FakeFiles
 from @module@ import TYPE
 from @module@.model import @Name@Properties, @Name@State
@@ -285,7 +285,7 @@ def test_what_must_be_done_follows_from_what_is_wanted_and_there(
 ) -> None:
     wanted = @Name@Properties(name="/srv/x", ensure=ensure, text="hi")
 
-    assert [step.noop for step in TYPE.decide(wanted, state, Situation()).steps] == noop
+    assert [step.noop for step in TYPE.decide(wanted, state, DecisionContext()).steps] == noop
 
 
 def test_a_relative_path_is_refused() -> None:

@@ -18,7 +18,7 @@ READ_ENV = (
 )
 
 
-class NearGroup(click.Group):
+class SuggestingGroup(click.Group):
     """Verbs below a verb: one that is not there is answered with the one that is near."""
 
     def resolve_command(

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 ALIASES = {"c": "create", "q": "query", "delete": "rm"}
 
 
-class Names(options.NearGroup):
+class Names(options.SuggestingGroup):
     """Verbs have the further names that CCM gives them."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -15,7 +15,7 @@ from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.outcome import SessionSummary
 
 
-class Names(options.NearGroup):
+class Names(options.SuggestingGroup):
     """`new` has the further names that CCM gives it."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.contract import ChildOutcome
-from ccm_agent.resources.converge import Declared, is_announced
+from ccm_agent.resources.converge import ResolvedResource, is_announced
 
 
 def count_outcomes(
-    resources: list[Declared], events: Mapping[tuple[str, str], TransactionEvent], noop: bool
+    resources: list[ResolvedResource], events: Mapping[tuple[str, str], TransactionEvent], noop: bool
 ) -> ChildOutcome:
     """
     What became of a manifest's resources; of two with one name the last event counts for both, as in the reference.

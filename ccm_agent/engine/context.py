@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from ccm_agent.engine.ahead import Ahead, HostChanges
 from ccm_agent.engine.child_outcome import count_outcomes
+from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.expressions import (
     bus_error_behind,
     holds_markers,
@@ -27,14 +27,21 @@ from ccm_agent.engine.expressions import (
     render,
     render_rules,
 )
-from ccm_agent.engine.load import Document, Loaded, MakeExpressions, load_manifest, make_document, place_error
+from ccm_agent.engine.load import (
+    Document,
+    MakeExpressions,
+    ResolvedManifest,
+    load_manifest,
+    make_document,
+    place_error,
+)
 from ccm_agent.engine.mask import learn, learn_rules
 from ccm_agent.engine.permission import ConfinedContext, Permission
+from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
 from ccm_agent.engine.properties import Path
 from ccm_agent.engine.refreshes import Outline, Refreshes
 from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.secrets import Secrets
-from ccm_agent.engine.world import World
 from ccm_agent.model import merge
 from ccm_agent.model.errors import (
     ExpressionLimitError,
@@ -49,7 +56,7 @@ from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.resources.contract import Child, ChildOutcome, ProviderSpec
-from ccm_agent.resources.converge import Declared, is_announced
+from ccm_agent.resources.converge import ResolvedResource, is_announced
 from ccm_agent.resources.registry import Registry
 from ccm_agent.sessions.memory import MemorySession
 
@@ -76,7 +83,7 @@ class RunState:
     """What all manifests of one run share."""
 
     def __init__(
-        self, world: World, options: ApplyOptions, session: MemorySession, facts: Mapping[str, Any]
+        self, world: EngineDeps, options: ApplyOptions, session: MemorySession, facts: Mapping[str, Any]
     ) -> None:
         self.world = world
         self.options = options
@@ -117,7 +124,7 @@ class RunState:
         self._warm.add(hash(text))
         return True
 
-    def done_before(self, parent: str, declared: Declared) -> TransactionEvent | None:
+    def done_before(self, parent: str, declared: ResolvedResource) -> TransactionEvent | None:
         """What an earlier process of this run made of a resource; None when its turn had not come."""
         if not self._done:
             return None
@@ -154,7 +161,7 @@ class ManifestContext:
     def __init__(
         self,
         state: RunState,
-        loaded: Loaded,
+        loaded: ResolvedManifest,
         *,
         noop: bool,
         health_check_only: bool,
@@ -171,7 +178,7 @@ class ManifestContext:
         self._apply_resources = apply_resources
         permission = state.permission
         may_look = (lambda one: permission.may_look_ahead(one, self.directory)) if permission else None
-        self._ahead = Ahead(loaded.resources, state.changes, may_look)
+        self._ahead = StatePrefetcher(loaded.resources, state.changes, may_look)
         self._providers: dict[tuple[str, str], tuple[ProviderSpec, Any]] = {}
 
     # ---- for providers: ResourceContext ----
@@ -257,7 +264,7 @@ class ManifestContext:
     def is_restricted(self) -> bool:
         return self.state.permission is not None and self.state.permission.is_restricted
 
-    async def refusal(self, declared: Declared) -> PolicyError | None:
+    async def refusal(self, declared: ResolvedResource) -> PolicyError | None:
         permission = self.state.permission
         return await permission.refusal(declared, self.directory) if permission is not None else None
 
@@ -268,7 +275,7 @@ class ManifestContext:
     def now(self) -> datetime:
         return self.state.world.clock.now()
 
-    async def provider(self, declared: Declared) -> tuple[str, Any]:
+    async def provider(self, declared: ResolvedResource) -> tuple[str, Any]:
         key = (declared.kind.name, declared.wanted.provider)
         try:
             if key not in self._providers:
@@ -284,14 +291,14 @@ class ManifestContext:
             raise NoProviderError(f"{declared.reference}: {err.message}", place=place) from err
         return spec.name, provider
 
-    async def holds(self, expression: str, declared: Declared) -> bool:
+    async def holds(self, expression: str, declared: ResolvedResource) -> bool:
         try:
             return await self._evaluated(expression, partial(self.loaded.expressions.holds, expression))
         except InputError as err:
             raise_refusal_behind(err)
             return await asyncio.to_thread(place_error, err, self._document, (*declared.path, "control"))
 
-    async def settle(self, declared: Declared) -> None:
+    async def settle(self, declared: ResolvedResource) -> None:
         for field in declared.pending:
             value = getattr(declared.wanted, field)
             if holds_markers(value):
@@ -301,11 +308,11 @@ class ManifestContext:
         if declared.kind.settle is not None:
             declared.kind.settle(declared.wanted)
 
-    def is_unmet(self, reference: str, declared: Declared) -> bool:
+    def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
         event = self._last(reference, declared, "requires")
         return event.failed or bool(event.unmet_requirements)
 
-    def has_changed(self, reference: str, declared: Declared) -> bool:
+    def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
         event = self._last(reference, declared, "subscribes to")
         if is_announced(event) and not self.noop:
             # what a child under noop announced has not happened; what an earlier process announced
@@ -313,13 +320,13 @@ class ManifestContext:
             return self.state.session.is_foreign(event)
         return event.changed
 
-    def is_owed(self, reference: str, declared: Declared) -> bool:
+    def is_owed(self, reference: str, declared: ResolvedResource) -> bool:
         return self.state.refreshes.is_owed(reference, declared, self)
 
-    async def changing(self, declared: Declared) -> None:
+    async def changing(self, declared: ResolvedResource) -> None:
         await self.state.refreshes.changing(declared, self)
 
-    async def look(self, declared: Declared, provider: Any) -> Any:
+    async def look(self, declared: ResolvedResource, provider: Any) -> Any:
         return await self._ahead.look(declared, provider)
 
     def forget(self) -> None:
@@ -368,7 +375,7 @@ class ManifestContext:
 
     # ---- inside ----
 
-    def _context_for(self, declared: Declared) -> Any:
+    def _context_for(self, declared: ResolvedResource) -> Any:
         """What a provider may use of the world: all that this context gives, unless the node's policy takes some of it away."""
         permission = self.state.permission
         if permission is None:
@@ -420,7 +427,7 @@ class ManifestContext:
                 pass
         return await asyncio.to_thread(evaluate)
 
-    def _last(self, reference: str, declared: Declared, verb: str) -> TransactionEvent:
+    def _last(self, reference: str, declared: ResolvedResource, verb: str) -> TransactionEvent:
         parsed = parse_reference(reference)
         event = None
         if parsed is not None:
@@ -434,7 +441,7 @@ class ManifestContext:
             raise ManifestError(message, place=self.loaded.place(declared.path))
         return event
 
-    async def _load_child(self, child: Child) -> Loaded:
+    async def _load_child(self, child: Child) -> ResolvedManifest:
         path = posixpath.normpath(posixpath.join(self.directory, child.path))
         if self.state.permission is not None:
             await self.state.permission.check_source(path, self.directory)

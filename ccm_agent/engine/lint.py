@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.engine.expand import NEVER_TEMPLATED, Expander
+from ccm_agent.engine.build import NEVER_TEMPLATED, ResourceBuilder
 from ccm_agent.engine.expressions import has_markers, holds_markers
 from ccm_agent.engine.load import Document, manifest_of, top_level_warnings
 from ccm_agent.engine.properties import Path, make_properties
@@ -21,7 +21,7 @@ from ccm_agent.model.errors import CcmError, ExpressionError, InputError, Place
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import AnyType
-from ccm_agent.resources.converge import Declared
+from ccm_agent.resources.converge import ResolvedResource
 
 ERROR, WARNING = "error", "warning"
 
@@ -188,7 +188,7 @@ class _Linter:
     def _ours(self, message: str, path: Path) -> None:
         self.add(ERROR, "strict-ccm", f"{message}: it works here alone", self.place(path))
 
-    def _references(self, declared: Declared, everywhere: set[tuple[str, str]]) -> None:
+    def _references(self, declared: ResolvedResource, everywhere: set[tuple[str, str]]) -> None:
         for field in ("require", "subscribe"):
             for number, text in enumerate(getattr(declared.wanted, field, ())):
                 if why := self._why_not_earlier(text, everywhere):
@@ -206,7 +206,7 @@ class _Linter:
             return "is declared further down: move it up" if is_certain else ""
         return "" if has_markers(text) or found.type in self._templated else "is declared nowhere"
 
-    def _remember(self, declared: Declared) -> None:
+    def _remember(self, declared: ResolvedResource) -> None:
         name, alias = declared.wanted.name, declared.wanted.alias
         self._known |= {(declared.kind.name, one) for one in (name, alias) if one}
         if has_markers(name) or has_markers(alias):
@@ -265,13 +265,13 @@ class _Linter:
             self.add(ERROR, "expression", err.message, self.place(path))
 
 
-class _Unresolved(Expander):
+class _Unresolved(ResourceBuilder):
     """Makes resources of properties whose templates stay as they are, and checks what does not depend on them."""
 
     def __init__(self, catalog: Catalog, document: Document) -> None:
         super().__init__(catalog, _AsWritten(), document.text, document.name)
 
-    def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> Declared:
+    def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> ResolvedResource:
         now = {key: value for key, value in raw.items() if kind.aliases.get(key, key) not in kind.deferred}
         if not holds_markers(now):
             return super().declare(kind, raw, path, index)
@@ -279,7 +279,7 @@ class _Unresolved(Expander):
             wanted = make_properties(kind, raw, self._source, self._text, path)
         except InputError as err:
             self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", path)
-        return Declared(kind=kind, wanted=wanted, index=index, path=path)
+        return ResolvedResource(kind=kind, wanted=wanted, index=index, path=path)
 
 
 class _AsWritten:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
-from ccm_agent.engine.expand import Expander
+from ccm_agent.engine.build import ResourceBuilder
 from ccm_agent.engine.expressions import Expressions, has_markers
 from ccm_agent.engine.properties import Path
 from ccm_agent.engine.secrets import Secrets
@@ -27,7 +27,7 @@ from ccm_agent.model.manifest import CcmSection, Manifest
 from ccm_agent.model.scalars import key_text
 from ccm_agent.model.suggestions import did_you_mean, nearest
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.converge import Declared
+from ccm_agent.resources.converge import ResolvedResource
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
@@ -52,7 +52,7 @@ class Document(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class Loaded(Struct, kw_only=True):
+class ResolvedManifest(Struct, kw_only=True):
     """
     A manifest that can be applied.
 
@@ -67,7 +67,7 @@ class Loaded(Struct, kw_only=True):
     """
 
     document: Document
-    resources: list[Declared]
+    resources: list[ResolvedResource]
     data: dict[str, Any]
     expressions: Expressions
     fail_on_error: bool = False
@@ -128,7 +128,7 @@ def load_manifest(
     override: Mapping[str, Any] | None = None,
     read: ReadDocument = codec.decode_manifest,
     secrets: Secrets | None = None,
-) -> Loaded:
+) -> ResolvedManifest:
     """
     Resolve and check a manifest. Blocking: belongs into a thread.
 
@@ -148,7 +148,7 @@ def load_manifest(
         manifest, root = manifest_of(document, read)
         data = _data(root, document, make_expressions.facts, overlays, override, secrets or Secrets())
         expressions = make_expressions(data, document.directory)
-        loaded = Loaded(
+        loaded = ResolvedManifest(
             document=document,
             resources=[],
             data=data,
@@ -160,7 +160,7 @@ def load_manifest(
         loaded.post_message = _message(manifest.ccm, "post_message", expressions, document)
         raw, listed, path = _resources(manifest.ccm, expressions, document)
         loaded.listed = listed
-        loaded.resources = Expander(catalog, expressions, listed.text, listed.name).expand(raw, path)
+        loaded.resources = ResourceBuilder(catalog, expressions, listed.text, listed.name).expand(raw, path)
     return loaded
 
 

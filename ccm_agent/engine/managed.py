@@ -10,14 +10,14 @@ import posixpath
 from collections.abc import Mapping
 
 from ccm_agent.engine.context import ManifestContext, RunState
-from ccm_agent.engine.load import Loaded
+from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.engine.mask import learn
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.resources.converge import Declared
+from ccm_agent.resources.converge import ResolvedResource
 
 
-async def managed(loaded: Loaded, state: RunState, salt: bytes) -> set[str]:
+async def managed(loaded: ResolvedManifest, state: RunState, salt: bytes) -> set[str]:
     """
     `type#name` of each resource that would be managed; a child itself is none, it stands for what is in it.
 
@@ -56,7 +56,7 @@ class _Collector:
                 self.found.add(self._shown(_reference(declared), declared, context))
         return {}
 
-    def _shown(self, reference: str, declared: Declared, context: ManifestContext) -> str:
+    def _shown(self, reference: str, declared: ResolvedResource, context: ManifestContext) -> str:
         masker = context.state.masker
         learn(masker, declared.kind, declared.wanted, declared.pending)
         shown = masker.name(reference)
@@ -64,7 +64,7 @@ class _Collector:
             return reference
         return f"{shown} ({hmac.new(self._salt, reference.encode(errors='replace'), hashlib.sha256).hexdigest()[:8]})"
 
-    async def _child(self, declared: Declared, context: ManifestContext) -> None:
+    async def _child(self, declared: ResolvedResource, context: ManifestContext) -> None:
         try:
             _, provider = await context.provider(declared)
             await provider.apply_manifest(declared.wanted)
@@ -73,7 +73,7 @@ class _Collector:
             return
 
 
-async def _is_managed(declared: Declared, context: ManifestContext) -> bool:
+async def _is_managed(declared: ResolvedResource, context: ManifestContext) -> bool:
     control = declared.wanted.control
     if control is None:
         return True
@@ -82,7 +82,7 @@ async def _is_managed(declared: Declared, context: ManifestContext) -> bool:
     return not (control.unless and await context.holds(control.unless, declared))
 
 
-def _reference(declared: Declared) -> str:
+def _reference(declared: ResolvedResource) -> str:
     """One name for one path, however many slashes it is written with."""
     name = declared.wanted.name
     if name.startswith("/"):

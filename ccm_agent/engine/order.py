@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ccm_agent.engine.load import Loaded
+from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.model.errors import ManifestError
 from ccm_agent.model.resource import parse_reference
-from ccm_agent.resources.converge import Declared
+from ccm_agent.resources.converge import ResolvedResource
 
 Key = tuple[str, str]
 """Type and name, or type and alias."""
 
 
-def check_order(loaded: Loaded) -> None:
+def check_order(loaded: ResolvedManifest) -> None:
     """
     Refuse a manifest in which a resource requires one that is declared after it, before anything is changed.
 
@@ -37,14 +37,14 @@ def check_order(loaded: Loaded) -> None:
         earlier.update(_keys(declared))
 
 
-def _before_children(resources: Sequence[Declared]) -> Iterator[Declared]:
+def _before_children(resources: Sequence[ResolvedResource]) -> Iterator[ResolvedResource]:
     for declared in resources:
         if declared.kind.nests:
             return
         yield declared
 
 
-def _keys(declared: Declared) -> Iterator[Key]:
+def _keys(declared: ResolvedResource) -> Iterator[Key]:
     for name in (declared.wanted.name, declared.wanted.alias):
         if name:
             yield declared.kind.name, name

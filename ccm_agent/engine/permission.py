@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.health import HealthCheck
     from ccm_agent.policy.grant import Grant
     from ccm_agent.resources.contract import AnyType, Reach, ResourceContext
-    from ccm_agent.resources.converge import Declared
+    from ccm_agent.resources.converge import ResolvedResource
     from ccm_agent.templates.env import Environment
 
 _WEB = ("http://", "https://")
@@ -64,7 +64,7 @@ class Permission:
 
     # ---- resources ----
 
-    async def refusal(self, declared: Declared, directory: str) -> PolicyError | None:
+    async def refusal(self, declared: ResolvedResource, directory: str) -> PolicyError | None:
         """
         Why a resource may not be managed; None when it may, as far as its properties are known by now.
 
@@ -77,7 +77,7 @@ class Permission:
             return early
         return await asyncio.to_thread(self._refuse_places, declared, directory, self._resolve)
 
-    def may_look_ahead(self, declared: Declared, directory: str) -> bool:
+    def may_look_ahead(self, declared: ResolvedResource, directory: str) -> bool:
         """Whether a resource may be looked at together with others; its paths are resolved when its turn has come."""
         if self._refuse_kind(declared) or self._refuse_names(declared):
             return False
@@ -91,7 +91,7 @@ class Permission:
         """Why a command is not run, where `may_run_commands` says that none is."""
         return self._grant.refuse_command(what) or self.unknown(f"{what} is not run")
 
-    def _refuse_kind(self, declared: Declared) -> PolicyError | None:
+    def _refuse_kind(self, declared: ResolvedResource) -> PolicyError | None:
         """By type, commands and health checks."""
         kind, wanted = declared.kind, declared.wanted
         if refused := self._grant.refuse_type(kind.name):
@@ -108,7 +108,7 @@ class Permission:
                 return refused
         return None
 
-    def _refuse_names(self, declared: Declared) -> PolicyError | None:
+    def _refuse_names(self, declared: ResolvedResource) -> PolicyError | None:
         reach = _reach_of(declared)
         for package in reach.packages:
             if refused := self._grant.refuse_package(package):
@@ -118,7 +118,9 @@ class Permission:
                 return refused
         return None
 
-    def _refuse_places(self, declared: Declared, directory: str, resolve: Resolve) -> PolicyError | None:
+    def _refuse_places(
+        self, declared: ResolvedResource, directory: str, resolve: Resolve
+    ) -> PolicyError | None:
         """By paths and URLs. Blocking, unless `resolve` is `_as_written`."""
         reach = _reach_of(declared)
         for path in (*reach.paths, *reach.trees):
@@ -288,7 +290,7 @@ class _NoDownloads:
         raise self._permission.unknown(f"{mask_url(transfer.url)} is not fetched")
 
 
-def _reach_of(declared: Declared) -> Reach:
+def _reach_of(declared: ResolvedResource) -> Reach:
     from ccm_agent.resources.contract import Reach
 
     return declared.kind.reach(declared.wanted) if declared.kind.reach is not None else Reach()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.model.errors import HostError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.resource import parse_reference
-from ccm_agent.resources.converge import Declared, subscriptions
+from ccm_agent.resources.converge import ResolvedResource, subscriptions
 from ccm_agent.sessions.refresh_log import (
     ANY,
     CHANGES_LIMIT,
@@ -48,9 +48,9 @@ class Outline:
         nested: The `apply` resources, by their names: manifests within this one.
     """
 
-    def __init__(self, resources: Iterable[Declared]) -> None:
-        self.subscribers: dict[str, list[Declared]] = {}
-        self.nested: dict[str, Declared] = {}
+    def __init__(self, resources: Iterable[ResolvedResource]) -> None:
+        self.subscribers: dict[str, list[ResolvedResource]] = {}
+        self.nested: dict[str, ResolvedResource] = {}
         for declared in resources:
             if declared.kind.nests:
                 self.nested[declared.reference] = declared
@@ -95,7 +95,7 @@ class Refreshes:
         for change in found.changes.values():
             self._know(change)
 
-    def is_owed(self, reference: str, declared: Declared, context: ManifestContext) -> bool:
+    def is_owed(self, reference: str, declared: ResolvedResource, context: ManifestContext) -> bool:
         """
         Whether an earlier run changed a resource without refreshing this subscriber.
 
@@ -108,7 +108,7 @@ class Refreshes:
             change.id not in self._own and change.waits_for(keys) for change in self._changes_of(reference)
         )
 
-    async def changing(self, declared: Declared, context: ManifestContext) -> None:
+    async def changing(self, declared: ResolvedResource, context: ManifestContext) -> None:
         """
         Record that a resource is about to change, and with it the manifests that it is in.
 
@@ -133,7 +133,9 @@ class Refreshes:
             if waiting or is_open:
                 await self._record(one, waiting, is_open=is_open)
 
-    async def ended(self, declared: Declared, context: ManifestContext, event: TransactionEvent) -> None:
+    async def ended(
+        self, declared: ResolvedResource, context: ManifestContext, event: TransactionEvent
+    ) -> None:
         """A resource has its outcome: it was refreshed perhaps, or did not change after all. Completes the event."""
         if self._log is None:
             return
@@ -178,7 +180,7 @@ class Refreshes:
     # ---- inside ----
 
     async def _ended_subscriber(
-        self, declared: Declared, context: ManifestContext, event: TransactionEvent, *, is_real: bool
+        self, declared: ResolvedResource, context: ManifestContext, event: TransactionEvent, *, is_real: bool
     ) -> None:
         kept = self._subscriber(declared, context)
         is_excluded = _is_excluded(event)
@@ -198,7 +200,7 @@ class Refreshes:
             if any(change.waits_for(kept.keys) for change in self._changes_of(reference))
         ][:NAMED_LIMIT]
 
-    async def _refreshed(self, declared: Declared, kept: Kept, *, of_all: bool) -> None:
+    async def _refreshed(self, declared: ResolvedResource, kept: Kept, *, of_all: bool) -> None:
         """A subscriber needs no refresh any more, be it for all its triggers or for those that have not failed."""
         assert self._log is not None
         settled = {
@@ -214,7 +216,7 @@ class Refreshes:
         for change in settled.values():
             change.refreshed(kept.keys)
 
-    async def _did_not_change(self, declared: Declared) -> None:
+    async def _did_not_change(self, declared: ResolvedResource) -> None:
         """What was recorded before the change is taken back."""
         assert self._log is not None
         gone = {
@@ -229,7 +231,7 @@ class Refreshes:
             for number in gone:
                 self._forget(self._changes.pop(number))
 
-    async def _record(self, declared: Declared, waiting: list[Kept], *, is_open: bool) -> None:
+    async def _record(self, declared: ResolvedResource, waiting: list[Kept], *, is_open: bool) -> None:
         assert self._log is not None
         label = self._label(declared)
         keys = tuple(self._key(one) for one in _references(declared))
@@ -264,7 +266,7 @@ class Refreshes:
             for change in self._by_key.get(key, ())
         )
 
-    def _subscribers_of(self, declared: Declared, chain: Iterable[ManifestContext]) -> Iterator[Kept]:
+    def _subscribers_of(self, declared: ResolvedResource, chain: Iterable[ManifestContext]) -> Iterator[Kept]:
         """The known subscribers of a resource, in the manifests that are being applied."""
         for context in chain:
             if context.noop or context.health_check_only:
@@ -273,14 +275,14 @@ class Refreshes:
                 for one in context.outline.subscribers.get(reference, ()):
                     yield self._subscriber(one, context)
 
-    def _subscriber(self, declared: Declared, context: ManifestContext) -> Kept:
+    def _subscriber(self, declared: ResolvedResource, context: ManifestContext) -> Kept:
         """A subscriber: two of one name in two manifests within this one are two."""
         assert self._log is not None
         inside = "".join(f"{one.asked_by} > " for one in (*context.parents[1:], context) if one.asked_by)
         references = tuple(f"{inside}{one}" for one in _references(declared))
         return self._log.kept(Resource(label=self._label(declared), references=references))
 
-    def _label(self, declared: Declared) -> str:
+    def _label(self, declared: ResolvedResource) -> str:
         """A name for people that goes on disk: never a command, which can hold a secret."""
         wanted, masker = declared.wanted, self._state.masker
         name = wanted.alias or wanted.name
@@ -331,7 +333,7 @@ class Refreshes:
             log.warning(message, extra={"reason": err.message})
 
 
-def _references(declared: Declared) -> list[str]:
+def _references(declared: ResolvedResource) -> list[str]:
     """What a resource is found by."""
     wanted = declared.wanted
     names = dict.fromkeys(name for name in (wanted.name, wanted.alias) if name)

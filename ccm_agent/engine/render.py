@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from ccm_agent.engine import mask
-from ccm_agent.engine.expand import NEVER_TEMPLATED
-from ccm_agent.engine.load import Loaded
+from ccm_agent.engine.build import NEVER_TEMPLATED
+from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.converge import Declared
+from ccm_agent.resources.converge import ResolvedResource
 
 
-def render_plan(loaded: Loaded, masker: Masker | None = None) -> str:
+def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
     """
     The manifest as one document, hierarchy and messages left out, without a final newline.
 
@@ -26,7 +26,7 @@ def render_plan(loaded: Loaded, masker: Masker | None = None) -> str:
         masker: Knows what its data declares secret; None knows nothing of data.
     """
     masker = masker if masker is not None else Masker()
-    shown: list[tuple[Declared, dict[str, Any]]] = []
+    shown: list[tuple[ResolvedResource, dict[str, Any]]] = []
     for declared in loaded.resources:
         mask.learn(masker, declared.kind, declared.wanted, declared.pending)
         mask.learn_checks(masker, declared.wanted)
@@ -41,7 +41,7 @@ def render_plan(loaded: Loaded, masker: Masker | None = None) -> str:
     return encode_yaml({"ccm": section, "data": _as_template(masker.value(loaded.data))}).rstrip("\n")
 
 
-def _entry(declared: Declared, properties: dict[str, Any]) -> dict[str, Any]:
+def _entry(declared: ResolvedResource, properties: dict[str, Any]) -> dict[str, Any]:
     """A resource as one entry of a list, by its name."""
     kind = declared.kind
     as_written = {*NEVER_TEMPLATED, *kind.literal, *declared.pending}

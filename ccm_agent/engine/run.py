@@ -17,15 +17,15 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.engine import mask
+from ccm_agent.engine.build import ResourceBuilder
 from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunState
-from ccm_agent.engine.expand import Expander
+from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.expressions import has_markers, raise_refusal_behind
-from ccm_agent.engine.load import Document, Loaded, load_manifest, make_document
+from ccm_agent.engine.load import Document, ResolvedManifest, load_manifest, make_document
 from ccm_agent.engine.order import check_order
 from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.engine.tinycm.recognise import is_tinycm
-from ccm_agent.engine.world import World
 from ccm_agent.model import merge
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import BusError, CcmError, FileError, InputError, ManifestError
@@ -38,7 +38,7 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
 )
 from ccm_agent.resources.contract import AnyType
-from ccm_agent.resources.converge import Declared, converge, skip
+from ccm_agent.resources.converge import ResolvedResource, converge, skip
 from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
 
@@ -56,7 +56,7 @@ class Plan(Struct, kw_only=True):
         data_revisions: Revision of each hiera document read, by URL.
     """
 
-    loaded: Loaded
+    loaded: ResolvedManifest
     state: RunState
     data_revisions: dict[str, int] = {}
 
@@ -69,7 +69,7 @@ class LocalEngine:
         world: What it may use.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EngineDeps) -> None:
         self.world = world
         self._salt = secrets.token_bytes(16)
 
@@ -183,7 +183,7 @@ class LocalEngine:
         state.refreshes = Refreshes(state, state.session.refreshes, is_session=True)
         await state.refreshes.open()
         loaded = await self._empty(state)
-        expander = Expander(self.world.catalog, loaded.expressions, None, "")
+        expander = ResourceBuilder(self.world.catalog, loaded.expressions, None, "")
         declared = await asyncio.to_thread(expander.declare, kind, dict(properties), ())
         loaded.resources = [declared]
         tally = _Tally()
@@ -222,7 +222,7 @@ class LocalEngine:
         if kind.status_name is not None:
             name = kind.status_name(name)
         wanted = kind.properties(name=name, ensure=kind.default_ensure)
-        declared = Declared(kind=kind, wanted=wanted)
+        declared = ResolvedResource(kind=kind, wanted=wanted)
         loaded.resources = [declared]
         context = ManifestContext(
             state, loaded, noop=True, health_check_only=False, apply_resources=_Tally().run
@@ -298,7 +298,7 @@ class LocalEngine:
             state.secrets.learn_data(data)
         return tuple(resolved for resolved, _ in found), revisions
 
-    async def _empty(self, state: RunState) -> Loaded:
+    async def _empty(self, state: RunState) -> ResolvedManifest:
         """A manifest without resources, in the working directory: what a single resource lives in."""
         from ccm_agent.hiera import rules
 
@@ -312,7 +312,7 @@ class LocalEngine:
         if checks:
             await asyncio.to_thread(rules.check, data, checks)
         document = Document(text="", name="", directory=directory, digest="")
-        return Loaded(
+        return ResolvedManifest(
             document=document, resources=[], data=data, expressions=state.expressions(data, directory)
         )
 
@@ -406,7 +406,7 @@ class _Tally:
                 break
         return last
 
-    async def apply_one(self, context: ManifestContext, declared: Declared) -> TransactionEvent:
+    async def apply_one(self, context: ManifestContext, declared: ResolvedResource) -> TransactionEvent:
         """One resource: its outcome, masked, recorded and told."""
         state = context.state
         parent = (
@@ -437,7 +437,7 @@ class _Tally:
         return event
 
     async def record(
-        self, event: TransactionEvent, session: MemorySession, declared: Declared | None = None
+        self, event: TransactionEvent, session: MemorySession, declared: ResolvedResource | None = None
     ) -> None:
         """Count an outcome, found again by the names of the resource, which the event may hold masked."""
         names = (declared.wanted.name, declared.wanted.alias) if declared is not None else ()
@@ -449,7 +449,7 @@ class _Tally:
             )
 
 
-async def _register(context: ManifestContext, declared: Declared, event: TransactionEvent) -> None:
+async def _register(context: ManifestContext, declared: ResolvedResource, event: TransactionEvent) -> None:
     """Publish the entries of a resource that is as wanted, with all its checks passed."""
     publish = context.state.world.register
     if publish is None or context.noop or context.is_restricted or event.failed or event.skipped:

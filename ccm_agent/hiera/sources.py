@@ -19,9 +19,9 @@ import msgspec
 from ccm_agent.hiera.resolve import Expressions, resolve_document
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import DataError, ProtocolError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ports import Download, Files, KeyValue, Transfer
 from ccm_agent.model.secret import mask_url
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Stamped
 
 DOCUMENT_LIMIT_BYTES = 16 << 20

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ccm_agent.model.depth import is_too_deep
 from ccm_agent.model.errors import DocumentError, Place
+from ccm_agent.model.nesting import is_too_deep
 
 if TYPE_CHECKING:
     from ccm_agent.model.yaml_comments import KeyComment
@@ -82,7 +82,7 @@ def decode_json(data: bytes | str, source: str = "") -> object:
     try:
         value: object = msgspec.json.decode(text)
     except msgspec.DecodeError as err:
-        from ccm_agent.model.misfit import json_error
+        from ccm_agent.model.validation_messages import json_error
 
         raise json_error(text, source, err) from err
     except RecursionError as err:
@@ -130,7 +130,7 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as err:
-        from ccm_agent.model.misfit import misfit
+        from ccm_agent.model.validation_messages import misfit
 
         message, path = misfit(str(err), value, kind)
         whole = [*at, *path]
@@ -192,7 +192,7 @@ def locate(text: str, path: Path, source: str = "") -> Place:
         path: Keys and indexes from the root.
         source: Name of the document.
     """
-    from ccm_agent.model.yaml_places import find
+    from ccm_agent.model.yaml_marks import find
 
     line, column = find(text, path)
     return Place(source, line, column, path_text(path))

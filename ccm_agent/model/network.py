@@ -14,7 +14,7 @@ from msgspec import Struct
 from ccm_agent.model.secret import Secret
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class HttpRequest(Struct, frozen=True, kw_only=True):
     """
     An HTTP request.
 
@@ -46,7 +46,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     limit_bytes: int = 1 << 20
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class HttpResponse(Struct, frozen=True, kw_only=True):
     """
     What a server answered, whatever its status.
 
@@ -64,7 +64,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Network(Protocol):
     """Looks at what the network offers. None of it has a limit of time: the caller sets one."""
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, ask: HttpRequest) -> HttpResponse:
         """
         Ask a web server.
 

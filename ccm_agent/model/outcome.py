@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.model.foreign import Count, EventNumber, Moment, Nanoseconds
 from ccm_agent.model.health import HealthResult
+from ccm_agent.model.untrusted_json import Count, EventNumber, Moment, Nanoseconds
 
 TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
 SESSION_START = "io.choria.ccm.v1.session.start"

@@ -129,7 +129,7 @@ class FileLook(Struct, frozen=True, kw_only=True):
     is_empty: bool = False
 
 
-class CopyOf(Struct, frozen=True):
+class ContentRef(Struct, frozen=True):
     """The content of another regular file, which may be too large to hold in memory."""
 
     path: str
@@ -164,7 +164,7 @@ class Files(Protocol):
         ...
 
     async def store(
-        self, path: str, content: bytes | CopyOf, *, owner: str = "", group: str = "", mode: int
+        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
     ) -> None:
         """
         Write a file whole or not at all.
@@ -689,7 +689,7 @@ class Objects(Protocol):
         ...
 
 
-class Incoming(Struct, frozen=True, kw_only=True):
+class IncomingRequest(Struct, frozen=True, kw_only=True):
     """
     A request as it came.
 
@@ -720,7 +720,7 @@ class Requests(Protocol):
     async def subscribe(
         self,
         scopes: Sequence[str],
-        on_request: Callable[[Incoming], None],
+        on_request: Callable[[IncomingRequest], None],
         on_refused: Callable[[str, ProtocolError], None] | None = None,
     ) -> None:
         """
@@ -736,7 +736,7 @@ class Requests(Protocol):
         """
         ...
 
-    async def last_due(self, subject: str) -> Incoming | None:
+    async def last_due(self, subject: str) -> IncomingRequest | None:
         """
         The scheduled request that was due last for a request's subject, as it was delivered; None when none was.
 
@@ -779,7 +779,7 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
     signature: str = ""
 
 
-class Link(Protocol):
+class BrokerConnection(Protocol):
     """The connection behind the bus ports: it comes and goes, and nobody waits for it who can go on without."""
 
     @property

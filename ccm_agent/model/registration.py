@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from ccm_agent.model.durations import go_duration, parse_duration
 from ccm_agent.model.errors import DocumentError, Place, PropertyError, ProtocolError
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.untrusted_json import decode_foreign
 
 NEVER = "never"
 """A TTL: the entry does not expire."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.model.foreign import Count, Moment
+from ccm_agent.model.untrusted_json import Count, Moment
 
 
 class RunRecord(Struct, kw_only=True, omit_defaults=True):

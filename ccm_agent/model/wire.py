@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.model.foreign import Count, Moment, Seconds
+from ccm_agent.model.untrusted_json import Count, Moment, Seconds
 
 PROTOCOL = "io.choria.ccm.v1"
 

@@ -13,14 +13,14 @@ from ccm_agent.bus.streams import read_newest
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, FileError, UnsettledError
 from ccm_agent.model.registration import sort_key
-from ccm_agent.registration.belief import read_sightings, write_sightings
 from ccm_agent.registration.entries import Query, Seen, read_stored
+from ccm_agent.registration.liveness import read_sightings, write_sightings
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
     from ccm_agent.model.ports import Clock, Records
     from ccm_agent.model.registration import RegistrationEntry
-    from ccm_agent.registration.belief import Sightings
+    from ccm_agent.registration.liveness import LastSeen
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Lookup:
             raise _unsettled(query, len(missing), self._now() - since, doubt_s)
         return _entries(found)
 
-    def _meet(self, sightings: Sightings, connection: Connection) -> None:
+    def _meet(self, sightings: LastSeen, connection: Connection) -> None:
         now, server = self._now(), connection.server
         again = connection.reconnects > 0
         since = now - (self._clock.monotonic() - connection.since) if again else None
@@ -131,7 +131,7 @@ class Lookup:
     def _now(self) -> float:
         return self._clock.now().timestamp()
 
-    async def _recall(self) -> Sightings:
+    async def _recall(self) -> LastSeen:
         """What is known; what this process knows itself where the record cannot be read."""
         try:
             self._kept = await self._records.recall(RECORD, self._key) or self._kept
@@ -139,7 +139,7 @@ class Lookup:
             log.warning("what was registered before cannot be read", extra={"reason": str(err)})
         return read_sightings(self._kept)
 
-    async def _keep(self, sightings: Sightings) -> None:
+    async def _keep(self, sightings: LastSeen) -> None:
         document = write_sightings(sightings)
         if document == self._kept:
             return

@@ -42,7 +42,7 @@ TYPES_GROUP = "ccm.types"
 PROVIDERS_GROUP = "ccm.providers"
 
 
-class Situation(Struct, frozen=True, kw_only=True):
+class DecisionContext(Struct, frozen=True, kw_only=True):
     """
     What `decide` must know besides wanted and found.
 
@@ -377,7 +377,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     summary: str
     properties: type[P]
     state: type[S]
-    decide: Callable[[P, S, Situation], Decision]
+    decide: Callable[[P, S, DecisionContext], Decision]
     providers: tuple[ProviderSpec, ...]
     ensure: tuple[str, ...] = ()
     default_ensure: str = ""

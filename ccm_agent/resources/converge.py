@@ -25,7 +25,7 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
 from ccm_agent.model.resource import CommonProperties, CommonState
-from ccm_agent.resources.contract import AnyType, Decision, Situation
+from ccm_agent.resources.contract import AnyType, Decision, DecisionContext
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ UNKNOWN_LIMIT = 1000
 """Characters of the sentence about what is unknown; it may quote a path of the manifest."""
 
 
-class Declared(Struct, kw_only=True):
+class ResolvedResource(Struct, kw_only=True):
     """
     A resource of a manifest, ready to be managed.
 
@@ -61,7 +61,7 @@ class Declared(Struct, kw_only=True):
         return f"{self.kind.name}#{self.wanted.name}"
 
 
-class Surroundings(Protocol):
+class RunContext(Protocol):
     """What the flow asks of the run that a resource belongs to."""
 
     @property
@@ -73,7 +73,7 @@ class Surroundings(Protocol):
         """It is a plan or check that runs no command of the manifest."""
         ...
 
-    async def refusal(self, declared: Declared) -> PolicyError | None:
+    async def refusal(self, declared: ResolvedResource) -> PolicyError | None:
         """Why the node's policy does not let the resource be managed, as far as its properties are known by now."""
         ...
 
@@ -85,15 +85,15 @@ class Surroundings(Protocol):
         """Wall-clock time, UTC."""
         ...
 
-    async def provider(self, declared: Declared) -> tuple[str, Any]:
+    async def provider(self, declared: ResolvedResource) -> tuple[str, Any]:
         """Name and object of the provider that manages it here; NoProviderError when none can."""
         ...
 
-    async def holds(self, expression: str, declared: Declared) -> bool:
+    async def holds(self, expression: str, declared: ResolvedResource) -> bool:
         """Whether a control expression is true; ExpressionError when it is not boolean or fails."""
         ...
 
-    async def settle(self, declared: Declared) -> None:
+    async def settle(self, declared: ResolvedResource) -> None:
         """
         Render the pending fields.
 
@@ -104,19 +104,19 @@ class Surroundings(Protocol):
         """
         ...
 
-    def is_unmet(self, reference: str, declared: Declared) -> bool:
+    def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
         """Whether a required resource failed or was itself unmet; ManifestError for one that has no outcome yet."""
         ...
 
-    def has_changed(self, reference: str, declared: Declared) -> bool:
+    def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
         """Whether a subscribed resource changed; ManifestError for one that has no outcome yet."""
         ...
 
-    def is_owed(self, reference: str, declared: Declared) -> bool:
+    def is_owed(self, reference: str, declared: ResolvedResource) -> bool:
         """Whether a subscribed resource changed in an earlier run, and this one has not been refreshed since."""
         ...
 
-    async def changing(self, declared: Declared) -> None:
+    async def changing(self, declared: ResolvedResource) -> None:
         """
         The resource is about to change: record that its subscribers must be refreshed.
 
@@ -125,7 +125,7 @@ class Surroundings(Protocol):
         """
         ...
 
-    async def look(self, declared: Declared, provider: Any) -> Any:
+    async def look(self, declared: ResolvedResource, provider: Any) -> Any:
         """The state that `status` gives, perhaps looked at before together with others."""
         ...
 
@@ -142,7 +142,7 @@ class Surroundings(Protocol):
         ...
 
 
-async def converge(declared: Declared, run: Surroundings) -> TransactionEvent:
+async def converge(declared: ResolvedResource, run: RunContext) -> TransactionEvent:
     """
     Manage one resource, and say what came of it.
 
@@ -156,7 +156,7 @@ async def converge(declared: Declared, run: Surroundings) -> TransactionEvent:
     return event
 
 
-async def _managed(declared: Declared, run: Surroundings) -> TransactionEvent:
+async def _managed(declared: ResolvedResource, run: RunContext) -> TransactionEvent:
     wanted = declared.wanted
     name, provider = await run.provider(declared)
     event = _new_event(declared, name, run)
@@ -179,7 +179,7 @@ async def _managed(declared: Declared, run: Surroundings) -> TransactionEvent:
     return event
 
 
-async def _refused(declared: Declared, run: Surroundings, refused: PolicyError) -> TransactionEvent:
+async def _refused(declared: ResolvedResource, run: RunContext, refused: PolicyError) -> TransactionEvent:
     """A resource that the node's policy forbids; one that its control keeps from this node is skipped all the same."""
     event = _new_event(declared, declared.wanted.provider, run)
     try:
@@ -191,7 +191,7 @@ async def _refused(declared: Declared, run: Surroundings, refused: PolicyError) 
     return event
 
 
-def skip(declared: Declared, run: Surroundings, reason: str) -> TransactionEvent:
+def skip(declared: ResolvedResource, run: RunContext, reason: str) -> TransactionEvent:
     """The event of a resource that the run did not come to."""
     event = _new_event(declared, declared.wanted.provider, run)
     event.skipped = True
@@ -199,7 +199,7 @@ def skip(declared: Declared, run: Surroundings, reason: str) -> TransactionEvent
     return event
 
 
-def _new_event(declared: Declared, provider: str, run: Surroundings) -> TransactionEvent:
+def _new_event(declared: ResolvedResource, provider: str, run: RunContext) -> TransactionEvent:
     wanted, now = declared.wanted, run.now()
     return TransactionEvent(
         protocol=TRANSACTION_EVENT,
@@ -225,7 +225,7 @@ def _new_event(declared: Declared, provider: str, run: Surroundings) -> Transact
     )
 
 
-async def _settle(declared: Declared, run: Surroundings, event: TransactionEvent) -> bool:
+async def _settle(declared: ResolvedResource, run: RunContext, event: TransactionEvent) -> bool:
     """
     Render what waited for the resource's turn.
 
@@ -246,7 +246,7 @@ async def _settle(declared: Declared, run: Surroundings, event: TransactionEvent
     return refused is None
 
 
-async def _is_managed(declared: Declared, run: Surroundings) -> bool:
+async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
     control = declared.wanted.control
     if control is None:
         return True
@@ -258,7 +258,7 @@ async def _is_managed(declared: Declared, run: Surroundings) -> bool:
     return not (control.unless and await run.holds(control.unless, declared))
 
 
-async def _apply(declared: Declared, provider: Any, run: Surroundings, event: TransactionEvent) -> None:
+async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
     """Look, decide, act, verify; what goes wrong stands in the event."""
     try:
         await _reach(declared, provider, run, event)
@@ -288,11 +288,11 @@ def _deny(event: TransactionEvent, refused: PolicyError) -> None:
         _fail(event, str(refused), refused.code)
 
 
-async def _reach(declared: Declared, provider: Any, run: Surroundings, event: TransactionEvent) -> None:
+async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
     kind, wanted = declared.kind, declared.wanted
     found = await run.look(declared, provider)
     triggered_by = _trigger(declared, run)
-    situation = Situation(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
+    situation = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
     decision = kind.decide(wanted, found, situation)
     if decision.unknown:
         raise run.unknown(decision.unknown)
@@ -320,7 +320,7 @@ async def _reach(declared: Declared, provider: Any, run: Surroundings, event: Tr
         event.triggered_by = triggered_by
 
 
-def _trigger(declared: Declared, run: Surroundings) -> str:
+def _trigger(declared: ResolvedResource, run: RunContext) -> str:
     """The first subscribed resource that changed, in this run or before; "" when none did."""
     found = ""
     for reference in subscriptions(declared):
@@ -331,7 +331,7 @@ def _trigger(declared: Declared, run: Surroundings) -> str:
     return found
 
 
-def subscriptions(declared: Declared) -> list[str]:
+def subscriptions(declared: ResolvedResource) -> list[str]:
     """References of the resources that a resource subscribes to."""
     return getattr(declared.wanted, "subscribe", None) or []
 
@@ -343,7 +343,7 @@ def _noop_message(decision: Decision, joint: str) -> str:
     return joint.join([first, *rest])
 
 
-async def _act(declared: Declared, provider: Any, run: Surroundings, decision: Decision) -> CommonState:
+async def _act(declared: ResolvedResource, provider: Any, run: RunContext, decision: Decision) -> CommonState:
     """Run the steps and look again; DesiredStateError when the host is still not as wanted."""
     kind, wanted = declared.kind, declared.wanted
     if not kind.nests:
@@ -356,7 +356,7 @@ async def _act(declared: Declared, provider: Any, run: Surroundings, decision: D
         return left
     state: CommonState = await provider.status(wanted)
     if kind.verify:
-        again = kind.decide(wanted, state, Situation(verifying=True))
+        again = kind.decide(wanted, state, DecisionContext(verifying=True))
         if again.error is not None:
             raise again.error
         if again.steps:
@@ -365,7 +365,7 @@ async def _act(declared: Declared, provider: Any, run: Surroundings, decision: D
     return state
 
 
-async def _check(checks: list[HealthCheck], run: Surroundings, event: TransactionEvent) -> None:
+async def _check(checks: list[HealthCheck], run: RunContext, event: TransactionEvent) -> None:
     results = []
     for check in checks:
         begun = time.monotonic()
@@ -386,7 +386,7 @@ async def _check(checks: list[HealthCheck], run: Surroundings, event: Transactio
 
 
 def _not_run(
-    check: HealthCheck, run: Surroundings, event: TransactionEvent, refused: PolicyError
+    check: HealthCheck, run: RunContext, event: TransactionEvent, refused: PolicyError
 ) -> HealthResult:
     """A check that the node's policy kept from running; what is known of the resource itself stands."""
     if not refused.is_unknown:

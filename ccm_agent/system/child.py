@@ -16,7 +16,7 @@ from typing import IO
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command, Completed
 from ccm_agent.system.output import Lines, LineSink, Tail
-from ccm_agent.system.programs import find_program
+from ccm_agent.system.which import find_program
 
 BASE_ENVIRONMENT = {
     "PATH": "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin",

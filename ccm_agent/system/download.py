@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import DownloadError
 from ccm_agent.model.ports import Transfer, Transferred
 from ccm_agent.model.secret import mask_url
-from ccm_agent.system.hop import Threads
-from ccm_agent.system.http import BrokeOffError, HttpClient, Request
+from ccm_agent.system.http import HttpClient, Request, TransferInterruptedError
+from ccm_agent.system.threads import Threads
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
     from yarl import URL
 
-    from ccm_agent.system.received import Received
+    from ccm_agent.system.download_file import Received
 
 STALL_S = 60.0
 """A server that says nothing for so long is given up; a large file may take as long as it likes while it comes."""
@@ -74,7 +74,7 @@ class SystemDownload:
 
     async def save(self, transfer: Transfer, path: str, on_progress: OnProgress | None = None) -> Transferred:
         """See `Download.save`."""
-        from ccm_agent.system.received import Received
+        from ccm_agent.system.download_file import Received
 
         received = await self._threads.call(Received, path)
         try:
@@ -102,7 +102,7 @@ class SystemDownload:
                 return Transferred(
                     size_bytes=received.size_bytes, sha256=received.sha256, etag=etag, last_modified=modified
                 )
-            except BrokeOffError:
+            except TransferInterruptedError:
                 idle = 0 if received.size_bytes > had else idle + 1
                 if not received.size_bytes or idle >= ATTEMPTS:
                     raise
@@ -175,7 +175,7 @@ def _refuse_answer(transfer: Transfer, response: ClientResponse, had: int) -> No
         if not response.headers.get("Content-Range", "").startswith(f"bytes {had}-"):
             raise DownloadError(f"{shown}: the server went on at another place than it was asked to")
     elif status != _OK:
-        error = BrokeOffError if status >= _SERVER_ERROR and had else DownloadError
+        error = TransferInterruptedError if status >= _SERVER_ERROR and had else DownloadError
         raise error(f"{shown}: the server answered {status} {response.reason or ''}".rstrip())
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise DownloadError(f"{shown}: the server compressed its answer, although it was asked not to")

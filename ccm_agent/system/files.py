@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ccm_agent.model.ports import CopyOf, DigestLimits, FileLook
-from ccm_agent.system import change, store
+from ccm_agent.model.ports import ContentRef, DigestLimits, FileLook
+from ccm_agent.system import atomic_write, file_attributes
 from ccm_agent.system.accounts import group_id, user_id
-from ccm_agent.system.hop import Stop, Threads
-from ccm_agent.system.look import look_at, read_regular
+from ccm_agent.system.file_inspection import look_at, read_regular
+from ccm_agent.system.threads import CancelFlag, Threads
 
 T = TypeVar("T")
 
@@ -37,30 +37,30 @@ class SystemFiles:
         return await self._stoppable(read_regular, path, limit_bytes)
 
     async def store(
-        self, path: str, content: bytes | CopyOf, *, owner: str = "", group: str = "", mode: int
+        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
     ) -> None:
         """See `Files.store`."""
-        await self._stoppable(store.store, path, content, owner, group, mode)
+        await self._stoppable(atomic_write.store, path, content, owner, group, mode)
 
     async def adopt(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         """See `Files.adopt`."""
-        await self._threads.call(store.adopt, staged, path, owner, group, mode)
+        await self._threads.call(atomic_write.adopt, staged, path, owner, group, mode)
 
     async def set_attributes(
         self, path: str, *, owner: str = "", group: str = "", mode: int, directory: bool = False
     ) -> None:
         """See `Files.set_attributes`."""
-        function = change.make_directory if directory else change.set_attributes
+        function = file_attributes.make_directory if directory else file_attributes.set_attributes
         await self._threads.call(function, path, owner, group, mode)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """See `Files.remove`."""
-        await self._stoppable(change.remove, path, recursive)
+        await self._stoppable(file_attributes.remove, path, recursive)
 
     async def ids(self, owner: str, group: str) -> tuple[int, int]:
         """See `Files.ids`."""
         return await self._threads.call(lambda: (user_id(owner), group_id(group)))
 
     async def _stoppable(self, function: Callable[..., T], *args: object) -> T:
-        stop = Stop()
+        stop = CancelFlag()
         return await self._threads.call(function, *args, stop, on_cancel=stop.set)

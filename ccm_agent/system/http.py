@@ -33,7 +33,7 @@ _SENDABLE = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})
 """What a URL may contain as it is sent: RFC 3986, section 2."""
 
 
-class BrokeOffError(DownloadError):
+class TransferInterruptedError(DownloadError):
     """A transfer ended too early, for a reason that may pass."""
 
 
@@ -99,7 +99,7 @@ class HttpClient:
                 yield response
         except ClientError as err:
             # its own words may show the URL as it was given
-            raise BrokeOffError(f"{shown}: {self._reason(err)}") from None
+            raise TransferInterruptedError(f"{shown}: {self._reason(err)}") from None
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[ClientSession]:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from ccm_agent.model.errors import LockError
-from ccm_agent.system.hop import Threads
+from ccm_agent.system.threads import Threads
 
 PATIENCE_S = 600.0
 """A package manager may be at work for minutes, and what waits for it is not lost; longer than this it hangs."""

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import DownloadError
-from ccm_agent.model.network import Answer, Ask
+from ccm_agent.model.network import HttpRequest, HttpResponse
 from ccm_agent.system.http import HttpClient, Request, os_reason
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class SystemNetwork:
     def __init__(self, user_agent: str = "ccm") -> None:
         self._client = HttpClient(user_agent, decompresses=True)
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, ask: HttpRequest) -> HttpResponse:
         """See `Network.ask`."""
         request = Request(
             url=ask.url,
@@ -88,20 +88,20 @@ def _name_servers() -> Callable[[str, int, str, str], Awaitable[list[str]]]:
     return records
 
 
-async def _answer(response: ClientResponse, limit_bytes: int) -> Answer:
+async def _answer(response: ClientResponse, limit_bytes: int) -> HttpResponse:
     body = bytearray()
     async for chunk in response.content.iter_chunked(CHUNK_BYTES):
         body += chunk
         if len(body) >= limit_bytes:
             break
-    return Answer(
+    return HttpResponse(
         status=response.status,
         headers=tuple(response.headers.items()),
         body=bytes(body[:limit_bytes]),
     )
 
 
-def _tls(ask: Ask) -> ssl.SSLContext:
+def _tls(ask: HttpRequest) -> ssl.SSLContext:
     """What a server must show, and what we show it. Reads files: belongs into a thread."""
     import ssl
 

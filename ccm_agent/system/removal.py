@@ -6,7 +6,7 @@ import errno
 import os
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.system.hop import Stop
+from ccm_agent.system.threads import CancelFlag
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 LISTED_MAX = 10_000
@@ -31,7 +31,7 @@ class _Level:
         self.is_listed = False
 
 
-def remove_tree(parent: int, name: str, path: str, stop: Stop) -> None:
+def remove_tree(parent: int, name: str, path: str, stop: CancelFlag) -> None:
     """
     Remove a directory and all that is below it.
 
@@ -57,7 +57,7 @@ def remove_tree(parent: int, name: str, path: str, stop: Stop) -> None:
     raise FileError(f"{path}: somebody moves or fills its directories while it is removed; try again")
 
 
-def _remove_once(parent: int, name: str, stop: Stop) -> None:
+def _remove_once(parent: int, name: str, stop: CancelFlag) -> None:
     try:
         fd = os.open(name, _OPEN, dir_fd=parent)
     except FileNotFoundError:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from ccm_agent.model.ports import Command, Completed
 from ccm_agent.system.child import Child
-from ccm_agent.system.hop import Threads
 from ccm_agent.system.output import sink_on
+from ccm_agent.system.threads import Threads
 
 PROGRAMS_AT_ONCE = 64
 TERM_GRACE_S = 3.0

@@ -19,11 +19,11 @@ from typing import IO
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.links import SYMLINKS_ON_THE_WAY
 from ccm_agent.system.accounts import group_id, user_id
+from ccm_agent.system.archive_entries import Entry
+from ccm_agent.system.atomic_write import temporary_name
 from ccm_agent.system.directory import parent_of
-from ccm_agent.system.entries import Entry
-from ccm_agent.system.hop import Stop
 from ccm_agent.system.removal import remove_tree
-from ccm_agent.system.store import temporary_name
+from ccm_agent.system.threads import CancelFlag
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -73,7 +73,7 @@ class Tree:
         with self.parent(path) as (parent, name):
             found = _look(parent, name)
             if found and stat.S_ISDIR(found.st_mode):
-                remove_tree(parent, name, f"{self.path}/{path}", Stop())
+                remove_tree(parent, name, f"{self.path}/{path}", CancelFlag())
             elif found:
                 os.unlink(name, dir_fd=parent)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook
-from ccm_agent.system import tree_change, tree_look
-from ccm_agent.system.hop import Stop, Threads
+from ccm_agent.system import tree_apply, tree_compare
+from ccm_agent.system.threads import CancelFlag, Threads
 
 T = TypeVar("T")
 
@@ -20,13 +20,13 @@ class SystemTrees:
 
     async def read(self, path: str, limit_bytes: int) -> Tree:
         """See `Trees.read`."""
-        return await self._stoppable(tree_look.read, path, limit_bytes)
+        return await self._stoppable(tree_compare.read, path, limit_bytes)
 
     async def compare(
         self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
     ) -> TreeLook:
         """See `Trees.compare`."""
-        return await self._stoppable(tree_look.compare, path, wanted, is_whole)
+        return await self._stoppable(tree_compare.compare, path, wanted, is_whole)
 
     async def write(
         self,
@@ -37,12 +37,12 @@ class SystemTrees:
         keep: Collection[str] | None = None,
     ) -> tuple[str, ...]:
         """See `Trees.write`."""
-        return await self._stoppable(tree_change.write, path, directories, files, keep)
+        return await self._stoppable(tree_apply.write, path, directories, files, keep)
 
     async def remove(self, path: str, files: Sequence[str]) -> None:
         """See `Trees.remove`."""
-        await self._stoppable(tree_change.remove, path, files)
+        await self._stoppable(tree_apply.remove, path, files)
 
     async def _stoppable(self, function: Callable[..., T], *args: object) -> T:
-        stop = Stop()
+        stop = CancelFlag()
         return await self._threads.call(function, *args, stop, on_cancel=stop.set)

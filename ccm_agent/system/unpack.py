@@ -25,18 +25,18 @@ from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
-from ccm_agent.model.tars import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
+from ccm_agent.model.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
 from ccm_agent.system.accounts import LARGEST_ID
+from ccm_agent.system.archive_entries import Entry, tar_entry, zip_entry
+from ccm_agent.system.atomic_write import make_sure_of_room, new_file, write_all
+from ccm_agent.system.commit_marker import held_back
 from ccm_agent.system.directory import Directory
-from ccm_agent.system.entries import Entry, tar_entry, zip_entry
-from ccm_agent.system.held_back import held_back
-from ccm_agent.system.hop import Stop, Threads
-from ccm_agent.system.look import why_unread
-from ccm_agent.system.store import make_sure_of_room, new_file, write_all
+from ccm_agent.system.file_inspection import why_unread
+from ccm_agent.system.threads import CancelFlag, Threads
 from ccm_agent.system.tree import Tree, open_tree, replacing
 
 if TYPE_CHECKING:
-    from ccm_agent.system.entries import Reader
+    from ccm_agent.system.archive_entries import Reader
 
 HONEST_RATIO = 200
 """No honest archive unpacks to more than so many times its size, beyond HONEST_BYTES."""
@@ -75,11 +75,11 @@ class Unpacker:
         self._threads = Threads("unpack", 2)
 
     async def unpack(self, packed: Packed, into: str) -> int:
-        stop = Stop()
+        stop = CancelFlag()
         return await self._threads.call(unpack, packed, into, stop, on_cancel=stop.set)
 
 
-def unpack(packed: Packed, into: str, stop: Stop) -> int:
+def unpack(packed: Packed, into: str, stop: CancelFlag) -> int:
     """Unpack, blocking; see `Unpack.unpack`."""
     with open_tree(into) as tree, _opened(packed, tree, stop) as (source, size_bytes):
         entries = _checked(packed, source, stop, size_bytes)
@@ -108,7 +108,7 @@ class _Source:
 
 
 @contextmanager
-def _opened(packed: Packed, tree: Tree, stop: Stop) -> Iterator[tuple[_Source, int]]:
+def _opened(packed: Packed, tree: Tree, stop: CancelFlag) -> Iterator[tuple[_Source, int]]:
     """The open archive, and the size of its file."""
     with _reported(packed, "archive"):
         fd = os.open(packed.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -119,7 +119,7 @@ def _opened(packed: Packed, tree: Tree, stop: Stop) -> Iterator[tuple[_Source, i
 
 
 @contextmanager
-def _vouched(packed: Packed, file: IO[bytes], tree: Tree, stop: Stop) -> Iterator[IO[bytes]]:
+def _vouched(packed: Packed, file: IO[bytes], tree: Tree, stop: CancelFlag) -> Iterator[IO[bytes]]:
     """The file if it is what it must be; a copy of our own where somebody else may write to it while it is unpacked."""
     found = os.fstat(file.fileno())
     if not stat.S_ISREG(found.st_mode):
@@ -250,7 +250,7 @@ def _limit_entries(packed: Packed, size_bytes: int) -> int:
     return min(packed.limit_entries, HONEST_ENTRIES + size_bytes // ENTRY_BYTES)
 
 
-def _checked(packed: Packed, source: _Source, stop: Stop, source_bytes: int) -> list[Entry]:
+def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: int) -> list[Entry]:
     """Every entry, all of them read to their end and none that must not be there."""
     limit, limit_entries = _limit(packed, source_bytes), _limit_entries(packed, source_bytes)
     entries: list[Entry] = []
@@ -285,7 +285,7 @@ def _with_target(source: _Source, entry: Entry) -> Entry:
     return replace(entry, link=target)
 
 
-def _read_through(source: _Source, entry: Entry, stop: Stop) -> None:
+def _read_through(source: _Source, entry: Entry, stop: CancelFlag) -> None:
     left = entry.size_bytes
     with source.read(entry) as content:
         while block := content.read(COPY_BYTES):
@@ -345,7 +345,7 @@ def _refuse_too_large(packed: Packed, entries: list[Entry], tree: Tree) -> None:
         )
 
 
-def _write(tree: Tree, entry: Entry, source: _Source, stop: Stop) -> None:
+def _write(tree: Tree, entry: Entry, source: _Source, stop: CancelFlag) -> None:
     if entry.kind == "directory":
         tree.make_directory(entry.name)
         return

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, CopyOf, DigestLimits, FileLook
+from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, ContentRef, DigestLimits, FileLook
 
 SYMLINKS_ON_THE_WAY = 40
 KIND_NAMES = {"directory": "directory", "other": "FIFO", "symlink": "symlink"}
@@ -97,7 +97,7 @@ class FakeFiles:
         return content
 
     async def store(
-        self, path: str, content: bytes | CopyOf, *, owner: str = "", group: str = "", mode: int
+        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
     ) -> None:
         """See `Files.store`."""
         uid, gid = await self.ids(owner, group)
@@ -110,7 +110,7 @@ class FakeFiles:
         if posixpath.dirname(staged) != posixpath.dirname(path):
             raise FileError(f"{staged}: is not beside {path}, so it cannot take its place in one step")
         source = self._place(staged)
-        await self.store(path, CopyOf(source), owner=owner, group=group, mode=mode)
+        await self.store(path, ContentRef(source), owner=owner, group=group, mode=mode)
         del self.nodes[source]
 
     async def set_attributes(

@@ -223,7 +223,7 @@ class MemoryBroker:
 
 
 class MemoryLink:
-    """The `Link` port."""
+    """The `BrokerConnection` port."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -235,15 +235,15 @@ class MemoryLink:
 
     @property
     def connected(self) -> bool:
-        """See `Link.connected`."""
+        """See `BrokerConnection.connected`."""
         return self._up.is_set()
 
     async def wait_connected(self) -> None:
-        """See `Link.wait_connected`."""
+        """See `BrokerConnection.wait_connected`."""
         await self._up.wait()
 
     def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
-        """See `Link.on_connect`."""
+        """See `BrokerConnection.on_connect`."""
         key = object()
         self._hooks[key] = hook
         return lambda: self._hooks.pop(key, None) and None

@@ -43,12 +43,12 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
     UsageError,
 )
-from ccm_agent.model.ports import Entry, Incoming, Published, StoredEvent
+from ccm_agent.model.ports import Entry, IncomingRequest, Published, StoredEvent
 from ccm_agent.testing.memory_broker import MemoryBroker, Sent, Write
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.model.ports import Events, Link, Requests
+    from ccm_agent.model.ports import BrokerConnection, Events, Requests
 
 __all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]
 
@@ -78,7 +78,7 @@ class MemoryBus:
         self.broker = broker
         self.identity = identity
         self.signatory = signatory
-        self.link: Link = broker.link()
+        self.link: BrokerConnection = broker.link()
         self.requests: Requests = MemoryRequests(self)
         self.events: Events = MemoryEvents(self)
 
@@ -344,7 +344,7 @@ class MemoryRequests:
     def __init__(self, bus: MemoryBus) -> None:
         self._bus = bus
         self._scopes: dict[str, Stop] = {}
-        self._on_request: Callable[[Incoming], None] | None = None
+        self._on_request: Callable[[IncomingRequest], None] | None = None
         self._on_refused: Callable[[str, ProtocolError], None] | None = None
 
     async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -355,7 +355,7 @@ class MemoryRequests:
         signature = signatory.request(subject, body) if signatory else {}
         self._bus.broker.publish(Sent(subject, body, {SENT: "1", **signature, **(headers or {})}))
 
-    async def last_due(self, subject: str) -> Incoming | None:
+    async def last_due(self, subject: str) -> IncomingRequest | None:
         """See `Requests.last_due`."""
         due = due_subject(subject)
         self._bus.check(due)
@@ -365,7 +365,7 @@ class MemoryRequests:
     async def subscribe(
         self,
         scopes: Sequence[str],
-        on_request: Callable[[Incoming], None],
+        on_request: Callable[[IncomingRequest], None],
         on_refused: Callable[[str, ProtocolError], None] | None = None,
     ) -> None:
         """See `Requests.subscribe`."""

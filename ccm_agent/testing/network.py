@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ccm_agent.model.errors import DownloadError
-from ccm_agent.model.network import Answer, Ask
+from ccm_agent.model.network import HttpRequest, HttpResponse
 
 
 class FakeNetwork:
@@ -21,19 +21,19 @@ class FakeNetwork:
     """
 
     def __init__(self) -> None:
-        self.answers: dict[str, Answer | str | None] = {}
+        self.answers: dict[str, HttpResponse | str | None] = {}
         self.listening: set[str] = set()
         self.names: dict[str, list[str]] = {}
         self.zones: dict[tuple[str, str, str], list[str]] = {}
-        self.asked: list[Ask] = []
+        self.asked: list[HttpRequest] = []
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, ask: HttpRequest) -> HttpResponse:
         """See `Network.ask`."""
         self.asked.append(ask)
         answer = self.answers.get(ask.url, "connection refused")
         if answer is None:
             await asyncio.Event().wait()
-        if isinstance(answer, Answer):
+        if isinstance(answer, HttpResponse):
             return answer
         raise DownloadError(f"{ask.url}: {answer}")
 

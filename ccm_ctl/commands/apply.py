@@ -12,15 +12,15 @@ import click
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, UsageError
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest
-from ccm_ctl.commands.overlapping import assignment_name, warn_of_assignments
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, manifest_options, run_options, wish_of
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.conflicts import assignment_name, warn_of_assignments
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, manifest_options, run_options, target_spec
 
 if TYPE_CHECKING:
     from ccm_agent.model.exits import Exit
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Resolved
+    from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
@@ -81,14 +81,14 @@ async def _apply(
     application: Application, fleet: Fleet, path: str, content: Content, action: str, options: dict[str, Any]
 ) -> Exit:
     """Send a manifest to the nodes that the options mean, and watch the run."""
-    from ccm_ctl.commands.watching import start_and_watch
+    from ccm_ctl.commands.run_view import start_and_watch
     from ccm_ctl.fleet.discovery import resolve
-    from ccm_ctl.fleet.launch import prepare
+    from ccm_ctl.fleet.run_request import prepare
 
-    inventory, resolved = await resolve(fleet, wish_of(options))
+    inventory, resolved = await resolve(fleet, target_spec(options))
     if action == "apply":
         await warn_of_assignments(application, fleet, inventory, resolved.nodes, content)
-        if not await agreed(application, f"apply {content.name} to", resolved, yes=options["yes"]):
+        if not await confirm(application, f"apply {content.name} to", resolved, yes=options["yes"]):
             return NOT_AGREED
     if content.bundle is not None:
         await fleet.manifests.put(content.digest, content.packed)
@@ -113,7 +113,7 @@ async def _apply(
     )
 
 
-def _offer(path: str, content: Content, resolved: Resolved, options: dict[str, Any]) -> str:
+def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, Any]) -> str:
     """The command that assigns what was applied, to the same nodes."""
     words = ["ccmctl", "assign", assignment_name(content.name), path]
     for option, values in (

@@ -13,21 +13,28 @@ from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.commands.apply import deadline_of
-from ccm_ctl.commands.durations import Duration
-from ccm_ctl.commands.overlapping import check_name, refuse_overlaps
-from ccm_ctl.commands.standing import (
+from ccm_ctl.commands.assignment_options import (
     assignment_fields,
     counts_for,
     difference,
     not_both,
+    print_assigned,
     read_fleet,
     resolved_of,
     scope_of,
     scope_option,
-    told,
 )
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, manifest_options, target_options, wish_of, yes_option
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.conflicts import check_name, refuse_overlaps
+from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.targets import (
+    NOT_AGREED,
+    confirm,
+    manifest_options,
+    target_options,
+    target_spec,
+    yes_option,
+)
 from ccm_ctl.render import records
 from ccm_ctl.render.text import fold_names, plural
 
@@ -124,7 +131,7 @@ async def _assign(
     from ccm_ctl.fleet.bundles import look_into
     from ccm_ctl.fleet.discovery import lasting_scope, resolve
 
-    inventory, resolved = await resolve(fleet, wish_of(options))
+    inventory, resolved = await resolve(fleet, target_spec(options))
     known = await read_assignments(fleet)
     await known.fill_in(fleet, inventory)
     assert content.bundle is not None
@@ -221,7 +228,7 @@ async def _check_data(fleet: Fleet, assignment: Assignment) -> None:
     Raises:
         UsageError: Which, and what to do.
     """
-    from ccm_ctl.fleet.pinned import absent_data
+    from ccm_ctl.fleet.pinned_data import absent_data
 
     for key in await absent_data(fleet.data, assignment):
         raise UsageError(
@@ -280,7 +287,7 @@ class _Change:
             application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
             return Exit.OK
         await self._tell(nodes)
-        if not await agreed(application, f"assign {name} to", resolved_of(self._inventory, nodes), yes=yes):
+        if not await confirm(application, f"assign {name} to", resolved_of(self._inventory, nodes), yes=yes):
             return NOT_AGREED
         await self._put_bundle()
         standing = await store_assignment(fleet, self._standing.assignment, self._known)
@@ -290,7 +297,7 @@ class _Change:
             except BusError as err:
                 where = scope_words(one.assignment.scope)
                 raise type(err)(f"{err}; {name} stands as it was asked, and for {where} as well") from err
-        told(application, standing, nodes, was="assigned")
+        print_assigned(application, standing, nodes, was="assigned")
         return Exit.OK
 
     async def _put_bundle(self) -> None:
@@ -304,10 +311,10 @@ class _Change:
         terminal = self._application.terminal
         name = self._standing.name
         if self._before is not None:
-            told = await difference(
+            print_assigned = await difference(
                 self._application, self._fleet, self._before, self._standing.assignment, self._inside
             )
-            terminal.show(told)
+            terminal.show(print_assigned)
         for one in self._gone:
             terminal.note(f"{name} {one.revision} goes: it stands for {scope_words(one.assignment.scope)}")
         for one in self._after.named(name):
@@ -323,7 +330,7 @@ class _Change:
             )
 
     def _is_same(self, before: Assignment) -> bool:
-        from ccm_ctl.fleet.past import is_same
+        from ccm_ctl.fleet.assignment_history import is_same
 
         new = self._standing.assignment
         return is_same(before, new) and before.deadline == new.deadline

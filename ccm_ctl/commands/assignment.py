@@ -8,8 +8,7 @@ import click
 import msgspec
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.durations import Duration
-from ccm_ctl.commands.standing import (
+from ccm_ctl.commands.assignment_options import (
     assignment_fields,
     data_words,
     read_fleet,
@@ -20,7 +19,8 @@ from ccm_ctl.commands.standing import (
     targets_words,
     title_of,
 )
-from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.durations import Duration
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def _history(application: Application, name: str, scope: str) -> Exit:
     place = scope_of(scope)
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignment_history import find_past
         from ccm_ctl.fleet.assignments import read_assignments
-        from ccm_ctl.fleet.past import find_past
         from ccm_ctl.render.table import Column
         from ccm_ctl.render.text import clock
 

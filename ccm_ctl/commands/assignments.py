@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.standing import (
+from ccm_ctl.commands.assignment_options import (
     assignment_fields,
     data_words,
     read_fleet,
@@ -13,7 +13,7 @@ from ccm_ctl.commands.standing import (
     states_of,
     targets_words,
 )
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.tree import PROGRAM, verb
+from ccm_ctl.commands.command_tree import PROGRAM, verb
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application

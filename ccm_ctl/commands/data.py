@@ -9,6 +9,7 @@ import click
 from ccm_agent.bus.subjects import check_key
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.checks import check_before_storing, force_option
+from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data_history import diff, edit, history, rollback
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
@@ -20,7 +21,6 @@ from ccm_ctl.commands.documents import (
     text_of,
 )
 from ccm_ctl.commands.protecting import protect
-from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from ccm_agent.bus.subjects import check_key
 from ccm_agent.model.errors import CcmError, InputError, RevisionError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.checks import check_before_storing, force_option
+from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
     checked_data,
@@ -21,7 +22,6 @@ from ccm_ctl.commands.documents import (
     store_data,
     text_of,
 )
-from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
     text = read_source(source) if source else None
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.revisions import before_newest, revision_of
+        from ccm_ctl.fleet.document_history import before_newest, revision_of
         from ccm_ctl.render.diff import diff as difference
         from ccm_ctl.render.table import Style
 
@@ -140,7 +140,7 @@ def rollback(application: Application, key: str, revision: int | None, force: bo
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.revisions import before_newest, revision_of
+        from ccm_ctl.fleet.document_history import before_newest, revision_of
 
         kept = await read_kept(fleet, key)
         old = before_newest(kept) if revision is None else revision_of(kept, revision)

@@ -11,8 +11,8 @@ import msgspec
 
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys_folder import keys_in, keys_option
-from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

@@ -86,7 +86,7 @@ async def store_data(
 async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None:
     """Say which assignments read a document and stay with what it was."""
     from ccm_ctl.fleet.assignments import read_assignments
-    from ccm_ctl.fleet.pinned import reads
+    from ccm_ctl.fleet.pinned_data import reads
 
     try:
         standing = (await read_assignments(fleet)).standing
@@ -108,7 +108,7 @@ async def read_kept(fleet: Fleet, key: str) -> list[Document]:
     Raises:
         NotFoundError: There never were any; the error names the nearest key.
     """
-    from ccm_ctl.fleet.revisions import read_history
+    from ccm_ctl.fleet.document_history import read_history
 
     try:
         return await read_history(fleet.data, key, "document", LISTING)

@@ -12,9 +12,9 @@ from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
 from ccm_ctl.commands import properties
 from ccm_ctl.commands.apply import deadline_of
-from ccm_ctl.commands.overlapping import warn_of_resources
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, run_options, wish_of
-from ccm_ctl.commands.tree import PROGRAM, Verb, verb
+from ccm_ctl.commands.command_tree import PROGRAM, Verb, verb
+from ccm_ctl.commands.conflicts import warn_of_resources
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,14 +98,14 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
     wanted["name"] = name
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.watching import start_and_watch
+        from ccm_ctl.commands.run_view import start_and_watch
         from ccm_ctl.fleet.discovery import resolve
-        from ccm_ctl.fleet.launch import prepare
+        from ccm_ctl.fleet.run_request import prepare
 
-        inventory, resolved = await resolve(fleet, wish_of(options))
+        inventory, resolved = await resolve(fleet, target_spec(options))
         title = f"{type_name}#{name}"
         await warn_of_resources(application, fleet, inventory, resolved.nodes, [title])
-        if not await agreed(application, f"ensure {title} on", resolved, yes=options["yes"]):
+        if not await confirm(application, f"ensure {title} on", resolved, yes=options["yes"]):
             return NOT_AGREED
         deadline = deadline_of(options["deadline"], fleet.clock.now())
         request = EnsureRequest(

@@ -9,7 +9,7 @@ import click
 
 from ccm_agent.model.errors import NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.messages import Heard
+    from ccm_ctl.fleet.messages import AgentMessage
     from ccm_ctl.fleet.ports import Fleet
 
 TYPES = ("resource", "start", "summary", "answer", "progress", "agent")
@@ -137,7 +137,7 @@ class _Shown:
         self._terminal.show(event_line(heard.node, heard.said, self._terminal.style))
         self._terminal.flush()
 
-    def _is_new(self, heard: Heard) -> bool:
+    def _is_new(self, heard: AgentMessage) -> bool:
         number = getattr(heard.said, "number", 0)
         event_id = getattr(heard.said, "event_id", "")
         if not number and not event_id:
@@ -151,7 +151,7 @@ class _Shown:
         return True
 
 
-def _kind(heard: Heard) -> str:
+def _kind(heard: AgentMessage) -> str:
     family, word = heard.protocol.split(".")[-2:]
     return {"transaction": "resource", "agent": "agent"}.get(family, word)
 

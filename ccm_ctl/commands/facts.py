@@ -13,7 +13,7 @@ from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import DocumentError, InputError, NotFoundError, Place, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
-from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
     """Show the facts that a node reported last, or one of them."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assigning import fact_paths
         from ccm_ctl.fleet.discovery import fact_at, read_facts, read_inventory
+        from ccm_ctl.fleet.fact_edits import fact_paths
         from ccm_ctl.render.tree import scalar, tree
 
         terminal = application.terminal
@@ -104,7 +104,7 @@ def _set(application: Application, words: tuple[str, ...], source: str | None, n
     wanted = read_facts_file(Path(source)) if source else _read_words(words)
 
     def change(name: str) -> Callable[[Any], Any]:
-        from ccm_ctl.fleet.assigning import with_facts
+        from ccm_ctl.fleet.fact_edits import with_facts
 
         return lambda old: with_facts(old, wanted[name])
 
@@ -126,7 +126,7 @@ def _unset(application: Application, name: str, paths: tuple[str, ...]) -> Exit:
     """Remove assigned facts. The facts that the node gathered apply again."""
 
     def change(_: str) -> Callable[[Any], Any]:
-        from ccm_ctl.fleet.assigning import without_facts
+        from ccm_ctl.fleet.fact_edits import without_facts
 
         return lambda old: without_facts(old, paths)
 
@@ -143,7 +143,7 @@ def _history(application: Application, name: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.documents import show_history
-        from ccm_ctl.fleet.revisions import read_history
+        from ccm_ctl.fleet.document_history import read_history
 
         kept = await read_history(fleet.facts, name, "node with assigned facts", "ccmctl nodes")
         show_history(application, kept, shown=True)
@@ -165,9 +165,9 @@ async def _change(
     new: bool,
 ) -> Exit:
     """Change what is assigned to nodes, all of which are known before the first is written."""
-    from ccm_ctl.fleet.assigning import wait_taken
     from ccm_ctl.fleet.discovery import read_inventory
     from ccm_ctl.fleet.documents import Documents
+    from ccm_ctl.fleet.fact_edits import wait_taken
 
     inventory = await read_inventory(fleet)
     for name in names:

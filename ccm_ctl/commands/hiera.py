@@ -11,13 +11,13 @@ from ccm_agent.bus.subjects import check_key
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.secret import MASK, looks_secret, mask_url
+from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.documents import read_source
-from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.explaining import Candidate, Explained
+    from ccm_ctl.fleet.hiera_explain import Candidate, Explained
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.render.table import Cell
 
@@ -75,7 +75,7 @@ def _explain(
     files = {url: read_source(url) for url in urls if "://" not in url}
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.explaining import explain_value
+        from ccm_ctl.fleet.hiera_explain import explain_value
 
         explained = await explain_value(fleet, key, node, urls, files)
         _tell(application, explained, node, show_secrets=show_secrets)
@@ -174,7 +174,7 @@ def masked(key: str, value: object, declared: tuple[str, ...] = ()) -> object:
         value: The value.
         declared: Keys that the documents declare secret.
     """
-    from ccm_ctl.fleet.explaining import is_secret_key
+    from ccm_ctl.fleet.hiera_explain import is_secret_key
 
     if value is not None and (is_secret_key(key, declared) or any(map(looks_secret, key.split(".")))):
         return MASK

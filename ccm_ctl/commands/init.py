@@ -9,17 +9,17 @@ import click
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.access import prepare_security
 from ccm_ctl.commands.certificates import prepare_certificates, server_name_option
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.credentials import prepare_security
 from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.keys_folder import keys_option
 from ccm_ctl.commands.migration import begin_migration, go_on_migrating
 from ccm_ctl.commands.signers import publish_list, signers_in
-from ccm_ctl.commands.tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.layout import Made
+    from ccm_agent.bus.layout import LayoutChange
     from ccm_ctl.app import Application, Broker
 
 
@@ -159,7 +159,7 @@ async def _publish_signers(application: Application, broker: Broker, folder: str
         application.terminal.show(f"signers list: published, {signers}\n")
 
 
-def show_made(application: Application, made: list[Made]) -> None:
+def show_made(application: Application, made: list[LayoutChange]) -> None:
     """Say what was done about each thing."""
     from ccm_ctl.render.table import Cell, Column
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccm_agent.model.errors import InputError, UsageError
-from ccm_ctl.commands.access import first_credentials, first_operator
+from ccm_ctl.commands.credentials import first_credentials, first_operator
 from ccm_ctl.commands.keys_folder import keys_in
 from ccm_ctl.render import records
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.access import add_node, revoke_node
-from ccm_ctl.commands.removing import remove_nodes, reset_nodes
-from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.credentials import add_node, revoke_node
+from ccm_ctl.commands.node_removal import remove_nodes, reset_nodes
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.removing import remove_nodes
-from ccm_ctl.commands.targets import target_options, wish_of
-from ccm_ctl.commands.tree import group
+from ccm_ctl.commands.command_tree import group
+from ccm_ctl.commands.node_removal import remove_nodes
+from ccm_ctl.commands.targets import target_options, target_spec
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import Node, Twin
+    from ccm_ctl.fleet.discovery import DuplicateIdentity, Node
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.render.table import Cell
 
@@ -38,7 +38,7 @@ def nodes(application: Application, **options: Any) -> Exit:
         from ccm_ctl.render.text import natural, plural
 
         terminal = application.terminal
-        wish = wish_of(options)
+        wish = target_spec(options)
         if wish.is_empty:
             found = list((await read_inventory(fleet)).nodes.values())
         else:
@@ -94,7 +94,7 @@ def is_disputed(node: Node) -> bool:
     return bool(node.record and node.record.conflict)
 
 
-def note_of(node: Node, twins: Sequence[Twin] = ()) -> str:
+def note_of(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
     """What an operator should know of a node; two agents of one identity are told apart by machine and start."""
     notes = []
     if node.record and node.record.conflict:
@@ -107,7 +107,7 @@ def note_of(node: Node, twins: Sequence[Twin] = ()) -> str:
     return "; ".join(notes)
 
 
-def _row(node: Node, twins: Sequence[Twin], now: datetime) -> list[str | Cell]:
+def _row(node: Node, twins: Sequence[DuplicateIdentity], now: datetime) -> list[str | Cell]:
     from ccm_ctl.render.outcome import MEANINGS
     from ccm_ctl.render.table import Cell
     from ccm_ctl.render.text import ago

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccm_ctl.commands.access import add_operator, revoke_operator
-from ccm_ctl.commands.tree import group
+from ccm_ctl.commands.command_tree import group
+from ccm_ctl.commands.credentials import add_operator, revoke_operator
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NODE_PING
-from ccm_ctl.commands.targets import target_options, wish_of
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.targets import target_options, target_spec
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def ping(application: Application, **options: Any) -> Exit:
         from ccm_ctl.render.text import plural
 
         terminal = application.terminal
-        _, resolved = await resolve(fleet, wish_of(options, otherwise_all=True))
+        _, resolved = await resolve(fleet, target_spec(options, otherwise_all=True))
         replies, silent = await gather(fleet, NODE_PING, resolved, lambda reply: _tell(terminal, reply))
         names = sorted({*resolved.nodes, *replies})
         for name in names:

@@ -9,7 +9,7 @@ import click
 from ccm_agent.bus.subjects import check_key, owner_of
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.overlapping import refuse_overlaps
-from ccm_ctl.commands.standing import (
+from ccm_ctl.commands.assignment_options import (
     counts_for,
     difference,
+    print_assigned,
     read_fleet,
     resolved_of,
     scope_of,
     scope_option,
-    told,
 )
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, yes_option
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.conflicts import refuse_overlaps
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -49,9 +49,9 @@ def rollback(application: Application, name: str, revision: int | None, scope: s
     place = scope_of(scope)
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignment_history import check_there, find_past, revived
         from ccm_ctl.fleet.assignments import store_assignment
         from ccm_ctl.fleet.bundles import read_inside
-        from ccm_ctl.fleet.past import check_there, find_past, revived
 
         inventory, known = await read_fleet(fleet)
         past = await find_past(fleet, known, name, place)
@@ -66,10 +66,10 @@ def rollback(application: Application, name: str, revision: int | None, scope: s
             application.terminal.show(changes)
         nodes = counts_for(inventory, after, standing)
         question = f"roll {name} back to revision {old.revision} on"
-        if not await agreed(application, question, resolved_of(inventory, nodes), yes=yes):
+        if not await confirm(application, question, resolved_of(inventory, nodes), yes=yes):
             return NOT_AGREED
         stored = await store_assignment(fleet, standing.assignment, known)
-        told(application, stored, nodes, was=f"rolled back to revision {old.revision}")
+        print_assigned(application, stored, nodes, was=f"rolled back to revision {old.revision}")
         return Exit.OK
 
     return application.run(work)

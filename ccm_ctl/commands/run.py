@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.durations import Duration
-from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_agent.model.run_records import RunState
     from ccm_ctl.app import Application
-    from ccm_ctl.commands.watching import Watch
+    from ccm_ctl.commands.run_view import RunView
     from ccm_ctl.fleet.follow import Follower
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
@@ -42,7 +42,7 @@ def _list(application: Application, limit: int) -> Exit:
     """List recent runs, newest first."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.watching import run_fields
+        from ccm_ctl.commands.run_view import run_fields
         from ccm_ctl.fleet.history import History
         from ccm_ctl.render.table import Column
         from ccm_ctl.render.text import ago, plural
@@ -88,7 +88,7 @@ def _show(application: Application, run: str, events: bool) -> Exit:
     """Show the current state of a run."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.watching import run_fields
+        from ccm_ctl.commands.run_view import run_fields
         from ccm_ctl.render.event import event_line
 
         recorded, state, watch, follower = await _picked_up(application, fleet, run, offline_ok=True)
@@ -159,7 +159,7 @@ def _stop(application: Application, run: str) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.model.errors import RunError
         from ccm_ctl.fleet.history import History
-        from ccm_ctl.fleet.launch import send_stop
+        from ccm_ctl.fleet.run_request import send_stop
 
         history = History(fleet)
         recorded = await history.load(await history.find(run))
@@ -187,9 +187,9 @@ for _command in (_list, _show, _watch, _stop):
 
 async def _picked_up(
     application: Application, fleet: Fleet, word: str, *, offline_ok: bool, timeout_s: int | None = None
-) -> tuple[Recorded, Run, Watch, Follower]:
+) -> tuple[Recorded, Run, RunView, Follower]:
     """A run that was started before, ready to be looked at or followed."""
-    from ccm_ctl.commands.watching import Watch
+    from ccm_ctl.commands.run_view import RunView
     from ccm_ctl.fleet.follow import Follower
     from ccm_ctl.fleet.history import History
     from ccm_ctl.fleet.joining import Joining
@@ -202,7 +202,7 @@ async def _picked_up(
     limit_s = timeout_s or LIMIT_S
     state = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False, limit_s=limit_s)
     proof = await read_proof(fleet)
-    watch = Watch(application, fleet, recorded.record, state, offline_ok=offline_ok, proof=proof)
+    watch = RunView(application, fleet, recorded.record, state, offline_ok=offline_ok, proof=proof)
     may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join
     follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=watch.on_turn, proof=proof)
     return recorded, state, watch, follower

@@ -13,15 +13,22 @@ from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
+from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.durations import Duration
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, manifest_options, target_options, wish_of, yes_option
-from ccm_ctl.commands.tree import group, verb
+from ccm_ctl.commands.targets import (
+    NOT_AGREED,
+    confirm,
+    manifest_options,
+    target_options,
+    target_spec,
+    yes_option,
+)
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Resolved
+    from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.schedules import Schedule, Schedules
 
 DEADLINE_S = 3600
@@ -98,7 +105,7 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
         from ccm_ctl.fleet.discovery import resolve
 
         schedules, fleet = _open(broker), broker.fleet
-        _, resolved = await resolve(fleet, wish_of(options))
+        _, resolved = await resolve(fleet, target_spec(options))
         if len(resolved.scopes) != 1:
             raise UsageError(
                 f"a schedule goes to one subject, these nodes are reached by {len(resolved.scopes)}: "
@@ -106,7 +113,7 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
             )
         words = when_words(when, zone)
         what = f"schedule {content.name}, {words}, for"
-        if not await agreed(application, what, resolved, yes=options["yes"]):
+        if not await confirm(application, what, resolved, yes=options["yes"]):
             return NOT_AGREED
         if content.bundle is not None:
             await fleet.manifests.put(content.digest, content.packed)
@@ -128,7 +135,9 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
     return application.run_on_broker(work)
 
 
-def _request(operator: str, content: Content, resolved: Resolved, options: dict[str, Any]) -> ManifestRequest:
+def _request(
+    operator: str, content: Content, resolved: TargetSet, options: dict[str, Any]
+) -> ManifestRequest:
     """What the broker repeats: it has no run and no times, for those differ each time."""
     return ManifestRequest(
         protocol=MANIFEST_PLAN if options["noop"] else MANIFEST_APPLY,
@@ -215,20 +224,22 @@ def _run(application: Application, name: str, yes: bool) -> Exit:
     async def work(broker: Broker) -> Exit:
         import msgspec
 
-        from ccm_ctl.commands.watching import start_and_watch
-        from ccm_ctl.fleet.discovery import Wish, resolve
-        from ccm_ctl.fleet.launch import prepare
+        from ccm_ctl.commands.run_view import start_and_watch
+        from ccm_ctl.fleet.discovery import TargetSpec, resolve
+        from ccm_ctl.fleet.run_request import prepare
 
         fleet = broker.fleet
         request = (await _open(broker).need(name)).request
-        wish = Wish(
+        wish = TargetSpec(
             targets=tuple(request.targets),
             where=request.where,
             everybody=not request.targets and not request.where,
         )
         _, resolved = await resolve(fleet, wish)
         action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
-        if action == "apply" and not await agreed(application, f"apply {request.name} to", resolved, yes=yes):
+        if action == "apply" and not await confirm(
+            application, f"apply {request.name} to", resolved, yes=yes
+        ):
             return NOT_AGREED
         late = timedelta(seconds=request.deadline_s or DEADLINE_S)
         request = msgspec.structs.replace(

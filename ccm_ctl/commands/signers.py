@@ -9,9 +9,9 @@ import click
 
 from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.keys_folder import keys_in, keys_option
-from ccm_ctl.commands.tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import click
 
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.durations import Duration
-from ccm_ctl.fleet.discovery import Wish
+from ccm_ctl.fleet.discovery import TargetSpec
 from ccm_ctl.render.text import fold_names, plural
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import Resolved
+    from ccm_ctl.fleet.discovery import TargetSet
 
 
 def target_options(*, everybody: bool = True) -> list[click.Parameter]:
@@ -113,18 +113,18 @@ def run_options() -> list[click.Parameter]:
     ]
 
 
-def wish_of(options: dict[str, Any], *, otherwise_all: bool = False) -> Wish:
+def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> TargetSpec:
     """Which nodes the options mean."""
-    wish = Wish(
+    wish = TargetSpec(
         targets=tuple(options["targets"]),
         where=options["where"],
         everybody=bool(options.get("all")),
         limit=options.get("limit") or 0,
     )
-    return Wish(everybody=True) if otherwise_all and wish.is_empty else wish
+    return TargetSpec(everybody=True) if otherwise_all and wish.is_empty else wish
 
 
-async def agreed(application: Application, what: str, resolved: Resolved, *, yes: bool) -> bool:
+async def confirm(application: Application, what: str, resolved: TargetSet, *, yes: bool) -> bool:
     """
     Ask whether a change is to be made on so many nodes; True without a question when `yes` was said.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.standing import (
+from ccm_ctl.commands.assignment_options import (
     assignment_fields,
     counts_for,
     read_fleet,
@@ -15,8 +15,8 @@ from ccm_ctl.commands.standing import (
     scope_of,
     scope_option,
 )
-from ccm_ctl.commands.targets import NOT_AGREED, agreed, yes_option
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
 from ccm_ctl.render import records
 from ccm_ctl.render.text import fold_names, plural
 
@@ -52,7 +52,7 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
                 f"another {name} counts on {fold_names(taken)} then, and is what they converge on"
             )
             question = f"unassign {name} for {scope_words(standing.assignment.scope)} and so change"
-            if not await agreed(application, question, resolved_of(inventory, taken), yes=yes):
+            if not await confirm(application, question, resolved_of(inventory, taken), yes=yes):
                 return NOT_AGREED
         await remove_assignment(fleet, standing)
         application.terminal.record(

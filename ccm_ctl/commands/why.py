@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.tree import verb
+from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.outcome import SessionSummary
     from ccm_ctl.app import Application
-    from ccm_ctl.commands.reasons import Reason
+    from ccm_ctl.commands.diagnosis import Reason
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.evidence import Evidence, Own
+    from ccm_ctl.fleet.node_diagnostics import Evidence, Own
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.render.why import Fact
 
@@ -46,8 +46,8 @@ def why(application: Application, name: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.reasons import explain
-        from ccm_ctl.fleet.evidence import read_evidence
+        from ccm_ctl.commands.diagnosis import explain
+        from ccm_ctl.fleet.node_diagnostics import read_evidence
         from ccm_ctl.render.why import Step, screen
 
         evidence = await read_evidence(fleet, name)
@@ -97,7 +97,7 @@ def _fields(evidence: Evidence, reason: Reason) -> dict[str, Any]:
 
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """What is known, in the order in which somebody would ask."""
-    from ccm_ctl.commands.reasons import disabled_words, is_duplicate
+    from ccm_ctl.commands.diagnosis import disabled_words, is_duplicate
     from ccm_ctl.render.text import ago, clock
     from ccm_ctl.render.why import Fact
 
@@ -147,7 +147,7 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
 
 def _assignment_words(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
     """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
-    from ccm_ctl.commands.reasons import in_words
+    from ccm_ctl.commands.diagnosis import in_words
     from ccm_ctl.fleet.assignments import scope_words
     from ccm_ctl.render.text import ago
 
@@ -167,7 +167,7 @@ def _assignment_words(name: str, judged: NodeStanding, standing: Standing, now: 
 
 def _manifest_words(own: Own, now: datetime) -> str:
     """A manifest of the node's own configuration, as its agent tells of it."""
-    from ccm_ctl.commands.reasons import in_words
+    from ccm_ctl.commands.diagnosis import in_words
 
     words = f"{own.name}: digest {own.digest[:DIGEST_SHOWN]}" if own.digest else own.name
     if own.next is not None:
@@ -207,8 +207,8 @@ def _summary_words(summary: SessionSummary) -> str:
 
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Presence, and what the agent itself answers."""
-    from ccm_ctl.commands.reasons import hand_words
-    from ccm_ctl.fleet.evidence import ANSWERED, DENIED
+    from ccm_ctl.commands.diagnosis import hand_words
+    from ccm_ctl.fleet.node_diagnostics import ANSWERED, DENIED
     from ccm_ctl.render.text import ago, plural, size
     from ccm_ctl.render.why import Fact
 

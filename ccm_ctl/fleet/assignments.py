@@ -26,9 +26,9 @@ from ccm_agent.bus.subjects import (
 from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, SelectorLimitError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import Assignment
-from ccm_ctl.fleet.assigning import flat_facts
 from ccm_ctl.fleet.discovery import lacking_facts, read_facts
 from ccm_ctl.fleet.documents import Document, Documents, decode_document
+from ccm_ctl.fleet.fact_edits import flat_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

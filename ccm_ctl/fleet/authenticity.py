@@ -31,8 +31,8 @@ from msgspec import Struct
 from ccm_agent.bus.chain import link_of, parse_place, read_anchor
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.outcome import SESSION_SUMMARY
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.verdicts import MISSING_LIMIT, Missing, NodeReport, Verdict
 from ccm_agent.model.wire import AGENT_LOST_EVENTS, PROTOCOL, AgentEvent
 from ccm_ctl.fleet.authors import Signature

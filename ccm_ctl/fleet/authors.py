@@ -18,7 +18,7 @@ from ccm_agent.bus.signing import Kind, SignatureError, verify_content
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.bus.trust import SIGNERS_KEY, read_certificate, read_signers
 from ccm_agent.model.errors import BusDeniedError, BusSetupError, InputError, NotFoundError, ProtocolError
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, AgentEvent, NodeRecord
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_SHUTDOWN, DISABLED, RIGHT, WAITING, AgentEvent, NodeState
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ SAID_GOODBYE_MOST = 200
 """Of so many offline nodes the stream is asked; with more it is the fleet that is away, and nobody looks at each."""
 
 
-class Away(Struct, frozen=True):
+class AbsentSince(Struct, frozen=True):
     """
     Since when a node is away, in words.
 
@@ -81,7 +81,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     run: str = ""
     next_time: datetime | None = None
-    away: Away | None = None
+    away: AbsentSince | None = None
 
     @property
     def is_converged(self) -> bool:
@@ -104,14 +104,14 @@ def judge_all(
     assignments: Assignments,
     standing: Standing,
     now: datetime,
-    away: Mapping[str, Away] | None = None,
+    away: Mapping[str, AbsentSince] | None = None,
 ) -> list[NodeStanding]:
     """How all nodes stand that one assignment counts for, by name; since when they are away as far as it is given."""
     found = []
     for node in inventory.nodes.values():
         one = assignments.of_node(node).get(standing.name)
         if one is not None and one.key == standing.key:
-            gone = None if node.is_present else (away or {}).get(node.name, Away())
+            gone = None if node.is_present else (away or {}).get(node.name, AbsentSince())
             found.append(judge(node, standing, now, gone))
     return found
 
@@ -162,20 +162,20 @@ async def read_standings(
     return [judge(node, assignments.of_node(node)[name], now, away.get(node.name)) for node in meant]
 
 
-async def read_away(fleet: Fleet, nodes: Iterable[Node]) -> dict[str, Away]:
+async def read_away(fleet: Fleet, nodes: Iterable[Node]) -> dict[str, AbsentSince]:
     """Since when nodes are away that are offline."""
-    found: dict[str, Away] = {}
+    found: dict[str, AbsentSince] = {}
     gone = list(nodes)
     goodbyes = await _goodbyes(fleet, [node.name for node in gone if node.record][:SAID_GOODBYE_MOST])
     for node in gone:
         goodbye, started = goodbyes.get(node.name), node.record.started if node.record else None
         # One that began after it had said goodbye went another time. Both are times of its own clock.
         is_last = goodbye is not None and (started is None or started <= goodbye)
-        found[node.name] = Away(goodbye, is_exact=True) if is_last else Away(_last_heard(node))
+        found[node.name] = AbsentSince(goodbye, is_exact=True) if is_last else AbsentSince(_last_heard(node))
     return found
 
 
-def judge(node: Node, standing: Standing, now: datetime, away: Away | None) -> NodeStanding:
+def judge(node: Node, standing: Standing, now: datetime, away: AbsentSince | None) -> NodeStanding:
     """
     How one node stands to the assignment that counts for it.
 
@@ -209,7 +209,9 @@ def judge(node: Node, standing: Standing, now: datetime, away: Away | None) -> N
     )
 
 
-def _current(node: Node, told: AssignmentState, standing: Standing, away: Away | None) -> tuple[str, str]:
+def _current(
+    node: Node, told: AssignmentState, standing: Standing, away: AbsentSince | None
+) -> tuple[str, str]:
     """State and reason of a node that knows the revision that counts."""
     record = node.record
     if told.state in RIGHT:
@@ -227,7 +229,7 @@ def _current(node: Node, told: AssignmentState, standing: Standing, away: Away |
 
 
 def _behind(
-    node: Node, told: AssignmentState | None, standing: Standing, now: datetime, away: Away | None
+    node: Node, told: AssignmentState | None, standing: Standing, now: datetime, away: AbsentSince | None
 ) -> tuple[str, str]:
     """State and reason of a node that does not know the revision that counts, or has not said so."""
     record = node.record
@@ -252,7 +254,7 @@ def _behind(
     return state, "; ".join(part for part in (reason, has) if part)
 
 
-def _away_words(away: Away | None) -> str:
+def _away_words(away: AbsentSince | None) -> str:
     if away is None:
         return ""
     if away.since is None:

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import ALL, event_subject, fact_scope, fact_text, is_node, node_scope
 from ccm_agent.model.errors import NoTargetError, SelectorLimitError, UsageError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.suggestions import nearest
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_ctl.fleet.documents import decode_document
 
@@ -77,7 +77,7 @@ class Node(Struct, kw_only=True):
         return _over(_over(self.gathered, _nested(self.routed)), self.assigned)
 
 
-class Twin(Struct, frozen=True, kw_only=True):
+class DuplicateIdentity(Struct, frozen=True, kw_only=True):
     """One of the agents that use one identity: what tells it from the other."""
 
     machine: str
@@ -102,7 +102,7 @@ class Inventory(Struct, frozen=True):
         return node
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class TargetSpec(Struct, frozen=True, kw_only=True):
     """
     Which nodes somebody wants, as written.
 
@@ -124,7 +124,7 @@ class Wish(Struct, frozen=True, kw_only=True):
         return not (self.targets or self.where or self.everybody)
 
 
-class Resolved(Struct, frozen=True, kw_only=True):
+class TargetSet(Struct, frozen=True, kw_only=True):
     """
     The nodes that are meant, frozen, and how a request reaches them.
 
@@ -162,21 +162,23 @@ async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -
             _take_in(inventory.nodes, entry)
 
 
-async def read_twins(fleet: Fleet, node: str) -> list[Twin]:
+async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
     """The agents that use one identity, as each of them told when it saw the other; those two that were seen last."""
-    found: dict[Twin, bool] = {}
+    found: dict[DuplicateIdentity, bool] = {}
     for message in await fleet.events.read(event_subject(AGENT_DUPLICATE, node)):
         try:
             details = decode_foreign(message.body, AgentEvent).details
         except msgspec.MsgspecError:
             continue
-        twin = Twin(machine=str(details.get("machine", "")), started=str(details.get("started", "")))
+        twin = DuplicateIdentity(
+            machine=str(details.get("machine", "")), started=str(details.get("started", ""))
+        )
         found.pop(twin, None)
         found[twin] = bool(details.get("duplicate"))
     return [twin for twin, is_duplicate in found.items() if is_duplicate][-2:]
 
 
-async def resolve(fleet: Fleet, wish: Wish) -> tuple[Inventory, Resolved]:
+async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]:
     """
     The nodes that are meant, and the inventory that they were found in.
 
@@ -199,7 +201,7 @@ async def resolve(fleet: Fleet, wish: Wish) -> tuple[Inventory, Resolved]:
     return inventory, select(inventory, wish, selectors)
 
 
-def select(inventory: Inventory, wish: Wish, selectors: Sequence[Selector]) -> Resolved:
+def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> TargetSet:
     """See `resolve`; pure."""
     meant: dict[str, Node] = {} if selectors else dict(inventory.nodes)
     for text, selector in zip(wish.targets, selectors, strict=True):
@@ -218,7 +220,7 @@ def select(inventory: Inventory, wish: Wish, selectors: Sequence[Selector]) -> R
         nodes.sort(key=lambda node: node.name)
         names = f"node in ({','.join(node.name for node in nodes)})"
         targets = [f"{text},{names}" for text in targets] or [names]
-    return Resolved(
+    return TargetSet(
         nodes=[node.name for node in nodes],
         offline=[node.name for node in nodes if not node.is_present],
         scopes=scopes,
@@ -256,7 +258,7 @@ def _fact_scope_of(selector: Selector, nodes: Sequence[Node]) -> str:
     return ""
 
 
-def lasting_scope(inventory: Inventory, resolved: Resolved) -> str:
+def lasting_scope(inventory: Inventory, resolved: TargetSet) -> str:
     """
     The one scope of what is to last for these nodes and for those that come to be like them.
 

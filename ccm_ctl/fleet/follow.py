@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.messages import Heard
+    from ccm_ctl.fleet.messages import AgentMessage
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
-    from ccm_ctl.fleet.run import News, Run, Todo
+    from ccm_ctl.fleet.run import News, PendingActions, Run
 
 TURN_S = 0.2
 """So often the time is looked at when nothing is heard."""
@@ -72,7 +72,7 @@ class Follower:
         self._on_turn = on_turn
         self._proof = proof
         self._heard: deque[StoredEvent] = deque()
-        self._unexpected: dict[str, list[tuple[StoredEvent, Heard]]] = {}
+        self._unexpected: dict[str, list[tuple[StoredEvent, AgentMessage]]] = {}
         self._done_turns = 0
         self._woken = asyncio.Event()
         self._ticked_at = float("-inf")
@@ -148,7 +148,7 @@ class Follower:
         self._done_turns = self._done_turns + 1 if self._run.is_done else 0
         return self._run.is_done and (not self._heard or self._done_turns >= LAST_TURNS)
 
-    async def _do(self, todo: Todo) -> None:
+    async def _do(self, todo: PendingActions) -> None:
         if todo.resend and self._ask is not None:
             await self._ask(todo.resend)
         if todo.read_all or len(todo.read) > READ_EACH_LIMIT:
@@ -184,7 +184,7 @@ class Follower:
         except ProtocolError:
             return True
 
-    def _give(self, message: StoredEvent, heard: Heard) -> None:
+    def _give(self, message: StoredEvent, heard: AgentMessage) -> None:
         if self._proof is None:
             self._count(Counts(heard.node, heard.said))
             return

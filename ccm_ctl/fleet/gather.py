@@ -12,14 +12,14 @@ from ccm_agent.bus.subjects import request_subject, run_pattern
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import Answer, Request
-from ccm_ctl.fleet.launch import NAMED_AT_ONCE
 from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.run_request import NAMED_AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.discovery import Resolved
+    from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 ASK_AGAIN_S = 1.0
@@ -43,7 +43,7 @@ class Reply(Struct, frozen=True, kw_only=True):
 
 
 async def gather(
-    fleet: Fleet, protocol: str, resolved: Resolved, on_reply: Callable[[Reply], None] | None = None
+    fleet: Fleet, protocol: str, resolved: TargetSet, on_reply: Callable[[Reply], None] | None = None
 ) -> tuple[dict[str, Reply], list[str]]:
     """
     Ask the nodes that are meant.

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import decode_token, encode_token, is_node
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import NodeState
 
 if TYPE_CHECKING:

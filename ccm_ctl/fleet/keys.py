@@ -39,8 +39,8 @@ from ccm_agent.bus.credentials import (
 )
 from ccm_agent.bus.permissions import operator_permissions
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.secret import Secret
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_ctl.fleet.signers import Signers, signer_of
 
 if TYPE_CHECKING:

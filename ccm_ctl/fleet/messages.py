@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.outcome import (
     SESSION_START,
     SESSION_SUMMARY,
@@ -17,11 +16,12 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
 )
 from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import PROTOCOL, SESSION_ANSWER, SESSION_PROGRESS, AgentEvent, Answer, Progress
 
-Said = SessionStart | TransactionEvent | SessionSummary | Answer | Progress | AgentEvent
+Payload = SessionStart | TransactionEvent | SessionSummary | Answer | Progress | AgentEvent
 
-_KINDS: dict[str, type[Said]] = {
+_KINDS: dict[str, type[Payload]] = {
     SESSION_START: SessionStart,
     TRANSACTION_EVENT: TransactionEvent,
     SESSION_SUMMARY: SessionSummary,
@@ -30,16 +30,16 @@ _KINDS: dict[str, type[Said]] = {
 }
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class AgentMessage(Struct, frozen=True, kw_only=True):
     """One message of an agent: from which node, in which run ("" for the agent itself), and what it says."""
 
     node: str
     run: str
     protocol: str
-    said: Said
+    said: Payload
 
 
-def hear(message: StoredEvent) -> Heard:
+def hear(message: StoredEvent) -> AgentMessage:
     """
     Decode a message of an agent.
 
@@ -58,4 +58,4 @@ def hear(message: StoredEvent) -> Heard:
         raise ProtocolError(f"{message.subject}: not an event of its kind: {err}") from err
     if said.protocol != address.protocol:
         raise ProtocolError(f"{message.subject}: the body calls itself {said.protocol!r}")
-    return Heard(node=address.node, run=address.run, protocol=address.protocol, said=said)
+    return AgentMessage(node=address.node, run=address.run, protocol=address.protocol, said=said)

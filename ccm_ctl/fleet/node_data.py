@@ -23,8 +23,8 @@ from ccm_agent.bus.node_data import (
 from ccm_agent.bus.subjects import owner_of
 from ccm_agent.hiera.sources import read_stamp
 from ccm_agent.model.errors import BusError, RevisionError, RevisionGoneError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.ports import Entry
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import NodeRecord, Stamped, TextPlace
 
 if TYPE_CHECKING:

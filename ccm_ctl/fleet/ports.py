@@ -12,11 +12,11 @@ from msgspec import Struct
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.trust import Trust
 from ccm_agent.model.ports import (
+    BrokerConnection,
     Clock,
     Events,
     KeyHistory,
     KeyValue,
-    Link,
     Objects,
     Requests,
     SignedStore,
@@ -89,7 +89,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     """
 
     operator: str
-    link: Link
+    link: BrokerConnection
     requests: Requests
     events: Events
     nodes: Bucket

@@ -30,7 +30,7 @@ from ccm_ctl.fleet.authors import Signature, read_authors
 if TYPE_CHECKING:
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.authors import Authors
-    from ccm_ctl.fleet.messages import Heard, Said
+    from ccm_ctl.fleet.messages import AgentMessage, Payload
     from ccm_ctl.fleet.ports import Fleet
 
 CANDIDATES_LIMIT = 20_000
@@ -59,7 +59,7 @@ class Counts(Struct, frozen=True):
     """
 
     node: str
-    said: Said
+    said: Payload
     proves: bool = False
 
 
@@ -83,7 +83,7 @@ class _Part:
         self.has_answer = False
         self.ends: set[int] = set()
         self.lookups = 0
-        self.waiting: list[tuple[StoredEvent, Heard, str]] = []
+        self.waiting: list[tuple[StoredEvent, AgentMessage, str]] = []
         self.forged: dict[str, int] = {}
 
     def flag(self, reason: str) -> None:
@@ -110,7 +110,7 @@ class RunProof:
         """Nodes and keys whose certificates are to be looked for before `retry`; the key is "" when any would do."""
         return {(node, key) for node, part in self._parts.items() for _, _, key in part.waiting}
 
-    def take(self, message: StoredEvent, heard: Heard) -> list[Counts]:
+    def take(self, message: StoredEvent, heard: AgentMessage) -> list[Counts]:
         """A message of a node; what counts now, in order. What was taken before counts once."""
         said, part = heard.said, self._parts.setdefault(heard.node, _Part())
         if isinstance(said, SessionStart | TransactionEvent):
@@ -165,7 +165,7 @@ class RunProof:
     # -- one message
 
     def _take_event(
-        self, part: _Part, message: StoredEvent, heard: Heard, said: SessionStart | TransactionEvent
+        self, part: _Part, message: StoredEvent, heard: AgentMessage, said: SessionStart | TransactionEvent
     ) -> list[Counts]:
         if part.is_unsigned:
             return [Counts(heard.node, said)]
@@ -186,7 +186,9 @@ class RunProof:
             return self._follow_path(part, heard.node)
         return [Counts(heard.node, said)]
 
-    def _take_end(self, part: _Part, message: StoredEvent, heard: Heard, *, is_last: bool) -> list[Counts]:
+    def _take_end(
+        self, part: _Part, message: StoredEvent, heard: AgentMessage, *, is_last: bool
+    ) -> list[Counts]:
         """A summary or a final answer."""
         if not is_last:
             known = hash((message.subject, message.body, message.chain, message.signature))
@@ -216,7 +218,7 @@ class RunProof:
         part.flag(f"{what}: {_words(signature, problem)}")
         return []
 
-    def _prove(self, part: _Part, message: StoredEvent, heard: Heard) -> list[Counts]:
+    def _prove(self, part: _Part, message: StoredEvent, heard: AgentMessage) -> list[Counts]:
         if isinstance(heard.said, Answer):
             part.has_answer = True
             return [Counts(heard.node, heard.said)]

@@ -121,24 +121,24 @@ class NodeRun(Struct, kw_only=True):
         return self.reads < READS and (self.given < self.known or (self.wants_summary and not self.summary))
 
 
-class StateNews(Struct, frozen=True, kw_only=True):
+class StateChange(Struct, frozen=True, kw_only=True):
     """A node came into a state."""
 
     node: str
     state: NodeState
 
 
-class EventNews(Struct, frozen=True, kw_only=True):
+class EventReceived(Struct, frozen=True, kw_only=True):
     """The next event of a node, in the order of its numbers."""
 
     node: str
     event: Event
 
 
-News = StateNews | EventNews
+News = StateChange | EventReceived
 
 
-class Todo(Struct, frozen=True, kw_only=True):
+class PendingActions(Struct, frozen=True, kw_only=True):
     """
     What the time asks for.
 
@@ -315,15 +315,15 @@ class Run:
         for node in self.nodes.values():
             node.heard_at, node.suspected = now, False
 
-    def tick(self, now: float) -> Todo:
+    def tick(self, now: float) -> PendingActions:
         """What is to be done at this time."""
         if self.away_since is not None:
-            return Todo()
+            return PendingActions()
         if self._read_all:
-            return Todo(read_all=True)
+            return PendingActions(read_all=True)
         if now - self._since >= self._limit_s:
             self._give_up()
-        return Todo(resend=self._resend(now), read=self._reads(now))
+        return PendingActions(resend=self._resend(now), read=self._reads(now))
 
     def read_done(self, names: Collection[str] | None, now: float) -> None:
         """The stream was read for these nodes (None: for all), and what it held was given to `happened` before."""
@@ -370,7 +370,7 @@ class Run:
             if node.state in (NodeState.LOST, NodeState.UNREACHABLE) and not state.is_final:
                 node.reason = ""
             node.state = state
-            self._news.append(StateNews(node=node.node, state=state))
+            self._news.append(StateChange(node=node.node, state=state))
 
     def _handled_before(self, node: NodeRun, answer: Answer) -> None:
         """The ledger answered: the run is over there, and its events are in the stream or still on their way."""
@@ -400,7 +400,7 @@ class Run:
         elif isinstance(event, SessionStart):
             node.start = event
         if node.shown.pop(number, None) != event:
-            self._news.append(EventNews(node=node.node, event=event))
+            self._news.append(EventReceived(node=node.node, event=event))
 
     def _skip(self, node: NodeRun) -> None:
         """What is in no stream does not come: go on behind it."""

@@ -31,8 +31,8 @@ from ccm_agent.bus.subjects import (
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import BusDeniedError, BusSetupError, CcmError, NotFoundError, UsageError
-from ccm_agent.model.foreign import decode_foreign
 from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.assignments import scope_words
 

@@ -29,7 +29,7 @@ from ccm_agent.bus.trust import (
     sign_signers,
 )
 from ccm_agent.model.errors import InputError, NotFoundError, ProtocolError
-from ccm_agent.model.foreign import decode_foreign
+from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

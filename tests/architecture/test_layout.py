@@ -26,17 +26,17 @@ AGENT_ROOMS: dict[str, set[str]] = {
     "registration": {"bus"},
     "resources": {"templates", "health"},
     "engine": {"policy", "templates", "hiera", "health", "registration", "sessions", "resources", "metrics"},
-    "daemon": {
+    "agent": {
         "bus", "facts", "hiera", "engine", "metrics", "policy", "templates", "sessions", "registration",
     },
     "app": {
         "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration",
-        "resources", "engine", "daemon",
+        "resources", "engine", "agent",
     },
     "app_agent": {
-        "app", "system", "bus", "policy", "templates", "facts", "metrics", "hiera", "registration", "engine", "daemon",
+        "app", "system", "bus", "policy", "templates", "facts", "metrics", "hiera", "registration", "engine", "agent",
     },
-    "app_policy": {"app", "engine", "daemon", "policy", "resources"},
+    "app_policy": {"app", "engine", "agent", "policy", "resources"},
     "app_render": {"system", "templates", "facts"},
     "cli": {"app", "app_agent", "app_policy", "resources"},
     "testing": {"resources", "bus"},
@@ -69,7 +69,7 @@ ONE_IMPORTER: dict[str, set[str]] = {
     "jinja2": {"ccm_agent/templates", "ccm_ctl/dashboard"},
     "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py"},
     "aiofiles": {"ccm_agent/system"},
-    "aiohttp": {"ccm_agent/system", "ccm_agent/daemon/monitor.py", "ccm_ctl/dashboard"},
+    "aiohttp": {"ccm_agent/system", "ccm_agent/agent/node/metrics_server.py", "ccm_ctl/dashboard"},
     "yaml": {"ccm_agent/model"},
     "rich": {"ccm_ctl/render", "ccm_ctl/terminal.py", "ccm_agent/cli"},
     "click": {

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from ccm_agent.daemon import monitor as monitor_module
-from ccm_agent.daemon.monitor import CONNECTIONS, Monitor
+from ccm_agent.agent.node import metrics_server as monitor_module
+from ccm_agent.agent.node.metrics_server import CONNECTIONS, MetricsServer
 from ccm_agent.metrics.registry import CONTENT_TYPE, Counter, Registry
 from ccm_agent.testing.nats_server import free_ports
 
@@ -27,7 +27,7 @@ def counted() -> Registry:
 
 
 @asynccontextmanager
-async def served(monitor: Monitor) -> AsyncIterator[str]:
+async def served(monitor: MetricsServer) -> AsyncIterator[str]:
     task = asyncio.create_task(monitor.run(), name="monitor")
     try:
         async with asyncio.timeout(20):
@@ -45,7 +45,7 @@ async def asked(method: str, url: str) -> tuple[int, str, str]:
 
 
 async def test_the_numbers_are_served_as_text_that_prometheus_reads() -> None:
-    async with served(Monitor(counted(), LOOPBACK, 0)) as url:
+    async with served(MetricsServer(counted(), LOOPBACK, 0)) as url:
         status, kind, text = await asked("GET", f"{url}/metrics")
 
     assert (status, kind) == (200, CONTENT_TYPE)
@@ -58,12 +58,12 @@ async def test_the_numbers_are_served_as_text_that_prometheus_reads() -> None:
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("POST", "/metrics", 405)])
 async def test_there_is_nothing_else_to_ask_for(method: str, path: str, status: int) -> None:
-    async with served(Monitor(counted(), LOOPBACK, 0)) as url:
+    async with served(MetricsServer(counted(), LOOPBACK, 0)) as url:
         assert (await asked(method, f"{url}{path}"))[0] == status
 
 
 async def test_connections_that_ask_for_nothing_take_no_more_than_a_few_files() -> None:
-    async with served(Monitor(counted(), LOOPBACK, 0)) as url:
+    async with served(MetricsServer(counted(), LOOPBACK, 0)) as url:
         port = int(url.rpartition(":")[2])
         waiting = [await asyncio.open_connection(LOOPBACK, port) for _ in range(CONNECTIONS)]
 
@@ -89,7 +89,7 @@ async def status_of(url: str) -> int:
 
 async def test_a_connection_that_asks_for_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor_module, "CONNECTION_S", 0.05)
-    async with served(Monitor(counted(), LOOPBACK, 0)) as url:
+    async with served(MetricsServer(counted(), LOOPBACK, 0)) as url:
         reader, writer = await asyncio.open_connection(LOOPBACK, int(url.rpartition(":")[2]))
         async with asyncio.timeout(20):
             assert await reader.read() == b""
@@ -102,7 +102,7 @@ async def test_a_port_that_is_taken_is_tried_again(caplog: pytest.LogCaptureFixt
     with socket.socket() as other:
         other.bind((LOOPBACK, port))
         other.listen()
-        monitor = Monitor(counted(), LOOPBACK, port, retry_s=0.01)
+        monitor = MetricsServer(counted(), LOOPBACK, port, retry_s=0.01)
         task = asyncio.create_task(monitor.run(), name="monitor")
         async with asyncio.timeout(20):
             while not caplog.records:  # noqa: ASYNC110 - a log record wakes nobody
@@ -115,7 +115,7 @@ async def test_a_port_that_is_taken_is_tried_again(caplog: pytest.LogCaptureFixt
 
 
 async def test_an_address_that_none_can_be_does_not_end_the_agent(caplog: pytest.LogCaptureFixture) -> None:
-    task = asyncio.create_task(Monitor(counted(), "no..host", 0).run(), name="monitor")
+    task = asyncio.create_task(MetricsServer(counted(), "no..host", 0).run(), name="monitor")
     async with asyncio.timeout(20):
         while not caplog.records:  # noqa: ASYNC110 - a log record wakes nobody
             await asyncio.sleep(0.01)
@@ -134,7 +134,7 @@ async def test_the_log_names_the_key_that_serves_other_hosts(
 ) -> None:
     caplog.set_level("INFO")
 
-    async with served(Monitor(counted(), address, 0)):
+    async with served(MetricsServer(counted(), address, 0)):
         pass
 
     assert any("monitor_address" in record.message for record in caplog.records) is is_hinted

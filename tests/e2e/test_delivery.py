@@ -20,13 +20,13 @@ from ccm_agent.bus.subjects import run_pattern
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import MANIFEST_APPLY, SESSION_ANSWER, ManifestRequest
 from ccm_ctl.app import connected
-from ccm_ctl.fleet.discovery import Wish, resolve
+from ccm_ctl.fleet.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.joining import Joining
-from ccm_ctl.fleet.launch import Launch, prepare, send, send_again
 from ccm_ctl.fleet.ports import Fleet as Ports
 from ccm_ctl.fleet.run import Run
+from ccm_ctl.fleet.run_request import Launch, prepare, send, send_again
 from tests.support.fleet import (
     FILES,
     AgentProcess,
@@ -265,7 +265,7 @@ def test_a_request_that_comes_after_its_deadline_is_expired_and_stays_so(trio: F
     async def held_up() -> tuple[str, dict[str, str]]:
         """A request that something on its way held up for an hour."""
         async with a_bus(trio) as fleet:
-            _, resolved = await resolve(fleet, Wish(targets=("node=web1",)))
+            _, resolved = await resolve(fleet, TargetSpec(targets=("node=web1",)))
             deadline = fleet.clock.now() - timedelta(hours=1)
             request = ManifestRequest(
                 protocol=MANIFEST_APPLY, name="held-up", manifest=text, deadline=deadline
@@ -346,7 +346,7 @@ def test_who_no_longer_matches_refuses_and_who_matches_now_joins(trio: Fleet) ->
     async def change_under_way() -> dict[str, str]:
         """What the controller would resolve now, sent after web2 has left the role and db1 has come."""
         async with a_bus(trio) as fleet:
-            wish = Wish(targets=("role=web",))
+            wish = TargetSpec(targets=("role=web",))
             _, resolved = await resolve(fleet, wish)
             await asyncio.to_thread(trio.ctl, "facts", "set", "web2", "role=none")
             await asyncio.to_thread(trio.ctl, "facts", "set", "db1", "role=web")

@@ -13,16 +13,16 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.agent.cache.state_file import load_state
+from ccm_agent.agent.events.journal import encode_record
+from ccm_agent.agent.events.spool import Spool
+from ccm_agent.agent.node.maintenance import read_disabled
+from ccm_agent.agent.requests.request_log import RequestLog
+from ccm_agent.agent.requests.schedule_times import _slot
 from ccm_agent.bus.objects import _hex
 from ccm_agent.bus.signing import read_claims
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import event_subject
-from ccm_agent.daemon.disabling import read_disabled
-from ccm_agent.daemon.journal import encode_record
-from ccm_agent.daemon.keeping import read_kept
-from ccm_agent.daemon.ledger import Ledger
-from ccm_agent.daemon.schedule_times import _slot
-from ccm_agent.daemon.spool import Spool
 from ccm_agent.facts.host import parse_guest, parse_platform
 from ccm_agent.facts.memory import parse_swap
 from ccm_agent.facts.netlink import parse_addresses, parse_links
@@ -35,7 +35,7 @@ from ccm_agent.model.ports import Entry, StoredEvent
 from ccm_agent.model.shellwords import split_words
 from ccm_agent.model.wire import AGENT_REFUSED, SESSION_ANSWER
 from ccm_agent.model.yaml_comments import key_comments
-from ccm_agent.registration.belief import read_sightings
+from ccm_agent.registration.liveness import read_sightings
 from ccm_agent.resources.scaffold.providers.record import recall
 from ccm_agent.sessions.directory import _open
 from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed
@@ -70,7 +70,7 @@ def state_files(data: bytes) -> object:
     with _folder() as folder:
         for name in ("state.json", "disabled.json"):
             (folder / name).write_bytes(data)
-        return read_kept(folder / "state.json", dict[str, Any]), read_disabled(folder)
+        return load_state(folder / "state.json", dict[str, Any]), read_disabled(folder)
 
 
 def _records(data: bytes) -> bytes:
@@ -81,7 +81,7 @@ def ledger(data: bytes) -> object:
     """A ledger whose frames are whole and whose records are not."""
     with _folder() as folder:
         (folder / "ledger").write_bytes(_records(data))
-        ledger = Ledger(folder / "ledger", keep_s=60, clock=FakeClock())
+        ledger = RequestLog(folder / "ledger", keep_s=60, clock=FakeClock())
         try:
             return ledger.open()
         finally:

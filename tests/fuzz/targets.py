@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.agent.events.spool_segment import decoder as segment_decoder
 from ccm_agent.app import make_environment
-from ccm_agent.daemon.segment import decoder as segment_decoder
 from ccm_agent.model import outcome, wire
-from ccm_agent.model.foreign import decode_foreign
-from ccm_agent.model.tars import TAR_ERRORS, Tar, members
+from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.templates.engines import engine
 from ccm_agent.templates.expr.program import Names, compile_expression
 from ccm_agent.templates.gjson import get
@@ -70,7 +70,7 @@ FUNCTIONS = [
     _function("ccm_agent.bus.subjects:parse_registration", "choria.ccm.registration.v1.a.b.c.d_e.f"),
     _function("ccm_agent.bus.subjects:parse_assignment_key", "fact.role.web.site"),
     _function(
-        "ccm_agent.daemon.config:parse_config",
+        "ccm_agent.agent.process.config:parse_config",
         "identity: web1\ninterval: 5m\nsources: [{manifest: /a.yaml}]\n",
     ),
     _function("ccm_agent.policy.hours:parse_hours", "Mon-Fri 08:00-17:00 Europe/Berlin"),
@@ -99,7 +99,7 @@ FUNCTIONS = [
         "ccm_agent.facts.memory:parse_swaps", "Filename Type Size Used Priority\n/a partition 1 2 -2\n"
     ),
     _function("ccm_ctl.fleet.assignments:parse_scope_words", "role=web"),
-    _function("ccm_agent.daemon.journal:read_records", "\x00"),
+    _function("ccm_agent.agent.events.journal:read_records", "\x00"),
     _function("ccm_agent.bus.signing:read_claims", "v1.eyJraW5kIjoicmVxdWVzdCJ9.AAAA"),
     _function(
         "ccm_agent.bus.credentials:name_in_credentials", "-----BEGIN NATS USER JWT-----\na.e30.b\n-----END"

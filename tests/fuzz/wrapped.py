@@ -25,6 +25,8 @@ import msgspec
 import nats.errors
 import nkeys
 
+from ccm_agent.agent.requests.request_handler import KINDS, deadline_of, decode_request
+from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
 from ccm_agent.bus.credentials import check_seed, name_in_jwt, only_inboxes_in_credentials
 from ccm_agent.bus.ed25519 import SigningKey as Ed25519Key
 from ccm_agent.bus.messages import Message
@@ -34,8 +36,6 @@ from ccm_agent.bus.signing import Kind, SigningKey, read_claims
 from ccm_agent.bus.streams import Stored, _stored, decode_answer
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.bus.trust import SIGNERS_SUBJECT, read_signers, trust_in_credentials
-from ccm_agent.daemon.due import run_of
-from ccm_agent.daemon.handlers import KINDS, deadline_of, decode_request
 from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
 from ccm_agent.facts.partitions import parse_mountinfo
 from ccm_agent.health.goss.kernel import mount_in
@@ -44,11 +44,11 @@ from ccm_agent.model import ids
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.health import HealthCheck
-from ccm_agent.model.ports import Command, Completed, Incoming, Packed
+from ccm_agent.model.ports import Command, Completed, IncomingRequest, Packed
 from ccm_agent.model.secret import Secret
 from ccm_agent.policy.document import parse_policy
 from ccm_agent.registration.entries import read_stored
-from ccm_agent.system.hop import Stop
+from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.unpack import unpack
 from ccm_agent.templates.goformat import format_time
 from ccm_agent.templates.golayout import parse_time
@@ -108,7 +108,7 @@ def unpack_archive(kind: str, data: bytes) -> None:
         packed, into = Path(top, "packed"), Path(top, "into")
         packed.write_bytes(data)
         try:
-            unpack(Packed(path=str(packed), kind=kind, limit_bytes=1 << 20), str(into), Stop())
+            unpack(Packed(path=str(packed), kind=kind, limit_bytes=1 << 20), str(into), CancelFlag())
         finally:
             _refuse_escape(Path(top), {"packed", "into"})
 
@@ -179,7 +179,9 @@ def go_time(data: bytes) -> object:
 def due(data: bytes) -> object:
     """The run of a due request, by the stamp that the broker gave it."""
     headers = {"Nats-Stream": "CCM_SCHEDULES", "Nats-Sequence": "4", "Nats-Time-Stamp": text_of(data)}
-    run, _ = run_of(Incoming(subject="s", protocol="p", scope="all", body=b"", headers=headers))
+    run, _ = scheduled_run_id(
+        IncomingRequest(subject="s", protocol="p", scope="all", body=b"", headers=headers)
+    )
     if not ids.is_id(run):
         raise EscapedError(f"the run id {run!r} is not a KSUID")
     return run

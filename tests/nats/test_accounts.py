@@ -19,7 +19,7 @@ from ccm_agent.bus.streams import call, read_last, store
 from ccm_agent.bus.subjects import event_subject, schedule_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
-from ccm_agent.model.ports import Incoming
+from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.wire import AGENT_STARTUP, MANIFEST_APPLY, SESSION_ANSWER, SESSION_PROGRESS
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.nats_server import (
@@ -245,7 +245,7 @@ async def past(users: dict[str, Connection], scope: str, body: bytes) -> tuple[s
     return subject, f"{P}.manifest.apply.request.{scope}"
 
 
-async def last_due(node: Connection, request: str, *, there: bool) -> Incoming | None:
+async def last_due(node: Connection, request: str, *, there: bool) -> IncomingRequest | None:
     """What the node would catch up with, as soon as that is, or is not, there: its replica may lag."""
     async with asyncio.timeout(WAIT_S):
         while True:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
@@ -20,7 +21,6 @@ from ccm_agent.bus.permissions import Role, node_permissions, operator_permissio
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.subjects import event_subject, schedule_subject
-from ccm_agent.daemon.due import run_of
 from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
@@ -251,4 +251,4 @@ async def test_a_node_cannot_widen_a_due_request(server: NatsServer) -> None:
         with pytest.raises(ProtocolError, match="a copy of a message in copied"):
             await NatsRequests(node).last_due(f"{P}.manifest.apply.request.all")
         found = await NatsRequests(node).last_due(f"{P}.manifest.apply.request.fact.role.web")
-        assert run_of(found) == run_of(incoming)
+        assert scheduled_run_id(found) == scheduled_run_id(incoming)

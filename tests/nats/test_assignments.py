@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from ccm_agent.agent.desired import assignment_reconciler
 from ccm_agent.app_agent import agent_ports
 from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.streams import call
-from ccm_agent.daemon import assigning
 from ccm_agent.model.secret import Secret
 from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.nats_server import NatsServer
@@ -181,7 +181,7 @@ async def test_a_node_that_starts_without_a_broker_converges_on_what_it_knew_wit
         await operator.stands("site", "changed")
     await asyncio.to_thread((tmp_path / "motd").unlink)
 
-    monkeypatch.setattr(assigning, "FIRST_READ_S", 0.1)
+    monkeypatch.setattr(assignment_reconciler, "FIRST_READ_S", 0.1)
     nowhere = settings(server, NODE, user=NODE, password=Secret("wrong"))
     state = agent_settings(tmp_path / "state", NODE, connect_spread_s=0)
     async with Connection(nowhere) as connection, running(state, agent_ports(connection, state)) as one:

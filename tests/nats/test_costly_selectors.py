@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ccm_agent.agent.requests.target_matcher import TargetMatcher
 from ccm_agent.bus.subjects import node_scope
-from ccm_agent.daemon.selecting import Selecting
 from ccm_agent.model.wire import NODE_PING, AnswerState, Request
 from ccm_agent.testing.nats_server import NatsServer
 from tests.nats.test_agent import connected
@@ -36,7 +36,7 @@ async def _attack(server: NatsServer, folder: Path) -> None:
     async with connected(server, "op") as bus, connected(server, NODE) as node_bus:
         controller = Controller(bus)
         await controller.listen()
-        ports = agent_ports(node_bus, FakeEngine(), FakeClock(), matches=Selecting(asyncio.to_thread))
+        ports = agent_ports(node_bus, FakeEngine(), FakeClock(), matches=TargetMatcher(asyncio.to_thread))
         async with running(agent_settings(folder, NODE), ports):
             first = await controller.ask(Request(protocol=NODE_PING), node_scope(NODE))
             await controller.answer(first, NODE)

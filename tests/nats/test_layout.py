@@ -9,7 +9,7 @@ import pytest
 from ccm_agent.bus.accounts import STREAMS
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import Action, Layout, Made, make
+from ccm_agent.bus.layout import Action, Layout, LayoutChange, make
 from ccm_agent.bus.streams import call, read_last, store
 from ccm_agent.bus.subjects import registration_subject
 from ccm_agent.model.errors import BusError, BusSetupError, ProtocolError
@@ -51,8 +51,8 @@ async def test_everything_is_created_once(operator) -> None:
     first = await make(operator)
     second = await make(operator)
 
-    assert first == [Made(name=n, kind=k, action=Action.CREATED, replicas=1) for n, k in NAMES]
-    assert second == [Made(name=n, kind=k, action=Action.UNCHANGED, replicas=1) for n, k in NAMES]
+    assert first == [LayoutChange(name=n, kind=k, action=Action.CREATED, replicas=1) for n, k in NAMES]
+    assert second == [LayoutChange(name=n, kind=k, action=Action.UNCHANGED, replicas=1) for n, k in NAMES]
 
 
 async def test_what_was_changed_by_hand_is_put_right_and_said(operator) -> None:
@@ -76,7 +76,7 @@ async def test_what_an_operator_made_larger_is_never_shrunk(operator) -> None:
 
     done = {made.name: made for made in await make(operator)}
 
-    assert done["CCM_EVENTS"] == Made(
+    assert done["CCM_EVENTS"] == LayoutChange(
         name="CCM_EVENTS",
         kind="stream",
         action=Action.UNCHANGED,
@@ -184,7 +184,7 @@ async def test_a_secured_broker_stays_secured_when_init_runs_again(operator) -> 
 async def test_schedules_are_left_out_when_nobody_wants_them(operator) -> None:
     done = await make(operator, Layout(schedules=False))
 
-    assert done[-1] == Made(
+    assert done[-1] == LayoutChange(
         name="CCM_SCHEDULES", kind="stream", action=Action.SKIPPED, details=("not asked for",)
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
 from ccm_agent.bus.events import NatsEvents
@@ -24,7 +25,6 @@ from ccm_agent.bus.subjects import (
     schedule_subject,
     scopes_of,
 )
-from ccm_agent.daemon.due import run_of
 from ccm_agent.model.errors import BusDeniedError, BusError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
@@ -470,7 +470,7 @@ async def test_a_node_cannot_widen_a_due_request(server) -> None:
         assert len(heard.items) == 1
         assert await NatsRequests(node).last_due(f"{P}.manifest.apply.request.all") is None
         found = await NatsRequests(node).last_due(f"{P}.manifest.apply.request.fact.role.web")
-        assert run_of(found) == run_of(incoming)
+        assert scheduled_run_id(found) == scheduled_run_id(incoming)
 
 
 async def test_one_presence_cannot_erase_all_nodes(server) -> None:

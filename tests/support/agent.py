@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.agent.agent import Agent
+from ccm_agent.agent.ports import AgentPorts
+from ccm_agent.agent.process.config import Settings
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import event_subject, request_subject, run_pattern
-from ccm_agent.daemon.agent import Agent
-from ccm_agent.daemon.config import Settings
-from ccm_agent.daemon.world import Ports
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ids import new_id
@@ -29,7 +29,7 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
     count,
 )
-from ccm_agent.model.ports import Events, KeyValue, Link, Objects, Requests, StoredEvent
+from ccm_agent.model.ports import BrokerConnection, Events, KeyValue, Objects, Requests, StoredEvent
 from ccm_agent.model.wire import SESSION_ANSWER, Answer, Request
 from ccm_agent.testing import clock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
@@ -171,7 +171,7 @@ class Bus:
 
     def __init__(
         self,
-        link: Link,
+        link: BrokerConnection,
         requests: Requests,
         events: Events,
         bucket: Callable[[str], KeyValue],
@@ -271,7 +271,7 @@ def agent_settings(folder: Path, node: str, **fields: Any) -> Settings:
     return Settings(**(values | fields))
 
 
-def agent_ports(bus: Bus, engine: Any, clock: Any, **fields: Any) -> Ports:
+def agent_ports(bus: Bus, engine: Any, clock: Any, **fields: Any) -> AgentPorts:
     """The ports of an agent, on a bus."""
     values: dict[str, Any] = {
         "link": bus.link,
@@ -286,7 +286,7 @@ def agent_ports(bus: Bus, engine: Any, clock: Any, **fields: Any) -> Ports:
         "clock": clock,
         "resource_types": lambda: RESOURCE_TYPES,
     }
-    return Ports(**(values | fields))
+    return AgentPorts(**(values | fields))
 
 
 class Running:
@@ -322,7 +322,7 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, ports: Ports) -> AsyncIterator[Running]:
+async def running(settings: Settings, ports: AgentPorts) -> AsyncIterator[Running]:
     """An agent that has come up; ended kindly unless the test has done so."""
     agent = await asyncio.to_thread(Agent, settings, ports, version="0.1.0")
     stop, up = asyncio.Event(), asyncio.Event()

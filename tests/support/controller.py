@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import rich.console  # noqa: F401 -- loaded before a loop runs: at its import it asks for the working directory
 
+from ccm_agent.agent.events.spool_segment import Kind
 from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.settings import BusSettings
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.subjects import event_subject, scopes_of
 from ccm_agent.bus.trust import Trust
-from ccm_agent.daemon.segment import Kind
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
     SESSION_START,
@@ -31,7 +31,7 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
     count,
 )
-from ccm_agent.model.ports import Incoming, StoredEvent
+from ccm_agent.model.ports import IncomingRequest, StoredEvent
 from ccm_agent.model.wire import (
     SESSION_ANSWER,
     SESSION_PROGRESS,
@@ -152,7 +152,7 @@ class FakeNode:
         await nodes.put(f"presence.{self.name}", msgspec.json.encode(presence))
         tasks: set[asyncio.Task[None]] = set()
 
-        def take(incoming: Incoming) -> None:
+        def take(incoming: IncomingRequest) -> None:
             task = asyncio.get_running_loop().create_task(
                 self._serve(bus, incoming), name=f"node:{self.name}"
             )
@@ -161,7 +161,7 @@ class FakeNode:
 
         await bus.requests.subscribe(scopes_of(self.name, self.facts), take)
 
-    async def _serve(self, bus: MemoryBus, incoming: Incoming) -> None:
+    async def _serve(self, bus: MemoryBus, incoming: IncomingRequest) -> None:
         request = msgspec.json.decode(incoming.body)
         targets = request.get("targets", [])
         if targets and not any(parse_selector(text).matches(self.name, self.facts) for text in targets):

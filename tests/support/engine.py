@@ -8,16 +8,16 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ccm_agent.app import make_expressions
+from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.run import LocalEngine
-from ccm_agent.engine.world import World
 from ccm_agent.hiera.sources import Sources
 from ccm_agent.model.errors import DesiredStateError, HostError, PropertyError
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonProperties, CommonState
 from ccm_agent.resources.apply import TYPE as APPLY
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.contract import AnyType, Decision, ProviderSpec, ResourceType, Situation, Step
+from ccm_agent.resources.contract import AnyType, Decision, DecisionContext, ProviderSpec, ResourceType, Step
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.runner import FakeRunner
@@ -97,7 +97,7 @@ def check(wanted: NoteProperties) -> None:
         raise PropertyError("a note has no path")
 
 
-def decide(wanted: NoteProperties, found: NoteState, situation: Situation) -> Decision:
+def decide(wanted: NoteProperties, found: NoteState, situation: DecisionContext) -> Decision:
     async def write(board: Board) -> None:
         await board.write(wanted)
 
@@ -207,7 +207,7 @@ def bench(*kinds: AnyType, board: Board | None = None, **world: Any) -> Bench:
         "version": "1.2.3",
     }
     return Bench(
-        engine=LocalEngine(World(**(made | world))),
+        engine=LocalEngine(EngineDeps(**(made | world))),
         board=board,
         files=files,
         runner=runner,

@@ -22,11 +22,11 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.agent.events.journal import read_records
+from ccm_agent.agent.events.spool_segment import Spooled, decoder
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.settings import settings_for
-from ccm_agent.daemon.journal import read_records
-from ccm_agent.daemon.segment import Spooled, decoder
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY
 from ccm_agent.model.wire import PROTOCOL
 from tests.support.faulty_agent import Offsets

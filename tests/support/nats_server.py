@@ -28,7 +28,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_servers, find_server
 
 if TYPE_CHECKING:
-    from ccm_agent.model.ports import Events, Link, Requests
+    from ccm_agent.model.ports import BrokerConnection, Events, Requests
 
 WAIT_S = 30.0
 """How long a test waits for what must happen; only a failure takes so long."""
@@ -37,7 +37,7 @@ WAIT_S = 30.0
 class Ports(Struct, frozen=True, kw_only=True):
     """All bus ports of one process."""
 
-    link: Link
+    link: BrokerConnection
     requests: Requests
     events: Events
     bucket: Any

@@ -11,7 +11,7 @@ from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import AnyType
-from ccm_agent.resources.converge import Declared, converge
+from ccm_agent.resources.converge import ResolvedResource, converge
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -37,34 +37,34 @@ class Run:
     def now(self) -> datetime:
         return NOON
 
-    async def refusal(self, declared: Declared) -> PolicyError | None:
+    async def refusal(self, declared: ResolvedResource) -> PolicyError | None:
         return None
 
     def unknown(self, why: str) -> PolicyError:
         raise AssertionError("nothing was to be left open")
 
-    async def provider(self, declared: Declared) -> tuple[str, Any]:
+    async def provider(self, declared: ResolvedResource) -> tuple[str, Any]:
         return "posix", self._provider
 
-    async def holds(self, expression: str, declared: Declared) -> bool:
+    async def holds(self, expression: str, declared: ResolvedResource) -> bool:
         raise AssertionError("no control expression was expected")
 
-    async def settle(self, declared: Declared) -> None:
+    async def settle(self, declared: ResolvedResource) -> None:
         raise AssertionError("no pending field was expected")
 
-    def is_unmet(self, reference: str, declared: Declared) -> bool:
+    def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
         return False
 
-    def is_owed(self, reference: str, declared: Declared) -> bool:
+    def is_owed(self, reference: str, declared: ResolvedResource) -> bool:
         return False
 
-    async def changing(self, declared: Declared) -> None:
+    async def changing(self, declared: ResolvedResource) -> None:
         pass
 
-    def has_changed(self, reference: str, declared: Declared) -> bool:
+    def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
         return reference in self._changed
 
-    async def look(self, declared: Declared, provider: Any) -> Any:
+    async def look(self, declared: ResolvedResource, provider: Any) -> Any:
         return await provider.status(declared.wanted)
 
     def forget(self) -> None:
@@ -87,4 +87,4 @@ async def manage(
 ) -> TransactionEvent:
     """What became of a resource."""
     run = Run(provider, noop=noop, changed=changed)
-    return await converge(Declared(kind=kind, wanted=wanted), run)
+    return await converge(ResolvedResource(kind=kind, wanted=wanted), run)

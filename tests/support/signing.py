@@ -8,11 +8,11 @@ from pathlib import Path
 
 import nkeys
 
+from ccm_agent.agent.cache.revision_guard import RevisionGuard
+from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SigningKey
 from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers
-from ccm_agent.daemon.authentication import Authenticator
-from ccm_agent.daemon.stamps import Stamps
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.clock import FakeClock
@@ -67,9 +67,9 @@ def authenticator(folder: Path, trust: Trust, clock: Clock | None = None) -> Aut
     return made
 
 
-def unsigned_stamps(path: Path) -> Stamps:
+def unsigned_stamps(path: Path) -> RevisionGuard:
     """Numbers of documents of a node without keys."""
-    return Stamps(path, unsigned(path.parent))
+    return RevisionGuard(path, unsigned(path.parent))
 
 
 class _Now(FakeClock):

@@ -64,7 +64,7 @@ def _import_everything() -> None:
     from ccm_agent.resources.catalog import Catalog
 
     for module in pkgutil.walk_packages(ccm_agent.__path__, "ccm_agent."):
-        rooms = ("daemon", "bus", "testing", "registration")
+        rooms = ("agent", "bus", "testing", "registration")
         if module.name.split(".")[1] not in rooms and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     importlib.import_module("ccm_agent.__main__")

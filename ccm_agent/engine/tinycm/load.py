@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.engine.expand import Expander
-from ccm_agent.engine.load import Document, Loaded, MakeExpressions
+from ccm_agent.engine.build import ResourceBuilder
+from ccm_agent.engine.load import Document, MakeExpressions, ResolvedManifest
 from ccm_agent.engine.tinycm.content import interpolate
 from ccm_agent.engine.tinycm.definitions import MASK, Definition, definitions_of
 from ccm_agent.engine.tinycm.manifest import constants_of, read_parts
@@ -32,11 +32,11 @@ from ccm_agent.model.errors import (
 from ccm_agent.model.ports import Transfer
 
 if TYPE_CHECKING:
+    from ccm_agent.engine.deps import EngineDeps
     from ccm_agent.engine.expressions import Expressions
     from ccm_agent.engine.permission import Permission
-    from ccm_agent.engine.world import World
     from ccm_agent.model.data import Resolved
-    from ccm_agent.resources.converge import Declared
+    from ccm_agent.resources.converge import ResolvedResource
     from ccm_agent.templates.env import Environment
 
 CONTENT_LIMIT_BYTES = 16 << 20
@@ -68,11 +68,11 @@ class Host(Struct, frozen=True, kw_only=True):
 
 async def load_tinycm(
     document: Document,
-    world: World,
+    world: EngineDeps,
     make_expressions: MakeExpressions,
     host: Host,
     permission: Permission | None = None,
-) -> Loaded:
+) -> ResolvedManifest:
     """
     Resolve and check a manifest; what its files are to hold is fetched where constants are put into it.
 
@@ -82,10 +82,10 @@ async def load_tinycm(
         PolicyError: The node's policy does not let it be read.
     """
     constants, definitions = await asyncio.to_thread(_read, document, host)
-    resources: list[Declared] = []
+    resources: list[ResolvedResource] = []
     expressions = make_expressions(constants, document.directory)
     # no text, so nothing is taken for a template
-    expander = Expander(world.catalog, expressions, "", document.name)
+    expander = ResourceBuilder(world.catalog, expressions, "", document.name)
     for one in definitions:
         try:
             kind = world.catalog.find(one.type)
@@ -97,7 +97,7 @@ async def load_tinycm(
             raise
         except CcmError as err:
             raise _placed(err, one, document) from err
-    return Loaded(
+    return ResolvedManifest(
         document=document,
         resources=resources,
         data=constants,
@@ -143,7 +143,9 @@ def _placed(err: CcmError, one: Definition, document: Document) -> CcmError:
     )
 
 
-async def _raw(one: Definition, expressions: Expressions, world: World, directory: str) -> dict[str, Any]:
+async def _raw(
+    one: Definition, expressions: Expressions, world: EngineDeps, directory: str
+) -> dict[str, Any]:
     """The properties of our own type; the constants are the data of the expressions."""
     raw: dict[str, Any] = {"name": one.name}
     if one.after:
@@ -171,7 +173,9 @@ async def _raw(one: Definition, expressions: Expressions, world: World, director
     return raw
 
 
-async def _content(one: Definition, environment: Environment, world: World, directory: str) -> dict[str, Any]:
+async def _content(
+    one: Definition, environment: Environment, world: EngineDeps, directory: str
+) -> dict[str, Any]:
     """`content`, or `source` where nothing has to be put into what is fetched."""
     kind, written = one.said.get("type", "constant"), str(one.said["contents"])
     needs_constants = one.said.get("interpolate", False)

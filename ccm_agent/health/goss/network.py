@@ -11,7 +11,7 @@ from typing import Any
 
 from ccm_agent.health.goss.found import Look, Nothing
 from ccm_agent.model.errors import CommandError, DownloadError, FileError
-from ccm_agent.model.network import Ask, Network
+from ccm_agent.model.network import HttpRequest, Network
 from ccm_agent.model.ports import Command
 from ccm_agent.model.secret import Secret
 
@@ -154,14 +154,14 @@ async def look_at_url(look: Look) -> dict[str, Any]:
     }
 
 
-def _question(look: Look) -> Ask:
+def _question(look: Look) -> HttpRequest:
     options = look.options
     headers = [text.partition(": ") for text in options.get("request-headers", [])]
 
     def text(key: str) -> str:
         return str(options.get(key) or "")
 
-    return Ask(
+    return HttpRequest(
         url=look.subject,
         method=text("method").upper() or "GET",
         headers=tuple((name, value) for name, _, value in headers),

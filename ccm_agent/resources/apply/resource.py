@@ -6,7 +6,7 @@ import re
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.resources.apply.model import ApplyProperties, ApplyState
-from ccm_agent.resources.contract import Decision, Reach, Situation, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -23,7 +23,7 @@ def reach(wanted: ApplyProperties) -> Reach:
     return Reach(reads=(wanted.name,))
 
 
-def decide(wanted: ApplyProperties, found: ApplyState, situation: Situation) -> Decision:
+def decide(wanted: ApplyProperties, found: ApplyState, situation: DecisionContext) -> Decision:
     """One step, whatever was found: whether something is to be done is decided by the child's resources."""
     return Decision(steps=(Step(noop="", action=lambda provider: provider.apply_manifest(wanted)),))
 

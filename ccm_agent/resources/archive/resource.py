@@ -18,7 +18,7 @@ from ccm_agent.resources.archive.model import (
     ArchiveState,
     kind_of,
 )
-from ccm_agent.resources.contract import Decision, Reach, Situation, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.owners import is_same_owner
 
 CHECKSUM = re.compile(r"[0-9a-fA-F]{64}")
@@ -87,7 +87,7 @@ def reach(wanted: ArchiveProperties) -> Reach:
     return Reach(paths=(wanted.name,), trees=trees, reads=(wanted.url,) if wanted.url else ())
 
 
-def decide(wanted: ArchiveProperties, found: ArchiveState, situation: Situation) -> Decision:
+def decide(wanted: ArchiveProperties, found: ArchiveState, situation: DecisionContext) -> Decision:
     """The decision tables of the archive type; see docs/resources/archive.md."""
     metadata = found.metadata
     if wanted.ensure == ABSENT:

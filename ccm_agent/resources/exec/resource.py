@@ -11,7 +11,7 @@ from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.shellwords import split_words
-from ccm_agent.resources.contract import Decision, Reach, Situation, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 from ccm_agent.resources.exec.provider import ExecProvider
 
@@ -95,7 +95,7 @@ def reach(wanted: ExecProperties) -> Reach:
     return Reach()
 
 
-def decide(wanted: ExecProperties, found: ExecState, situation: Situation) -> Decision:
+def decide(wanted: ExecProperties, found: ExecState, situation: DecisionContext) -> Decision:
     """The decision table of the exec type; see docs/resources/exec.md."""
     if situation.is_restricted and _needs_guards(wanted, found, situation):
         return Decision(unknown="the guards are not run")
@@ -113,7 +113,7 @@ def decide(wanted: ExecProperties, found: ExecState, situation: Situation) -> De
     return Decision(steps=(Step(noop="Would have executed", action=_execution(wanted)),))
 
 
-def _needs_guards(wanted: ExecProperties, found: ExecState, situation: Situation) -> bool:
+def _needs_guards(wanted: ExecProperties, found: ExecState, situation: DecisionContext) -> bool:
     """Only the guards can say whether the command would run."""
     is_settled = situation.triggered_by != "" or found.creates_satisfied or wanted.refreshonly
     return not is_settled and bool(wanted.onlyif or wanted.unless)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.contract import Decision, Reach, Situation, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.file.model import (
     DIRECTORY,
     KEEP,
@@ -118,7 +118,7 @@ def settle(wanted: FileProperties) -> None:
         wanted.source = posixpath.normpath(wanted.source)
 
 
-def decide(wanted: FileProperties, found: FileState, situation: Situation) -> Decision:
+def decide(wanted: FileProperties, found: FileState, situation: DecisionContext) -> Decision:
     """The decision table of the file type; see docs/resources/file.md."""
     if wanted.ensure == ABSENT:
         return _absent(wanted, found)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ccm_agent.model.errors import PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.versions import compare_debian, compare_rpm
-from ccm_agent.resources.contract import Decision, Reach, Situation, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.package.model import LATEST, PackageProperties, PackageState
 from ccm_agent.resources.package.provider import PackageProvider
 
@@ -73,7 +73,7 @@ def compare(found: PackageState, version: str) -> int:
     return COMPARE.get(found.metadata.provider, _rpm)(found, version)
 
 
-def decide(wanted: PackageProperties, found: PackageState, situation: Situation) -> Decision:
+def decide(wanted: PackageProperties, found: PackageState, situation: DecisionContext) -> Decision:
     """The decision table of the package type; see docs/resources/package.md."""
     name, ensure = wanted.name, wanted.ensure
     is_absent = found.ensure == ABSENT
@@ -104,7 +104,7 @@ def decide(wanted: PackageProperties, found: PackageState, situation: Situation)
     return _one(f"Would have downgraded to {ensure}", lambda p: p.downgrade(name, ensure), reason)
 
 
-def _latest(name: str, is_absent: bool, situation: Situation) -> Decision:
+def _latest(name: str, is_absent: bool, situation: DecisionContext) -> Decision:
     """
     The package manager alone knows what is latest, so it is always asked.
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.contract import Decision, Reach, Situation, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.scaffold.model import (
     DEFAULT_ENGINE,
     DELIMITERS,
@@ -86,7 +86,7 @@ def reach(wanted: ScaffoldProperties) -> Reach:
     return Reach(trees=(wanted.name,), reads_trees=(wanted.source,) if wanted.source else ())
 
 
-def decide(wanted: ScaffoldProperties, found: ScaffoldState, situation: Situation) -> Decision:
+def decide(wanted: ScaffoldProperties, found: ScaffoldState, situation: DecisionContext) -> Decision:
     """The stability table of the scaffold type; see docs/resources/scaffold.md."""
     metadata = found.metadata
     if wanted.ensure == ABSENT:
@@ -117,7 +117,9 @@ def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> De
     return Decision(steps=(step,), reason=f"{left} of its files are still there")
 
 
-def _decide_nothing(wanted: ScaffoldProperties, metadata: ScaffoldMetadata, situation: Situation) -> Decision:
+def _decide_nothing(
+    wanted: ScaffoldProperties, metadata: ScaffoldMetadata, situation: DecisionContext
+) -> Decision:
     """Nothing is rendered: a failure, but as in Choria CCM the directory is made first."""
     reason = metadata.reason or "no file is left of what is rendered"
     if situation.noop:

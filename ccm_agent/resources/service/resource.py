@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.resources.contract import Decision, Reach, Situation, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 
 NAME = re.compile(r"[A-Za-z0-9._+:~][A-Za-z0-9._+:~-]*")
@@ -27,7 +27,7 @@ def reach(wanted: ServiceProperties) -> Reach:
     return Reach(services=(wanted.name,))
 
 
-def decide(wanted: ServiceProperties, found: ServiceState, situation: Situation) -> Decision:
+def decide(wanted: ServiceProperties, found: ServiceState, situation: DecisionContext) -> Decision:
     """The decision tables of the service type; see docs/resources/service.md."""
     steps: list[Step] = []
     reasons: list[str] = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.operators import describe
 
 
-def wrong(name: str, value: Any) -> Fault:
+def wrong(name: str, value: Any) -> EvaluationError:
     """The fault of a function that does not take a value."""
-    return Fault(f"{name}() does not take {describe(value)}")
+    return EvaluationError(f"{name}() does not take {describe(value)}")
 
 
 def as_text(name: str, value: Any) -> str:

@@ -8,24 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ccm_agent.templates.expr.faults import Fault
-from ccm_agent.templates.expr.natures import (
-    ANY,
-    ARRAY,
-    BOOL,
-    BYTES,
-    FLOAT,
-    GROUPS,
-    INT,
-    MAP,
-    NIL,
-    STRING,
-    UNKNOWN,
-    Function,
-    Nature,
-    array_of,
-    method_of,
-)
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.nodes import (
     Array,
     Binary,
@@ -47,6 +30,23 @@ from ccm_agent.templates.expr.nodes import (
 )
 from ccm_agent.templates.expr.rules import BINARY_RULES
 from ccm_agent.templates.expr.signatures import SIGNATURES
+from ccm_agent.templates.expr.static_types import (
+    ANY,
+    ARRAY,
+    BOOL,
+    BYTES,
+    FLOAT,
+    GROUPS,
+    INT,
+    MAP,
+    NIL,
+    STRING,
+    UNKNOWN,
+    Function,
+    StaticType,
+    array_of,
+    method_of,
+)
 
 _ENVIRONMENT = "$env"
 
@@ -54,7 +54,7 @@ PATTERN_SIZE_LIMIT = 250_000
 """Instructions of all patterns that stand in an expression; compiling so many takes some tenths of a second."""
 
 
-def check(root: Node, variables: Mapping[str, Nature], functions: frozenset[str]) -> Nature:
+def check(root: Node, variables: Mapping[str, StaticType], functions: frozenset[str]) -> StaticType:
     """
     Check a tree and write into its nodes what is known of them.
 
@@ -73,23 +73,23 @@ def check(root: Node, variables: Mapping[str, Nature], functions: frozenset[str]
 
 
 class _Checker:
-    def __init__(self, variables: Mapping[str, Nature], functions: frozenset[str]) -> None:
+    def __init__(self, variables: Mapping[str, StaticType], functions: frozenset[str]) -> None:
         self.variables = variables
         self.functions = functions
         self.pattern_size = 0
-        self.lets: list[tuple[str, Nature]] = []
+        self.lets: list[tuple[str, StaticType]] = []
         # What each predicate we are in goes over, and the pointers beside `#` that it has.
-        self.scopes: list[tuple[Nature, dict[str, Nature]]] = []
+        self.scopes: list[tuple[StaticType, dict[str, StaticType]]] = []
 
-    def visit(self, node: Node) -> Nature:
+    def visit(self, node: Node) -> StaticType:
         nature = _VISITORS[type(node)](self, node)
         node.nature = nature
         return nature
 
-    def constant(self, node: Constant) -> Nature:
+    def constant(self, node: Constant) -> StaticType:
         return nature_of(node.value)
 
-    def name(self, node: Name) -> Nature:
+    def name(self, node: Name) -> StaticType:
         for name, nature in reversed(self.lets):
             if name == node.name:
                 return nature
@@ -98,11 +98,11 @@ class _Checker:
         if node.name in self.variables:
             return self.variables[node.name]
         if node.name in self.functions:
-            return Nature("func", "func", function=Function(node.name, ((ANY,),), ANY, is_variadic=True))
+            return StaticType("func", "func", function=Function(node.name, ((ANY,),), ANY, is_variadic=True))
         signature = SIGNATURES.get(node.name)
         if signature is not None:
-            return Nature("func", "func", function=signature)
-        raise Fault(f"unknown name {node.name}{self.hint(node.name)}", node.offset)
+            return StaticType("func", "func", function=signature)
+        raise EvaluationError(f"unknown name {node.name}{self.hint(node.name)}", node.offset)
 
     def hint(self, name: str) -> str:
         """Names that people confuse with ours."""
@@ -111,7 +111,7 @@ class _Checker:
                 return f"; did you mean {known}?"
         return "; quote it if it is text"
 
-    def unary(self, node: Unary) -> Nature:
+    def unary(self, node: Unary) -> StaticType:
         operand = self.visit(node.operand)
         if node.operator in ("not", "!"):
             if operand.kind == "bool" or operand.is_unknown:
@@ -120,16 +120,16 @@ class _Checker:
             return operand
         elif operand.is_unknown:
             return UNKNOWN
-        raise Fault(f"{node.operator} does not take {operand}", node.offset)
+        raise EvaluationError(f"{node.operator} does not take {operand}", node.offset)
 
-    def binary(self, node: Binary) -> Nature:
+    def binary(self, node: Binary) -> StaticType:
         first, operators = node.row()
         left = self.visit(first)
         for one in operators:
             left = one.nature = self.operator(one, left)
         return left
 
-    def operator(self, node: Binary, left: Nature) -> Nature:
+    def operator(self, node: Binary, left: StaticType) -> StaticType:
         right = self.visit(node.right)
         result = BINARY_RULES[node.operator](left, right)
         if (
@@ -139,7 +139,7 @@ class _Checker:
         ):
             self.pattern(node.right)
         if result is None:
-            raise Fault(f"{node.operator} does not go between {left} and {right}", node.offset)
+            raise EvaluationError(f"{node.operator} does not go between {left} and {right}", node.offset)
         return result
 
     def pattern(self, node: Constant) -> None:
@@ -148,14 +148,16 @@ class _Checker:
         try:
             self.pattern_size += compile_pattern(node.value).size
         except PatternError as err:
-            raise Fault(f"the pattern does not parse: {err}", node.offset) from None
+            raise EvaluationError(f"the pattern does not parse: {err}", node.offset) from None
         if self.pattern_size > PATTERN_SIZE_LIMIT:
-            raise Fault("the patterns of the expression are too large together; repeat less", node.offset)
+            raise EvaluationError(
+                "the patterns of the expression are too large together; repeat less", node.offset
+            )
 
-    def chain(self, node: Chain) -> Nature:
+    def chain(self, node: Chain) -> StaticType:
         return self.visit(node.inner)
 
-    def member(self, node: Member) -> Nature:
+    def member(self, node: Member) -> StaticType:
         key = node.key.value if isinstance(node.key, Constant) and isinstance(node.key.value, str) else None
         if isinstance(node.base, Name) and node.base.name == _ENVIRONMENT:
             return self.environment_member(node, key)
@@ -169,57 +171,61 @@ class _Checker:
                 return method
         if base.kind == "map" and base.key is not None:
             if not nature.assignable_to(base.key) and not nature.is_unknown:
-                raise Fault(f"{nature} is no key of {base}", node.key.offset)
+                raise EvaluationError(f"{nature} is no key of {base}", node.key.offset)
             return base.element or ANY
         if base.is_list:
             if not nature.is_integer and not nature.is_unknown:
-                raise Fault(f"an element of a list is chosen by an integer, not by {nature}", node.key.offset)
+                raise EvaluationError(
+                    f"an element of a list is chosen by an integer, not by {nature}", node.key.offset
+                )
             return base.element or ANY
         what = "method" if node.is_method else "field"
-        raise Fault(
+        raise EvaluationError(
             f"{base} has no {what} {key}" if key is not None else f"{base} has no elements", node.offset
         )
 
-    def environment_member(self, node: Member, key: str | None) -> Nature:
+    def environment_member(self, node: Member, key: str | None) -> StaticType:
         if key is None:
             return UNKNOWN
         if key in self.variables:
             return self.variables[key]
         if node.is_optional:
             return UNKNOWN
-        raise Fault(f"unknown name {key}{self.hint(key)}", node.offset)
+        raise EvaluationError(f"unknown name {key}{self.hint(key)}", node.offset)
 
-    def slice(self, node: Slice) -> Nature:
+    def slice(self, node: Slice) -> StaticType:
         base = self.visit(node.base)
         if base.is_unknown:
             return UNKNOWN
         if base.kind not in ("string", "slice"):
-            raise Fault(f"{base} cannot be sliced; only lists and text can", node.offset)
+            raise EvaluationError(f"{base} cannot be sliced; only lists and text can", node.offset)
         for end in (node.start, node.stop):
             if end is not None:
                 nature = self.visit(end)
                 if not nature.is_integer and not nature.is_unknown:
-                    raise Fault(f"a slice begins and ends at an integer, not at {nature}", end.offset)
+                    raise EvaluationError(
+                        f"a slice begins and ends at an integer, not at {nature}", end.offset
+                    )
         return base
 
-    def call(self, node: Call) -> Nature:
+    def call(self, node: Call) -> StaticType:
         if isinstance(node.callee, Name) and node.callee.name == _ENVIRONMENT:
-            raise Fault(f"{_ENVIRONMENT} is no function", node.offset)
+            raise EvaluationError(f"{_ENVIRONMENT} is no function", node.offset)
         callee = self.visit(node.callee)
         if callee.is_unknown:
             return UNKNOWN
         if callee.function is None:
-            raise Fault(f"{callee} is no function", node.offset)
+            raise EvaluationError(f"{callee} is no function", node.offset)
         return self.function(callee.function, node, node.arguments)
 
-    def function(self, function: Function, node: Node, arguments: list[Node]) -> Nature:
+    def function(self, function: Function, node: Node, arguments: list[Node]) -> StaticType:
         natures = [self.visit(argument) for argument in arguments]
         if function.validate is not None:
             try:
                 return function.validate(function.name, natures)
-            except Fault as err:
+            except EvaluationError as err:
                 raise err.at(node.offset) from None
-        fault: Fault | None = None
+        fault: EvaluationError | None = None
         for overload in function.overloads:
             fault = _misfit(function, overload, natures, node, arguments)
             if fault is None:
@@ -228,7 +234,7 @@ class _Checker:
             return function.returns
         raise fault
 
-    def builtin(self, node: Builtin) -> Nature:
+    def builtin(self, node: Builtin) -> StaticType:
         if node.name == "get":
             return self.get(node)
         visitor = _LOOPS.get(node.name)
@@ -236,27 +242,33 @@ class _Checker:
             return self.function(SIGNATURES[node.name], node, node.arguments)
         source = self.visit(node.arguments[0])
         if not source.is_list and not source.is_unknown:
-            raise Fault(f"{node.name}() goes over a list, not over {source}", node.arguments[0].offset)
-        body: Nature | None = None
+            raise EvaluationError(
+                f"{node.name}() goes over a list, not over {source}", node.arguments[0].offset
+            )
+        body: StaticType | None = None
         if len(node.arguments) > 1:
             self.scopes.append((source, _POINTERS.get(node.name, {})))
             body = self.visit(node.arguments[1])
             self.scopes.pop()
             if body.is_nil:
-                raise Fault(
+                raise EvaluationError(
                     f"what {node.name}() evaluates for each element gives nil", node.arguments[1].offset
                 )
         for extra in node.arguments[2:]:
             nature = self.visit(extra)
             if node.name == "sortBy" and nature.kind != "string" and not nature.is_unknown:
-                raise Fault(f'sortBy() takes "asc" or "desc" as its order, not {nature}', extra.offset)
+                raise EvaluationError(
+                    f'sortBy() takes "asc" or "desc" as its order, not {nature}', extra.offset
+                )
         if node.name in _CONDITIONS and body is not None and body.kind != "bool" and not body.is_unknown:
-            raise Fault(f"{node.name}() needs a condition, and this is {body}", node.arguments[1].offset)
+            raise EvaluationError(
+                f"{node.name}() needs a condition, and this is {body}", node.arguments[1].offset
+            )
         return visitor(source, body)
 
-    def get(self, node: Builtin) -> Nature:
+    def get(self, node: Builtin) -> StaticType:
         if len(node.arguments) != 2:
-            raise Fault(f"get() takes 2 arguments, not {len(node.arguments)}", node.offset)
+            raise EvaluationError(f"get() takes 2 arguments, not {len(node.arguments)}", node.offset)
         source, key = node.arguments
         base = self.visit(source)
         nature = self.visit(key)
@@ -266,43 +278,47 @@ class _Checker:
             return UNKNOWN
         if base.is_list:
             if not nature.is_integer and not nature.is_unknown:
-                raise Fault(f"an element of a list is chosen by an integer, not by {nature}", key.offset)
+                raise EvaluationError(
+                    f"an element of a list is chosen by an integer, not by {nature}", key.offset
+                )
         elif base.kind == "map" and base.key is not None:
             if not nature.assignable_to(base.key) and not nature.is_unknown:
-                raise Fault(f"{nature} is no key of {base}", key.offset)
+                raise EvaluationError(f"{nature} is no key of {base}", key.offset)
         else:
-            raise Fault(f"get() does not take {base}", source.offset)
+            raise EvaluationError(f"get() does not take {base}", source.offset)
         return base.element or ANY
 
-    def predicate(self, node: Predicate) -> Nature:
+    def predicate(self, node: Predicate) -> StaticType:
         return self.visit(node.body)
 
-    def pointer(self, node: Pointer) -> Nature:
+    def pointer(self, node: Pointer) -> StaticType:
         if not self.scopes:
-            raise Fault("# means something in a predicate only", node.offset)
+            raise EvaluationError("# means something in a predicate only", node.offset)
         source, pointers = self.scopes[-1]
         if not node.name:
             return UNKNOWN if source.is_unknown else source.element or ANY
         if node.name in pointers:
             return pointers[node.name]
-        raise Fault(f"there is no #{node.name} here", node.offset)
+        raise EvaluationError(f"there is no #{node.name} here", node.offset)
 
-    def let(self, node: Let) -> Nature:
+    def let(self, node: Let) -> StaticType:
         taken = node.name in self.variables or node.name in self.functions or node.name in SIGNATURES
         if taken or node.name in _LOOPS or any(name == node.name for name, _ in self.lets):
-            raise Fault(f"{node.name} means something already; choose another name", node.offset)
+            raise EvaluationError(f"{node.name} means something already; choose another name", node.offset)
         self.lets.append((node.name, self.visit(node.value)))
         body = self.visit(node.body)
         self.lets.pop()
         return body
 
-    def sequence(self, node: Sequence) -> Nature:
+    def sequence(self, node: Sequence) -> StaticType:
         return [self.visit(part) for part in node.parts][-1]
 
-    def conditional(self, node: Conditional) -> Nature:
+    def conditional(self, node: Conditional) -> StaticType:
         condition = self.visit(node.condition)
         if condition.kind != "bool" and not condition.is_unknown:
-            raise Fault(f"a condition must be a boolean, and this is {condition}", node.condition.offset)
+            raise EvaluationError(
+                f"a condition must be a boolean, and this is {condition}", node.condition.offset
+            )
         then = self.visit(node.then)
         otherwise = self.visit(node.otherwise)
         if then.is_nil or otherwise.is_nil:
@@ -315,20 +331,20 @@ class _Checker:
                 return ARRAY
         return then
 
-    def array(self, node: Array) -> Nature:
+    def array(self, node: Array) -> StaticType:
         natures = [self.visit(item) for item in node.items]
         if len({nature.kind for nature in natures}) > 1:
             return ARRAY
         return array_of(natures[-1] if natures else UNKNOWN)
 
-    def map(self, node: Map) -> Nature:
+    def map(self, node: Map) -> StaticType:
         for key, value in node.pairs:
             self.visit(key)
             self.visit(value)
         return MAP
 
 
-def nature_of(value: object) -> Nature:
+def nature_of(value: object) -> StaticType:
     """The nature of a literal."""
     if value is None:
         return NIL
@@ -342,13 +358,19 @@ def nature_of(value: object) -> Nature:
 
 
 def _misfit(
-    function: Function, overload: tuple[Nature, ...], natures: list[Nature], node: Node, arguments: list[Node]
-) -> Fault | None:
+    function: Function,
+    overload: tuple[StaticType, ...],
+    natures: list[StaticType],
+    node: Node,
+    arguments: list[Node],
+) -> EvaluationError | None:
     """Why these arguments are not this overload's, or None when they fit."""
     least = len(overload) - 1 if function.is_variadic else len(overload)
     if len(natures) < least or (len(natures) > len(overload) and not function.is_variadic):
         plural = "" if least == 1 else "s"
-        return Fault(f"{function.name}() takes {least} argument{plural}, not {len(natures)}", node.offset)
+        return EvaluationError(
+            f"{function.name}() takes {least} argument{plural}, not {len(natures)}", node.offset
+        )
     for index, nature in enumerate(natures):
         wanted = overload[min(index, len(overload) - 1)]
         if nature.is_unknown or (wanted.is_integer and nature.is_integer):
@@ -356,7 +378,9 @@ def _misfit(
         if nature.is_nil and wanted.kind in ("ptr", "interface"):
             continue
         if nature.is_nil or not nature.assignable_to(wanted):
-            return Fault(f"{function.name}() takes {wanted} here, not {nature}", arguments[index].offset)
+            return EvaluationError(
+                f"{function.name}() takes {wanted} here, not {nature}", arguments[index].offset
+            )
     return None
 
 
@@ -366,15 +390,15 @@ _CONDITIONS = frozenset(
 _POINTERS = {"map": {"index": INT}, "reduce": {"index": INT, "acc": UNKNOWN}}
 
 
-def _element(source: Nature, _body: Nature | None) -> Nature:
+def _element(source: StaticType, _body: StaticType | None) -> StaticType:
     return UNKNOWN if source.is_unknown else source.element or ANY
 
 
-def _filtered(source: Nature, _body: Nature | None) -> Nature:
+def _filtered(source: StaticType, _body: StaticType | None) -> StaticType:
     return ARRAY if source.is_unknown else array_of(source.element or ANY)
 
 
-_LOOPS: dict[str, Callable[[Nature, Nature | None], Nature]] = {
+_LOOPS: dict[str, Callable[[StaticType, StaticType | None], StaticType]] = {
     **dict.fromkeys(("all", "none", "any", "one"), lambda _source, _body: BOOL),
     "filter": _filtered,
     "map": lambda _source, body: array_of(body or UNKNOWN),
@@ -386,7 +410,7 @@ _LOOPS: dict[str, Callable[[Nature, Nature | None], Nature]] = {
     "reduce": lambda _source, body: body or UNKNOWN,
 }
 
-_VISITORS: dict[type[Node], Callable[..., Nature]] = {
+_VISITORS: dict[type[Node], Callable[..., StaticType]] = {
     Constant: _Checker.constant,
     Name: _Checker.name,
     Unary: _Checker.unary,

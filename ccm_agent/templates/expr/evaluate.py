@@ -12,13 +12,12 @@ from typing import Any
 
 from ccm_agent.templates.expr import operators
 from ccm_agent.templates.expr.collections import is_nil
-from ccm_agent.templates.expr.faults import Fault, LimitFault
+from ccm_agent.templates.expr.faults import EvaluationError, LimitFault
 from ccm_agent.templates.expr.frame import MAP_BYTES, Frame, weight
 from ccm_agent.templates.expr.functions import FUNCTIONS
 from ccm_agent.templates.expr.infix import infix, literal_range, sum_of_range
 from ccm_agent.templates.expr.loops import Loop
 from ccm_agent.templates.expr.methods import Method
-from ccm_agent.templates.expr.natures import INT, STRING
 from ccm_agent.templates.expr.nodes import (
     LONG_ROW,
     Array,
@@ -41,6 +40,7 @@ from ccm_agent.templates.expr.nodes import (
 )
 from ccm_agent.templates.expr.operators import Surroundings, describe
 from ccm_agent.templates.expr.parser import PREDICATES
+from ccm_agent.templates.expr.static_types import INT, STRING
 
 Run = Callable[[Frame], Any]
 
@@ -86,7 +86,7 @@ class Compiler:
             try:
                 return frame.variables[name]
             except KeyError:
-                raise Fault(f"{name} is no value", offset) from None
+                raise EvaluationError(f"{name} is no value", offset) from None
 
         return run
 
@@ -100,7 +100,7 @@ class Compiler:
                 value = operand(frame)
                 try:
                     return operators.negate(value)
-                except Fault as fault:
+                except EvaluationError as fault:
                     raise fault.at(offset) from None
 
             return run_negate
@@ -170,10 +170,12 @@ class Compiler:
             a, b = left(frame), right(frame)
             if strict is not None and (type(a) is not strict or type(b) is not strict):
                 wrong = b if type(a) is strict else a
-                raise Fault(f"{describe(wrong)} came out where {describe(strict())} was expected", offset)
+                raise EvaluationError(
+                    f"{describe(wrong)} came out where {describe(strict())} was expected", offset
+                )
             try:
                 return operators.equal(frame, a, b) is not is_negated
-            except Fault as fault:
+            except EvaluationError as fault:
                 raise fault.at(offset) from None
 
         return run
@@ -204,7 +206,7 @@ class Compiler:
             wanted = key(frame)
             try:
                 return operators.fetch(value, wanted)
-            except Fault as fault:
+            except EvaluationError as fault:
                 raise fault.at(offset) from None
 
         return run
@@ -220,10 +222,10 @@ class Compiler:
             first = 0 if start is None else start(frame)
             try:
                 if stop is not None and last is None:
-                    raise Fault("a slice ends at an integer, not at nil")
+                    raise EvaluationError("a slice ends at an integer, not at nil")
                 frame.spend(weight(value))
                 return operators.cut(value, first, last)
-            except Fault as fault:
+            except EvaluationError as fault:
                 raise fault.at(offset) from None
 
         return run
@@ -239,7 +241,7 @@ class Compiler:
                 values = [argument(frame) for argument in arguments]
                 function = frame.functions.get(name)
                 if function is None:
-                    raise Fault(f"{name} is no function", offset)
+                    raise EvaluationError(f"{name} is no function", offset)
                 return _called(function, name, values, offset)
 
             return run_function
@@ -249,10 +251,10 @@ class Compiler:
             values = [argument(frame) for argument in arguments]
             method = callee(frame)
             if not isinstance(method, Method):
-                raise Fault(f"{describe(method)} is no function", offset)
+                raise EvaluationError(f"{describe(method)} is no function", offset)
             try:
                 return method(*values)
-            except Fault as fault:
+            except EvaluationError as fault:
                 raise fault.at(offset) from None
 
         return run_method
@@ -268,7 +270,7 @@ class Compiler:
             try:
                 frame.spend(1 + sum(map(weight, values)))
                 return function(frame, *values)
-            except Fault as fault:
+            except EvaluationError as fault:
                 raise fault.at(offset) from None
 
         return run
@@ -343,7 +345,7 @@ class Compiler:
             for key, value, offset in pairs:
                 name = key(frame)
                 if type(name) is not str:
-                    raise Fault(f"the keys of a map are text, and this is {describe(name)}", offset)
+                    raise EvaluationError(f"the keys of a map are text, and this is {describe(name)}", offset)
                 found = value(frame)
                 made.setdefault(name, found)  # of equal keys the first one counts
             return made
@@ -354,7 +356,7 @@ class Compiler:
 def _boolean(value: Any, sign: str, offset: int) -> bool:
     if value is True or value is False:
         return bool(value)
-    raise Fault(f"{sign} needs a boolean, and this is {describe(value)}", offset)
+    raise EvaluationError(f"{sign} needs a boolean, and this is {describe(value)}", offset)
 
 
 def _called(function: Callable[..., Any], name: str, values: list[Any], offset: int) -> Any:
@@ -363,18 +365,18 @@ def _called(function: Callable[..., Any], name: str, values: list[Any], offset: 
 
     try:
         return function(*values)
-    except Fault as fault:
+    except EvaluationError as fault:
         raise fault.at(offset) from None
     except TypeError as err:
         if (
             err.__traceback__ is not None and err.__traceback__.tb_next is None
         ):  # ours: the call itself failed
-            raise Fault(f"{name}() does not take {len(values)} arguments", offset) from None
+            raise EvaluationError(f"{name}() does not take {len(values)} arguments", offset) from None
         raise
     except ExpressionLimitError as err:
         raise LimitFault(err.message, offset) from None
     except CcmError as err:
-        raise Fault(f"{name}() failed: {err.message}", offset) from err
+        raise EvaluationError(f"{name}() failed: {err.message}", offset) from err
 
 
 def _path_of(node: Member) -> tuple[Name, list[tuple[str, int]]] | None:
@@ -397,14 +399,14 @@ def _path(name: Name, keys: list[tuple[str, int]]) -> Run:
         try:
             value = frame.variables[root]
         except KeyError:
-            raise Fault(f"{root} is no value", root_offset) from None
+            raise EvaluationError(f"{root} is no value", root_offset) from None
         for key, offset in keys:
             if type(value) is dict:
                 value = value.get(key)
                 continue
             try:
                 value = operators.fetch(value, key)
-            except Fault as fault:
+            except EvaluationError as fault:
                 raise fault.at(offset) from None
         return value
 

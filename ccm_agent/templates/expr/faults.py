@@ -7,7 +7,7 @@ from ccm_agent.model.errors import ExpressionError, ExpressionLimitError
 _SHOWN = 80
 
 
-class Fault(Exception):
+class EvaluationError(Exception):
     """
     Something is wrong at a place in an expression; `located` makes the ExpressionError of it.
 
@@ -20,18 +20,18 @@ class Fault(Exception):
         self.offset = offset
         super().__init__(message)
 
-    def at(self, offset: int) -> Fault:
+    def at(self, offset: int) -> EvaluationError:
         """The same fault, with a place unless it has one already."""
         if self.offset is None:
             self.offset = offset
         return self
 
 
-class LimitFault(Fault):
+class LimitFault(EvaluationError):
     """An evaluation would take more steps, time or memory than it may."""
 
 
-def located(expression: str, fault: Fault) -> ExpressionError:
+def located(expression: str, fault: EvaluationError) -> ExpressionError:
     """The error that a user reads: what is wrong, and at which character of which expression."""
     offset = min(max(fault.offset or 0, 0), len(expression))
     before = expression[:offset]

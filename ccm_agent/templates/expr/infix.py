@@ -9,11 +9,11 @@ from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr import operators
 from ccm_agent.templates.expr.collections import is_nil
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.frame import Frame, weight
-from ccm_agent.templates.expr.natures import INT
 from ccm_agent.templates.expr.nodes import Array, Binary, Constant, Node
 from ccm_agent.templates.expr.operators import describe
+from ccm_agent.templates.expr.static_types import INT
 from ccm_agent.templates.values import clean_text, wrap_int
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _plain(operate: Callable[[Any, Any], Any], left: Run, right: Run, offset: in
         a, b = left(frame), right(frame)
         try:
             return operate(a, b)
-        except Fault as fault:
+        except EvaluationError as fault:
             raise fault.at(offset) from None
 
     return run
@@ -54,7 +54,7 @@ def _framed(operate: Callable[[Frame, Any, Any], Any], left: Run, right: Run, of
         a, b = left(frame), right(frame)
         try:
             return operate(frame, a, b)
-        except Fault as fault:
+        except EvaluationError as fault:
             raise fault.at(offset) from None
 
     return run
@@ -81,7 +81,7 @@ def _texts(operate: Callable[[str, str], bool], sign: str) -> Callable[[Frame, A
             return False
         if type(left) is not str or type(right) is not str:
             wrong = left if type(left) is not str else right
-            raise Fault(f"{sign} goes between texts, and this is {describe(wrong)}")
+            raise EvaluationError(f"{sign} goes between texts, and this is {describe(wrong)}")
         frame.spend(weight(left))
         return operate(left, right)
 
@@ -94,11 +94,11 @@ def _matches(frame: Frame, left: Any, right: Any) -> bool:
     if is_nil(left) or is_nil(right):
         return False
     if type(right) is not str:
-        raise Fault(f"a pattern is text, and this is {describe(right)}")
+        raise EvaluationError(f"a pattern is text, and this is {describe(right)}")
     try:
         pattern = compile_pattern(right)
     except PatternError as err:
-        raise Fault(f"the pattern does not parse: {err}") from None
+        raise EvaluationError(f"the pattern does not parse: {err}") from None
     frame.spend(pattern.size >> 4)
     return _match(frame, pattern, left)
 
@@ -107,12 +107,12 @@ def _match(frame: Frame, pattern: Pattern, value: Any) -> bool:
     if isinstance(value, bytes):
         value = clean_text(value.decode("utf-8", "replace"))
     elif type(value) is not str:
-        raise Fault(f"matches looks at text, not at {describe(value)}")
+        raise EvaluationError(f"matches looks at text, not at {describe(value)}")
     frame.spend(len(value) * pattern.size >> 5)
     try:
         return pattern.matches(value)
     except TemplateError as err:
-        raise Fault(err.message) from None
+        raise EvaluationError(err.message) from None
 
 
 def _matches_constant(left: Run, text: str, offset: int) -> Run:
@@ -125,7 +125,7 @@ def _matches_constant(left: Run, text: str, offset: int) -> Run:
             return False
         try:
             return _match(frame, compile_pattern(text), value)
-        except Fault as fault:
+        except EvaluationError as fault:
             raise fault.at(offset) from None
 
     return run
@@ -144,7 +144,7 @@ def _in_texts(left: Run, texts: frozenset[str], offset: int) -> Run:
     def run(frame: Frame) -> bool:
         try:
             return operators.text_key(left(frame)) in texts
-        except Fault as fault:
+        except EvaluationError as fault:
             raise fault.at(offset) from None
 
     return run
@@ -169,7 +169,7 @@ def _in_range(left: Run, low: int, high: int, offset: int) -> Run:
             return low <= value <= high
         try:
             return operators.contained(frame, value, _range(frame, low, high))
-        except Fault as fault:
+        except EvaluationError as fault:
             raise fault.at(offset) from None
 
     return run

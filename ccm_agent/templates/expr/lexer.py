@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.scan import GO_SPACE
 
 NAME = "name"
@@ -100,7 +100,9 @@ def tokenize(text: str) -> list[Token]:
             _add_word(tokens, kind, word, at)
         elif kind == "number":
             if _ALPHANUMERIC.match(text, match.end()) and _is_word(text[match.end()]):
-                raise Fault("this number is followed by a letter or digit that does not belong to it", at)
+                raise EvaluationError(
+                    "this number is followed by a letter or digit that does not belong to it", at
+                )
             tokens.append(Token(NUMBER, word, at))
         elif kind == "string":
             tokens.append(_string(word, at))
@@ -144,13 +146,13 @@ def _cut_word(text: str, at: int, word: str) -> str:
     return word
 
 
-def _strange(text: str, at: int) -> Fault:
+def _strange(text: str, at: int) -> EvaluationError:
     char = text[at]
     if char in "\"'`" or (char in "bB" and text[at + 1 : at + 2] in ("'", '"')):
-        return Fault("this text literal never ends: its closing quote is missing", at)
+        return EvaluationError("this text literal never ends: its closing quote is missing", at)
     if text.startswith("/*", at):
-        return Fault("this comment never ends: close it with */", at)
-    return Fault(f"the character {char!r} (U+{ord(char):04X}) means nothing here", at)
+        return EvaluationError("this comment never ends: close it with */", at)
+    return EvaluationError(f"the character {char!r} (U+{ord(char):04X}) means nothing here", at)
 
 
 def _string(word: str, at: int) -> Token:
@@ -178,7 +180,7 @@ def _escape(body: str, at: int, quote: str, start: int) -> re.Match[str]:
     match = _ESCAPE.match(body, at)
     other_quote = "'" if quote == '"' else '"'
     if match is None or match.group("simple") == other_quote:
-        raise Fault(f"{body[at : at + 2]!r} is no escape; write \\\\ for a backslash", start + at)
+        raise EvaluationError(f"{body[at : at + 2]!r} is no escape; write \\\\ for a backslash", start + at)
     return match
 
 
@@ -189,13 +191,15 @@ def _escaped(match: re.Match[str], start: int) -> str:
     if match.group("octal"):
         code = int(match.group("octal"), 8)
         if code > 0o377:
-            raise Fault("an octal escape ends at \\377", start + match.start())
+            raise EvaluationError("an octal escape ends at \\377", start + match.start())
     else:
         code = int(
             match.group("hex") or match.group("braced") or match.group("short") or match.group("long"), 16
         )
     if code > 0x10FFFF:
-        raise Fault("this escape is beyond the last character of Unicode, \\u{10FFFF}", start + match.start())
+        raise EvaluationError(
+            "this escape is beyond the last character of Unicode, \\u{10FFFF}", start + match.start()
+        )
     return "\ufffd" if 0xD800 <= code <= 0xDFFF else chr(code)
 
 
@@ -210,7 +214,7 @@ def _bytes_body(body: str, quote: str, start: int) -> str:
             continue
         match = _escape(body, at, quote, start)
         if match.group("braced") or match.group("short") or match.group("long"):
-            raise Fault("bytes have no Unicode escapes; use \\x", start + at)
+            raise EvaluationError("bytes have no Unicode escapes; use \\x", start + at)
         out.append(_escaped(match, start))
         at = match.end()
     return "".join(out)

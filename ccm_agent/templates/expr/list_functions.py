@@ -7,7 +7,7 @@ from typing import Any
 
 from ccm_agent.templates.expr.arguments import as_list, wrong
 from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key, from_key
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.operators import describe, equal, fetch, less, to_int
 from ccm_agent.templates.goprint import sorted_keys
@@ -27,7 +27,7 @@ def last(_frame: Frame, items: Any) -> Any:
 def _end(items: Any, index: int) -> Any:
     try:
         return fetch(items, index)
-    except Fault:
+    except EvaluationError:
         return None
 
 
@@ -37,10 +37,10 @@ def get(_frame: Frame, base: Any, key: Any) -> Any:
         try:
             return base.get(as_key(key))
         except TypeError:
-            raise Fault(f"{describe(key)} cannot be a key") from None
+            raise EvaluationError(f"{describe(key)} cannot be a key") from None
     if isinstance(base, dict):
         if key is not None and type(key) is not str:
-            raise Fault(f"{describe(key)} is no key of this map; its keys are text")
+            raise EvaluationError(f"{describe(key)} is no key of this map; its keys are text")
         return base.get(key or "")
     if isinstance(base, (list, str, bytes)):
         index = to_int(key)
@@ -54,16 +54,16 @@ def get(_frame: Frame, base: Any, key: Any) -> Any:
 def _method_or_nil(base: GoValue, key: str) -> Any:
     try:
         return fetch(base, key)
-    except Fault:
+    except EvaluationError:
         return None
 
 
 def take(_frame: Frame, items: Any, count: Any) -> Any:
     items = as_list("take", items)
     if type(count) is not int:
-        raise Fault(f"take() takes an integer as its second argument, not {describe(count)}")
+        raise EvaluationError(f"take() takes an integer as its second argument, not {describe(count)}")
     if count < 0:
-        raise Fault("take() takes zero elements or more")
+        raise EvaluationError("take() takes zero elements or more")
     return items[:count]
 
 
@@ -87,7 +87,7 @@ def flatten(frame: Frame, items: Any) -> list[Any]:
         for item in todo[-1]:
             if isinstance(item, (list, bytes)):
                 if len(todo) > _DEPTH_LIMIT:
-                    raise Fault(f"flatten() got lists nested more than {_DEPTH_LIMIT} deep")
+                    raise EvaluationError(f"flatten() got lists nested more than {_DEPTH_LIMIT} deep")
                 frame.spend(1)
                 todo.append(iter(item))
                 break
@@ -133,7 +133,7 @@ def sort(frame: Frame, items: Any, order: Any = "asc") -> list[Any]:
 
 def descends(name: str, order: Any) -> bool:
     if order not in ("asc", "desc"):
-        raise Fault(f'{name}() takes "asc" or "desc" as its order')
+        raise EvaluationError(f'{name}() takes "asc" or "desc" as its order')
     return bool(order == "desc")
 
 
@@ -188,9 +188,9 @@ def from_pairs(frame: Frame, pairs: Any) -> AnyMap:
     mapping = AnyMap()
     for pair in pairs:
         if not isinstance(pair, (list, bytes)) or len(pair) != 2:
-            raise Fault("fromPairs() takes a list of lists of two: key and value")
+            raise EvaluationError("fromPairs() takes a list of lists of two: key and value")
         try:
             mapping[as_key(pair[0])] = pair[1]
         except TypeError:
-            raise Fault(f"{describe(pair[0])} cannot be a key") from None
+            raise EvaluationError(f"{describe(pair[0])} cannot be a key") from None
     return mapping

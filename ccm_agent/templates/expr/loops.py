@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.frame import MAP_BYTES, Frame
 from ccm_agent.templates.expr.list_functions import descends, sorted_by
 from ccm_agent.templates.expr.operators import add, describe
@@ -44,10 +44,10 @@ class Loop:
         if isinstance(value, dict):  # an empty one goes, as in the reference
             if not value:
                 return []
-            raise Fault(
+            raise EvaluationError(
                 f"{self.name}() goes over a list, not over a map; use keys() or values()", self.offset
             )
-        raise Fault(f"{self.name}() goes over a list, not over {describe(value)}", self.offset)
+        raise EvaluationError(f"{self.name}() goes over a list, not over {describe(value)}", self.offset)
 
     def compiled(self) -> Run:
         """The closure that runs it and leaves `#` as it was for what is around it."""
@@ -58,7 +58,7 @@ class Loop:
             frame_item, frame_index, frame_acc = frame.item, frame.index, frame.acc
             try:
                 return loop(frame, items)
-            except Fault as fault:
+            except EvaluationError as fault:
                 raise fault.at(self.offset) from None
             finally:
                 frame.item, frame.index, frame.acc = frame_item, frame_index, frame_acc
@@ -79,7 +79,7 @@ class Loop:
             value = body(frame)
             if value is True or value is False:
                 return bool(value)
-            raise Fault(f"{name}() needs a condition, and this gave {describe(value)}")
+            raise EvaluationError(f"{name}() needs a condition, and this gave {describe(value)}")
 
         return run
 
@@ -212,7 +212,7 @@ def _reduce(loop: Loop) -> _Body:
         elif items:
             total, start = items[0], 1
         else:
-            raise Fault("reduce() of an empty list needs a third argument to begin with")
+            raise EvaluationError("reduce() of an empty list needs a third argument to begin with")
         for index in range(start, len(items)):
             frame.index, frame.item, frame.acc = index, items[index], total
             total = value(frame)
@@ -231,7 +231,7 @@ def _group_by(loop: Loop) -> _Body:
             try:
                 key = as_key(found)
             except TypeError:
-                raise Fault(f"groupBy() cannot group by {describe(found)}") from None
+                raise EvaluationError(f"groupBy() cannot group by {describe(found)}") from None
             groups.setdefault(key, []).append(frame.item)
         frame.grow(len(items))
         frame.hold(len(groups) * MAP_BYTES)

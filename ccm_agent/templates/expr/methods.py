@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ccm_agent.templates.expr.faults import Fault
-from ccm_agent.templates.expr.natures import METHODS
+from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.static_types import METHODS
 from ccm_agent.templates.gotime import LOCAL, SECOND, UTC, Duration, Location, Month, Time, Weekday
 from ccm_agent.templates.services import Services
 from ccm_agent.templates.values import GoValue, wrap_int
@@ -85,7 +85,7 @@ def _whole(ns: int, unit: int) -> int:
 
 def _short(layout: str) -> str:
     if len(layout) > _LAYOUT_LIMIT:
-        raise Fault(f"a layout has at most {_LAYOUT_LIMIT} characters")
+        raise EvaluationError(f"a layout has at most {_LAYOUT_LIMIT} characters")
     return layout
 
 
@@ -102,10 +102,12 @@ class Method:
 
     def __call__(self, *arguments: Any) -> Any:
         if len(arguments) != len(self.parameters):
-            raise Fault(f"{self.name}() takes {len(self.parameters)} arguments, not {len(arguments)}")
+            raise EvaluationError(
+                f"{self.name}() takes {len(self.parameters)} arguments, not {len(arguments)}"
+            )
         for argument, parameter in zip(arguments, self.parameters, strict=True):
             if type(argument) is not _PYTHON_TYPES[parameter.type]:
-                raise Fault(f"{self.name}() takes {parameter} here")
+                raise EvaluationError(f"{self.name}() takes {parameter} here")
         return self.function(self.receiver, *arguments)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ccm_agent.templates.expr.natures import Nature
+    from ccm_agent.templates.expr.static_types import StaticType
 
 
 LONG_ROW = 4
@@ -22,7 +22,7 @@ class Node:
     __slots__ = ("depth", "nature", "offset")
 
     offset: int
-    nature: Nature | None
+    nature: StaticType | None
     depth: int
 
     def __init__(self, offset: int, *children: Node | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key, is_nil
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.methods import bound_method
 from ccm_agent.templates.gotime import Duration, Time
@@ -56,8 +56,8 @@ def describe(value: Any) -> str:
     return word
 
 
-def _between(sign: str, left: Any, right: Any) -> Fault:
-    return Fault(f"{sign} does not go between {describe(left)} and {describe(right)}")
+def _between(sign: str, left: Any, right: Any) -> EvaluationError:
+    return EvaluationError(f"{sign} does not go between {describe(left)} and {describe(right)}")
 
 
 class Surroundings(GoValue):
@@ -141,7 +141,7 @@ def modulo(left: Any, right: Any) -> int:
     if type(left) is not int or type(right) is not int:
         raise _between("%", left, right)
     if right == 0:
-        raise Fault("the remainder of a division by zero")
+        raise EvaluationError("the remainder of a division by zero")
     rest = abs(left) % abs(right)
     return -rest if left < 0 else rest
 
@@ -167,7 +167,7 @@ def negate(value: Any) -> Any:
         return wrap_int(-value)
     if type(value) is float:
         return -value
-    raise Fault(f"- does not take {describe(value)}")
+    raise EvaluationError(f"- does not take {describe(value)}")
 
 
 # Comparisons
@@ -238,14 +238,14 @@ def contained(frame: Frame, needle: Any, haystack: Any) -> bool:
         try:
             return as_key(needle) in haystack
         except TypeError:
-            raise Fault(f"{describe(needle)} cannot be a key") from None
+            raise EvaluationError(f"{describe(needle)} cannot be a key") from None
     if isinstance(haystack, dict):
         return text_key(needle) in haystack
     if haystack is None:
         return False
     if isinstance(haystack, Surroundings) and type(needle) is str:
         return needle in haystack.variables
-    raise Fault(f"in looks into lists and maps, not into {describe(haystack)}")
+    raise EvaluationError(f"in looks into lists and maps, not into {describe(haystack)}")
 
 
 def text_key(key: Any) -> str:
@@ -254,7 +254,7 @@ def text_key(key: Any) -> str:
         return key
     if key is None:
         return ""
-    raise Fault(f"{describe(key)} is no key of this map; its keys are text")
+    raise EvaluationError(f"{describe(key)} is no key of this map; its keys are text")
 
 
 # Elements
@@ -266,7 +266,7 @@ def to_int(value: Any) -> int:
         return value
     if type(value) is float:
         return float_to_int(value)
-    raise Fault(f"an integer is needed, not {describe(value)}")
+    raise EvaluationError(f"an integer is needed, not {describe(value)}")
 
 
 def float_to_int(value: float) -> int:
@@ -283,7 +283,7 @@ def fetch(base: Any, key: Any) -> Any:
             try:
                 return base.get(as_key(key), base.zero)
             except TypeError:
-                raise Fault(f"{describe(key)} cannot be a key") from None
+                raise EvaluationError(f"{describe(key)} cannot be a key") from None
         if isinstance(base, GatheredRecord):
             return _field(base, text_key(key))
         return base.get(text_key(key), "" if isinstance(base, StringMap) else None)
@@ -293,18 +293,18 @@ def fetch(base: Any, key: Any) -> Any:
         if isinstance(base, Surroundings):
             if key in base.variables:
                 return base.variables[key]
-            raise Fault(f"unknown name {_shown(key)}")
+            raise EvaluationError(f"unknown name {_shown(key)}")
         method = bound_method(base, key)
         if method is not None:
             return method
     if base is None:
-        raise Fault(f"there is no {_shown(key)} in nil; use ?. where it may be missing")
-    raise Fault(f"{describe(base)} has no {_shown(key)}")
+        raise EvaluationError(f"there is no {_shown(key)} in nil; use ?. where it may be missing")
+    raise EvaluationError(f"{describe(base)} has no {_shown(key)}")
 
 
 def _field(record: GatheredRecord, name: str) -> Any:
     if name not in record:
-        raise Fault(record.no_field(name))
+        raise EvaluationError(record.no_field(name))
     return record[name]
 
 
@@ -316,12 +316,12 @@ def _element(base: Any, key: Any) -> Any:
     if type(key) is str:
         if isinstance(base, Services) and (method := bound_method(base, key)) is not None:
             return method
-        raise Fault(f"{describe(base)} has no {_shown(key)}; its elements are chosen by integers")
+        raise EvaluationError(f"{describe(base)} has no {_shown(key)}; its elements are chosen by integers")
     index = to_int(key)
     length = byte_length(base) if isinstance(base, str) else len(base)
     place = index + length if index < 0 else index
     if not 0 <= place < length:
-        raise Fault(f"index {index} is out of range: there are {length} elements")
+        raise EvaluationError(f"index {index} is out of range: there are {length} elements")
     if isinstance(base, str):
         return to_bytes(base)[place] if not base.isascii() else ord(base[place])
     return base[place]
@@ -330,7 +330,7 @@ def _element(base: Any, key: Any) -> Any:
 def cut(base: Any, start: Any, stop: Any) -> Any:
     """`base[start:stop]`; `stop` is None for the end. Ends clamp, text is cut by bytes."""
     if not isinstance(base, (list, str, bytes)):
-        raise Fault(f"{describe(base)} cannot be sliced; only lists and text can")
+        raise EvaluationError(f"{describe(base)} cannot be sliced; only lists and text can")
     if isinstance(base, str) and not base.isascii():
         return from_bytes(cut(to_bytes(base), start, stop))
     length = len(base)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.lexer import (
     BRACKET,
     BYTES,
@@ -99,7 +99,7 @@ def parse(text: str, builtins: frozenset[str]) -> Node:
         Fault: It is no expression, or too large.
     """
     if len(text) > MAX_LENGTH:
-        raise Fault(f"an expression may not be longer than {MAX_LENGTH} characters", 0)
+        raise EvaluationError(f"an expression may not be longer than {MAX_LENGTH} characters", 0)
     return _Parser(tokenize(text), builtins).parse()
 
 
@@ -124,7 +124,7 @@ class _Parser:
     def advance(self) -> Token:
         token = self.current
         if token.kind == END:
-            raise Fault("unexpected end of expression", token.offset)
+            raise EvaluationError("unexpected end of expression", token.offset)
         self.at += 1
         self.current = self.tokens[self.at]
         return token
@@ -140,17 +140,17 @@ class _Parser:
             raise self.unexpected(f"{text!r}" if text else kind)
         return self.advance()
 
-    def unexpected(self, wanted: str = "") -> Fault:
+    def unexpected(self, wanted: str = "") -> EvaluationError:
         tail = f" where {wanted} must follow" if wanted else ""
-        return Fault(f"unexpected {self.current}{tail}", self.current.offset)
+        return EvaluationError(f"unexpected {self.current}{tail}", self.current.offset)
 
     def keep(self, node: _N) -> _N:
         """Count a new node against the limits."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise Fault(f"the expression has more than {MAX_NODES} parts", node.offset)
+            raise EvaluationError(f"the expression has more than {MAX_NODES} parts", node.offset)
         if node.depth > MAX_DEPTH:
-            raise Fault(
+            raise EvaluationError(
                 f"the expression is nested more than {MAX_DEPTH} deep; use let to split it", node.offset
             )
         return node
@@ -169,7 +169,9 @@ class _Parser:
     def expression(self, precedence: int) -> Node:
         self.nesting += 1
         if self.nesting > MAX_NESTING:
-            raise Fault(f"the expression is nested more than {MAX_NESTING} deep", self.current.offset)
+            raise EvaluationError(
+                f"the expression is nested more than {MAX_NESTING} deep", self.current.offset
+            )
         if precedence == 0 and self.is_operator("let"):
             node = self.let()
         elif precedence == 0 and self.is_operator("if"):
@@ -192,7 +194,7 @@ class _Parser:
             if operator.text == "|":
                 left = self.call(self.expect(NAME), [left])
             elif previous == "??" and operator.text != "??":
-                raise Fault(
+                raise EvaluationError(
                     f"?? cannot be mixed with {operator.text}: put one of them in parentheses",
                     operator.offset,
                 )
@@ -241,7 +243,7 @@ class _Parser:
         start = self.advance()
         self.nesting += 1
         if self.nesting > MAX_NESTING:
-            raise Fault(f"the expression is nested more than {MAX_NESTING} deep", start.offset)
+            raise EvaluationError(f"the expression is nested more than {MAX_NESTING} deep", start.offset)
         condition = self.expression(0)
         then = self.block()
         self.expect(OPERATOR, "else")
@@ -351,7 +353,7 @@ class _Parser:
             return self.keep(Constant(token.offset, token.text))
         if self.is_bracket("("):
             return self.expression(0)
-        raise Fault(
+        raise EvaluationError(
             f"unexpected {self.current}: a key is a name, a number, text in quotes or an expression in parentheses",
             self.current.offset,
         )
@@ -388,7 +390,7 @@ class _Parser:
             if self.is_bracket(")"):
                 if len(arguments) >= least:
                     break
-                raise Fault(f"{name.text}() needs at least {least} arguments", self.current.offset)
+                raise EvaluationError(f"{name.text}() needs at least {least} arguments", self.current.offset)
             if len(arguments) > piped:
                 self.expect(OPERATOR, ",")
             arguments.append(self.predicate() if len(arguments) == 1 else self.expression(0))
@@ -405,7 +407,7 @@ class _Parser:
         else:
             body = self.expression(0)
             if self.is_operator(";"):
-                raise Fault("put a predicate of several steps in { and }", self.current.offset)
+                raise EvaluationError("put a predicate of several steps in { and }", self.current.offset)
         self.predicates -= 1
         return self.keep(Predicate(start.offset, body))
 
@@ -468,9 +470,9 @@ def _number(token: Token) -> int | float:
         else:
             value = int(text)
     except ValueError:
-        raise Fault(f"{token.text!r} is no number", token.offset) from None
+        raise EvaluationError(f"{token.text!r} is no number", token.offset) from None
     if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
-        raise Fault("this integer does not fit into 64 bits", token.offset)
+        raise EvaluationError("this integer does not fit into 64 bits", token.offset)
     if value == float("inf"):
-        raise Fault("this number is beyond the largest float", token.offset)
+        raise EvaluationError("this number is beyond the largest float", token.offset)
     return value

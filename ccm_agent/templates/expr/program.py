@@ -9,11 +9,11 @@ from ccm_agent.model.errors import ExpressionLimitError
 from ccm_agent.templates.allowance import Allowance
 from ccm_agent.templates.expr.check import check
 from ccm_agent.templates.expr.evaluate import Compiler
-from ccm_agent.templates.expr.faults import Fault, LimitFault, located
+from ccm_agent.templates.expr.faults import EvaluationError, LimitFault, located
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.functions import FUNCTIONS
-from ccm_agent.templates.expr.natures import ANY, MAP, STRING, STRING_MAP, Nature
 from ccm_agent.templates.expr.parser import parse
+from ccm_agent.templates.expr.static_types import ANY, MAP, STRING, STRING_MAP, StaticType
 from ccm_agent.templates.text_cache import TextCache
 
 CACHED_LENGTH = 4096  # characters of an expression that is kept when it is compiled
@@ -23,7 +23,7 @@ CACHE_LENGTH = (
 COMPILE_STEPS = 4  # for each character
 
 _BUILTINS = frozenset(FUNCTIONS)
-_NATURES: dict[str, Nature] = {"any": ANY, "map": MAP, "text": STRING, "text map": STRING_MAP}
+_NATURES: dict[str, StaticType] = {"any": ANY, "map": MAP, "text": STRING, "text map": STRING_MAP}
 
 
 class Names:
@@ -97,12 +97,12 @@ class Program:
             if self._is_condition:
                 return _as_condition(value)
             return value
-        except Fault as fault:
+        except EvaluationError as fault:
             raise located(self.text, fault) from fault.__cause__
         except ExpressionLimitError as err:
             raise located(self.text, LimitFault(err.message)) from None
         except RecursionError:
-            raise located(self.text, Fault("the values are nested too deeply")) from None
+            raise located(self.text, EvaluationError("the values are nested too deeply")) from None
         finally:
             frame.settle()
 
@@ -115,7 +115,7 @@ def _as_condition(value: Any) -> bool:
         return bool(value)
     from ccm_agent.templates.expr.operators import describe
 
-    raise Fault(f"a condition must give a boolean, and this gave {describe(value)}")
+    raise EvaluationError(f"a condition must give a boolean, and this gave {describe(value)}")
 
 
 _kept: TextCache[tuple[str, Names, bool], Program] = TextCache(CACHE_LENGTH)
@@ -155,11 +155,11 @@ def _compile(text: str, names: Names, is_condition: bool) -> Program:
         variables = {name: _NATURES[kind] for name, kind in names.variables}
         nature = check(tree, variables, names.functions)
         if is_condition and nature.kind != "bool" and not nature.is_unknown:
-            raise Fault(f"a condition must give a boolean, and this gives {nature}", 0)
+            raise EvaluationError(f"a condition must give a boolean, and this gives {nature}", 0)
         compiler = Compiler()
         run = compiler.compile(tree)
-    except Fault as fault:
+    except EvaluationError as fault:
         raise located(text, fault) from None
     except RecursionError:
-        raise located(text, Fault("the expression is nested too deeply", 0)) from None
+        raise located(text, EvaluationError("the expression is nested too deeply", 0)) from None
     return Program(text, run, compiler.slots, frozenset(compiler.calls), is_condition)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ccm_agent.templates.expr.natures import (
+from ccm_agent.templates.expr.static_types import (
     ANY,
     BOOL,
     BYTES,
@@ -14,7 +14,7 @@ from ccm_agent.templates.expr.natures import (
     STRING,
     TIME,
     UNKNOWN,
-    Nature,
+    StaticType,
     array_of,
     promoted,
 )
@@ -28,23 +28,23 @@ _INTEGERS = ("int", "int64", "uint8")
 _TEXTS = ("string",)
 
 
-def _maybe(left: Nature, right: Nature, types: tuple[str, ...]) -> bool:
+def _maybe(left: StaticType, right: StaticType, types: tuple[str, ...]) -> bool:
     """Whether a side is unknown and the other one could be right."""
     if left.is_unknown:
         return right.is_unknown or right.type in types
     return right.is_unknown and left.type in types
 
 
-def _equal(left: Nature, right: Nature) -> Nature | None:
+def _equal(left: StaticType, right: StaticType) -> StaticType | None:
     return BOOL if left.comparable_to(right) else None
 
 
-def _logic(left: Nature, right: Nature) -> Nature | None:
+def _logic(left: StaticType, right: StaticType) -> StaticType | None:
     both = left.kind == "bool" and right.kind == "bool"
     return BOOL if both or _maybe(left, right, _BOOLEANS) else None
 
 
-def _order(left: Nature, right: Nature) -> Nature | None:
+def _order(left: StaticType, right: StaticType) -> StaticType | None:
     if left.is_number and right.is_number:
         return BOOL
     if left.type == right.type and left.type in ("string", "time.Time", "time.Duration"):
@@ -65,13 +65,13 @@ _DIFFERENCES = {
 }
 
 
-def _sum(left: Nature, right: Nature) -> Nature | None:
+def _sum(left: StaticType, right: StaticType) -> StaticType | None:
     if left.is_number and right.is_number:
         return promoted(left, right)
     return _SUMS.get((left.type, right.type)) or (UNKNOWN if _maybe(left, right, _ORDERED) else None)
 
 
-def _difference(left: Nature, right: Nature) -> Nature | None:
+def _difference(left: StaticType, right: StaticType) -> StaticType | None:
     if left.is_number and right.is_number:
         return promoted(left, right)
     return _DIFFERENCES.get((left.type, right.type)) or (
@@ -79,7 +79,7 @@ def _difference(left: Nature, right: Nature) -> Nature | None:
     )
 
 
-def _product(left: Nature, right: Nature) -> Nature | None:
+def _product(left: StaticType, right: StaticType) -> StaticType | None:
     if left.is_number and right.is_number:
         return promoted(left, right)
     if DURATION.type in (left.type, right.type) and left.type in _MULTIPLIED and right.type in _MULTIPLIED:
@@ -87,21 +87,21 @@ def _product(left: Nature, right: Nature) -> Nature | None:
     return UNKNOWN if _maybe(left, right, _MULTIPLIED) else None
 
 
-def _quotient(left: Nature, right: Nature) -> Nature | None:
+def _quotient(left: StaticType, right: StaticType) -> StaticType | None:
     return FLOAT if (left.is_number and right.is_number) or _maybe(left, right, _NUMBERS) else None
 
 
-def _remainder(left: Nature, right: Nature) -> Nature | None:
+def _remainder(left: StaticType, right: StaticType) -> StaticType | None:
     return INT if (left.is_integer and right.is_integer) or _maybe(left, right, _INTEGERS) else None
 
 
-def _range(left: Nature, right: Nature) -> Nature | None:
+def _range(left: StaticType, right: StaticType) -> StaticType | None:
     if (left.is_integer and right.is_integer) or _maybe(left, right, _INTEGERS):
         return array_of(INT)
     return None
 
 
-def _in(left: Nature, right: Nature) -> Nature | None:
+def _in(left: StaticType, right: StaticType) -> StaticType | None:
     if right.kind == "map" and right.key is not None:
         return BOOL if left.is_unknown or left.assignable_to(right.key) else None
     if right.is_list:
@@ -113,23 +113,23 @@ def _in(left: Nature, right: Nature) -> Nature | None:
     return BOOL if right.is_unknown else None
 
 
-def _matches(left: Nature, right: Nature) -> Nature | None:
+def _matches(left: StaticType, right: StaticType) -> StaticType | None:
     if (left.kind == "string" or left.type == BYTES.type) and right.kind == "string":
         return BOOL
     return BOOL if _maybe(left, right, _TEXTS) else None
 
 
-def _text(left: Nature, right: Nature) -> Nature | None:
+def _text(left: StaticType, right: StaticType) -> StaticType | None:
     return BOOL if (left.kind == "string" and right.kind == "string") or _maybe(left, right, _TEXTS) else None
 
 
-def _otherwise(left: Nature, right: Nature) -> Nature:
+def _otherwise(left: StaticType, right: StaticType) -> StaticType:
     if left.is_nil or right.is_nil:
         return right if left.is_nil else left
     return left if right.assignable_to(left) else UNKNOWN
 
 
-BINARY_RULES: dict[str, Callable[[Nature, Nature], Nature | None]] = {
+BINARY_RULES: dict[str, Callable[[StaticType, StaticType], StaticType | None]] = {
     **dict.fromkeys(("==", "!="), _equal),
     **dict.fromkeys(("or", "||", "and", "&&"), _logic),
     **dict.fromkeys(("<", ">", "<=", ">="), _order),

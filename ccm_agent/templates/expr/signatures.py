@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ccm_agent.templates.expr.faults import Fault
-from ccm_agent.templates.expr.natures import (
+from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.static_types import (
     ANY,
     ANY_MAP,
     ARRAY,
@@ -15,44 +15,44 @@ from ccm_agent.templates.expr.natures import (
     STRINGS,
     TIME,
     Function,
-    Nature,
+    StaticType,
 )
 
 _NUMBERS = ("int", "int64", "uint8", "float64")
 
 
-def _wrong(name: str, got: Nature) -> Fault:
-    return Fault(f"{name}() does not take {got}")
+def _wrong(name: str, got: StaticType) -> EvaluationError:
+    return EvaluationError(f"{name}() does not take {got}")
 
 
-def _counted(name: str, arguments: list[Nature], least: int, most: int | None = None) -> None:
+def _counted(name: str, arguments: list[StaticType], least: int, most: int | None = None) -> None:
     most = least if most is None else most
     if not least <= len(arguments) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
         plural = "" if wanted == "1" else "s"
-        raise Fault(f"{name}() takes {wanted} argument{plural}, not {len(arguments)}")
+        raise EvaluationError(f"{name}() takes {wanted} argument{plural}, not {len(arguments)}")
 
 
-def _is_numeric(nature: Nature) -> bool:
+def _is_numeric(nature: StaticType) -> bool:
     """Numbers of any type, named ones such as durations too, since Go's kind decides here."""
     return nature.kind in _NUMBERS
 
 
-def _len(name: str, arguments: list[Nature]) -> Nature:
+def _len(name: str, arguments: list[StaticType]) -> StaticType:
     _counted(name, arguments, 1)
     if arguments[0].kind not in ("slice", "map", "string") and not arguments[0].is_unknown:
         raise _wrong(name, arguments[0])
     return INT
 
 
-def _number(name: str, arguments: list[Nature]) -> Nature:
+def _number(name: str, arguments: list[StaticType]) -> StaticType:
     _counted(name, arguments, 1)
     if not _is_numeric(arguments[0]) and not arguments[0].is_unknown:
         raise _wrong(name, arguments[0])
     return FLOAT if name != "abs" else _bare(arguments[0])
 
 
-def _conversion(name: str, arguments: list[Nature]) -> Nature:
+def _conversion(name: str, arguments: list[StaticType]) -> StaticType:
     _counted(name, arguments, 1)
     nature = arguments[0]
     if not _is_numeric(nature) and nature.kind != "string" and not nature.is_unknown:
@@ -60,9 +60,9 @@ def _conversion(name: str, arguments: list[Nature]) -> Nature:
     return INT if name == "int" else FLOAT
 
 
-def _aggregate(name: str, arguments: list[Nature]) -> Nature:
+def _aggregate(name: str, arguments: list[StaticType]) -> StaticType:
     if not arguments:
-        raise Fault(f"{name}() takes at least 1 argument")
+        raise EvaluationError(f"{name}() takes at least 1 argument")
     for nature in arguments:
         if nature.is_unknown or nature.is_list:
             return ANY
@@ -71,7 +71,7 @@ def _aggregate(name: str, arguments: list[Nature]) -> Nature:
     return arguments[0]
 
 
-def _end(name: str, arguments: list[Nature]) -> Nature:
+def _end(name: str, arguments: list[StaticType]) -> StaticType:
     _counted(name, arguments, 1)
     nature = arguments[0]
     if nature.is_unknown:
@@ -81,52 +81,52 @@ def _end(name: str, arguments: list[Nature]) -> Nature:
     return _bare(nature).element or ANY
 
 
-def _take(name: str, arguments: list[Nature]) -> Nature:
+def _take(name: str, arguments: list[StaticType]) -> StaticType:
     _counted(name, arguments, 2)
     if not arguments[0].is_list and not arguments[0].is_unknown:
         raise _wrong(name, arguments[0])
     if arguments[1].kind not in ("int", "int64") and not arguments[1].is_unknown:
-        raise Fault(f"{name}() takes an integer as its second argument, not {arguments[1]}")
+        raise EvaluationError(f"{name}() takes an integer as its second argument, not {arguments[1]}")
     return _bare(arguments[0])
 
 
-def _of_map(name: str, arguments: list[Nature]) -> Nature:
+def _of_map(name: str, arguments: list[StaticType]) -> StaticType:
     _counted(name, arguments, 1)
     if arguments[0].kind != "map" and not arguments[0].is_unknown:
         raise _wrong(name, arguments[0])
     return ARRAY
 
 
-def _of_list(name: str, arguments: list[Nature]) -> Nature:
+def _of_list(name: str, arguments: list[StaticType]) -> StaticType:
     _counted(name, arguments, 1)
     if not arguments[0].is_list and not arguments[0].is_unknown:
         raise _wrong(name, arguments[0])
     return ANY_MAP if name == "fromPairs" else ARRAY
 
 
-def _concat(name: str, arguments: list[Nature]) -> Nature:
+def _concat(name: str, arguments: list[StaticType]) -> StaticType:
     if not arguments:
-        raise Fault(f"{name}() takes at least 1 argument")
+        raise EvaluationError(f"{name}() takes at least 1 argument")
     for nature in arguments:
         if not nature.is_list and not nature.is_unknown:
             raise _wrong(name, nature)
     return ARRAY
 
 
-def _now(name: str, arguments: list[Nature]) -> Nature:
+def _now(name: str, arguments: list[StaticType]) -> StaticType:
     if len(arguments) > 1 or (arguments and arguments[0].type != LOCATION.type):
-        raise Fault(f"{name}() takes nothing or a time zone")
+        raise EvaluationError(f"{name}() takes nothing or a time zone")
     return TIME
 
 
-def _date(name: str, arguments: list[Nature]) -> Nature:
+def _date(name: str, arguments: list[StaticType]) -> StaticType:
     if not arguments:
-        raise Fault(f"{name}() takes a text, and may take its layout and time zone")
+        raise EvaluationError(f"{name}() takes a text, and may take its layout and time zone")
     _counted(name, arguments[1:] if arguments[0].type == LOCATION.type else arguments, 0, 3)
     return TIME
 
 
-def _bare(nature: Nature) -> Nature:
+def _bare(nature: StaticType) -> StaticType:
     """The nature as Go's type alone tells it: a list forgets what its elements were."""
     if nature.is_unknown:
         return ANY
@@ -156,7 +156,7 @@ SIGNATURES: dict[str, Function] = _signatures(
     Function("repeat", ((STRING, INT),), STRING),
     Function("join", ((STRINGS, STRING), (ARRAY, STRING), (ARRAY,), (STRINGS,)), STRING),
     *(Function(name, (_TEXTS,), INT) for name in ("indexOf", "lastIndexOf")),
-    *(Function(name, (_TEXTS,), Nature("bool", "bool")) for name in ("hasPrefix", "hasSuffix")),
+    *(Function(name, (_TEXTS,), StaticType("bool", "bool")) for name in ("hasPrefix", "hasSuffix")),
     *(Function(name, validate=_aggregate) for name in ("max", "min", "mean", "median")),
     Function("toJSON", ((ANY,),), STRING),
     Function("fromJSON", (_TEXT,), ANY),

@@ -10,7 +10,7 @@ from typing import Any
 from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr.arguments import as_text, wrong
 from ccm_agent.templates.expr.collections import NilList
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.frame import MAP_BYTES, Frame
 from ccm_agent.templates.expr.operators import describe, to_int
 from ccm_agent.templates.scan import GO_SPACE
@@ -93,9 +93,9 @@ def replace(frame: Frame, value: Any, old: Any, new: Any, count: Any = -1) -> st
 def repeat(frame: Frame, value: Any, count: Any) -> str:
     text, times = as_text("repeat", value), to_int(count)
     if times < 0:
-        raise Fault("repeat() repeats zero times or more")
+        raise EvaluationError("repeat() repeats zero times or more")
     if times > _REPEAT_LIMIT:
-        raise Fault(f"repeat() repeats {_REPEAT_LIMIT} times at most")
+        raise EvaluationError(f"repeat() repeats {_REPEAT_LIMIT} times at most")
     frame.grow(byte_length(text) * times, 1 if text.isascii() else 4)
     return text * times
 
@@ -106,7 +106,9 @@ def join(frame: Frame, items: Any, glue: Any = "") -> str:
     between = as_text("join", glue)
     for item in items:
         if type(item) is not str:
-            raise Fault(f"join() joins texts, and here is {describe(item)}; use map(…, string(#)) first")
+            raise EvaluationError(
+                f"join() joins texts, and here is {describe(item)}; use map(…, string(#)) first"
+            )
     frame.spend(len(items))
     frame.write(sum(map(size_of, items)) + size_of(between) * len(items))
     return between.join(items)
@@ -149,7 +151,7 @@ def from_base64(_frame: Frame, text: Any) -> str:
             raise ValueError
         return from_bytes(base64.b64decode(body, validate=True))
     except (ValueError, binascii.Error):
-        raise Fault("fromBase64() cannot read this text: it is no base64 with padding") from None
+        raise EvaluationError("fromBase64() cannot read this text: it is no base64 with padding") from None
 
 
 def to_json(frame: Frame, value: Any) -> str:
@@ -161,7 +163,7 @@ def to_json(frame: Frame, value: Any) -> str:
     except JSONError as err:
         if limit < TEXT_LIMIT:
             frame.spend(limit >> 2)
-        raise Fault(f"toJSON() cannot write this: {err}") from None
+        raise EvaluationError(f"toJSON() cannot write this: {err}") from None
     frame.spend(len(text) >> 2)
     frame.write(size_of(text))
     return text
@@ -177,4 +179,4 @@ def from_json(frame: Frame, text: Any) -> Any:
     try:
         return read(text)
     except JSONError as err:
-        raise Fault(f"fromJSON() cannot read this text: {err}") from None
+        raise EvaluationError(f"fromJSON() cannot read this text: {err}") from None

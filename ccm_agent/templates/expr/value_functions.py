@@ -12,7 +12,7 @@ from ccm_agent.model.gathered import PACKAGE, GatheredRecord
 from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr.arguments import is_number, wrong
 from ccm_agent.templates.expr.collections import AnyMap, NilList
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.operators import float_to_int
 from ccm_agent.templates.goprint import PRINT_LIMIT, go_print
@@ -65,7 +65,7 @@ def to_text(frame: Frame, value: Any) -> str:
     except TemplateError as err:
         if limit < PRINT_LIMIT:
             frame.spend(limit)
-        raise Fault(f"string(): {err.message}") from None
+        raise EvaluationError(f"string(): {err.message}") from None
     if type(value) is not str:
         frame.spend(len(text))
     frame.write(size_of(text))
@@ -87,7 +87,7 @@ def integer(_frame: Frame, value: Any) -> int:
     if type(value) is str:
         if re.fullmatch(r"[+-]?[0-9]{1,1000}", value, re.ASCII) and INT_MIN <= int(value) <= INT_MAX:
             return int(value)
-        raise Fault("int() cannot read this text: it is no whole number of 64 bits")
+        raise EvaluationError("int() cannot read this text: it is no whole number of 64 bits")
     if isinstance(value, (Month, Weekday)):
         return value.number
     if isinstance(value, Duration):
@@ -107,7 +107,7 @@ def floating(_frame: Frame, value: Any) -> float:
                 number = _hex_float(value)
         if number is not None and (not math.isinf(number) or "inf" in value.lower()):
             return number
-        raise Fault("float() cannot read this text: it is no number")
+        raise EvaluationError("float() cannot read this text: it is no number")
     raise wrong("float", value)
 
 
@@ -176,7 +176,7 @@ def _numbers(frame: Frame, name: str, values: Any) -> list[Any]:
             if isinstance(value, (list, bytes)):
                 frame.spend(len(value))
                 if len(todo) > _DEPTH_LIMIT:
-                    raise Fault(f"{name}() got lists nested more than {_DEPTH_LIMIT} deep")
+                    raise EvaluationError(f"{name}() got lists nested more than {_DEPTH_LIMIT} deep")
                 todo.append(iter(value))
                 break
             if not is_number(value):
@@ -216,7 +216,7 @@ def bits(name: str, combine: Callable[[int, int], int]) -> Callable[[Frame, Any,
             if type(value) is not int:
                 raise wrong(name, value)
         if name in ("bitshl", "bitshr", "bitushr") and right < 0:
-            raise Fault(f"{name}() shifts by zero bits or more")
+            raise EvaluationError(f"{name}() shifts by zero bits or more")
         return wrap_int(combine(left, right))
 
     return run

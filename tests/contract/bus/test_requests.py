@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
 from ccm_agent.bus.subjects import fact_scope, node_scope, request_subject, scopes_of
-from ccm_agent.daemon.due import run_of
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
-from ccm_agent.model.ports import Incoming
+from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.wire import MANIFEST_APPLY, NODE_PING
 from tests.support.nats_server import Heard
 
@@ -27,7 +27,7 @@ async def test_a_request_reaches_who_listens_to_its_scope(broker) -> None:
     await operator.requests.publish(ping("node.web1.example.com"), PING, {"Signature": "abc"})
 
     assert await heard.wait(1) == [
-        Incoming(
+        IncomingRequest(
             subject="io.choria.ccm.v1.node.ping.request.node.web1.example.com",
             protocol=NODE_PING,
             scope="node.web1.example.com",
@@ -193,7 +193,7 @@ async def test_what_was_due_last_is_given_as_it_was_delivered(broker) -> None:
     assert found is not None
     assert found.scheduled
     assert (found.subject, found.protocol, found.scope, found.body) == (subject, MANIFEST_APPLY, "all", SITE)
-    assert run_of(found) == run_of(delivered)
+    assert scheduled_run_id(found) == scheduled_run_id(delivered)
 
 
 async def test_the_newest_of_what_was_due_is_given_and_each_subject_has_its_own(broker) -> None:

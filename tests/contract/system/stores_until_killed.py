@@ -16,8 +16,8 @@ import sys
 from types import FrameType
 from typing import Any
 
-from ccm_agent.system.hop import Stop
-from ccm_agent.system.store import store
+from ccm_agent.system.atomic_write import store
+from ccm_agent.system.threads import CancelFlag
 
 OLD, NEW = b"old" * 1000, b"new" * 700_000
 STEPS = 2000
@@ -52,11 +52,11 @@ def main(directory: str) -> None:
     """Until a child lives to the end."""
     path = f"{directory}/target"
     for step in range(1, STEPS):
-        store(path, OLD, "", "", 0o600, Stop())
+        store(path, OLD, "", "", 0o600, CancelFlag())
         child = os.fork()
         if child == 0:
             kill_at(step)
-            store(path, NEW, "", "", 0o644, Stop())
+            store(path, NEW, "", "", 0o644, CancelFlag())
             sys.setprofile(None)
             os._exit(0)
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import CopyOf, FileLook
+from ccm_agent.model.ports import ContentRef, FileLook
 from tests.contract.system.conftest import Place
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -166,20 +166,20 @@ class TestStoring:
         content = bytes(range(256)) * 20_000
         await place.files.store(f"{place.path}/a", content, mode=0o600)
 
-        await place.files.store(f"{place.path}/b", CopyOf(f"{place.path}/a"), mode=0o644)
+        await place.files.store(f"{place.path}/b", ContentRef(f"{place.path}/a"), mode=0o644)
 
         assert await place.files.read(f"{place.path}/b", len(content)) == content
 
     async def test_a_copy_of_itself_leaves_the_content(self, place: Place) -> None:
         await place.files.store(f"{place.path}/a", b"text", mode=0o600)
 
-        await place.files.store(f"{place.path}/a", CopyOf(f"{place.path}/a"), mode=0o644)
+        await place.files.store(f"{place.path}/a", ContentRef(f"{place.path}/a"), mode=0o644)
 
         assert await read(place, "a") == b"text"
 
     async def test_a_copy_of_nothing_writes_nothing(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/b", CopyOf(f"{place.path}/a"), mode=0o644)
+            await place.files.store(f"{place.path}/b", ContentRef(f"{place.path}/a"), mode=0o644)
 
         assert caught.value.message == f"{place.path}/a: cannot be read: No such file or directory"
         assert place.names(place.path) == []
@@ -188,7 +188,7 @@ class TestStoring:
         place.fifo(f"{place.path}/f")
 
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/b", CopyOf(f"{place.path}/f"), mode=0o644)
+            await place.files.store(f"{place.path}/b", ContentRef(f"{place.path}/f"), mode=0o644)
 
         assert caught.value.message == f"{place.path}/f: this is a FIFO, not a file"
         assert place.names(place.path) == ["f"]

@@ -29,12 +29,12 @@ from ccm_agent.health.goss.check import attempt
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.model.ports import CopyOf, Digest, Packed
-from ccm_agent.system import look as look_module
-from ccm_agent.system import store as store_module
+from ccm_agent.model.ports import ContentRef, Digest, Packed
+from ccm_agent.system import atomic_write as store_module
+from ccm_agent.system import file_inspection as look_module
 from ccm_agent.system.files import SystemFiles
-from ccm_agent.system.hop import Stop
 from ccm_agent.system.runner import SystemRunner
+from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.trees import SystemTrees
 from ccm_agent.system.unpack import unpack
 from ccm_agent.testing.clock import FakeClock
@@ -225,7 +225,7 @@ class TestArchives:
         packed = Packed(path=str(archive), kind="tar.gz", sha256="0" * 64)
 
         with little_is_read(), pytest.raises(FileError, match="is not read"):
-            unpack(packed, str(tmp_path / "into"), Stop())
+            unpack(packed, str(tmp_path / "into"), CancelFlag())
 
     def test_nor_one_of_another_size_than_what_was_downloaded(self, tmp_path: Path) -> None:
         archive = tmp_path / "app.tar.gz"
@@ -233,7 +233,7 @@ class TestArchives:
         packed = Packed(path=str(archive), kind="tar.gz", sha256="0" * 64, size_bytes=999_999)
 
         with pytest.raises(FileError, match="somebody changed it just now"):
-            unpack(packed, str(tmp_path / "into"), Stop())
+            unpack(packed, str(tmp_path / "into"), CancelFlag())
 
 
 def tarred(folder: Path) -> bytes:
@@ -349,7 +349,7 @@ class TestLooking:
         (tmp_path / "a").write_bytes(b"x" * 2_000_000)
         monkeypatch.setattr(look_module, "READ_BYTES", 1_000_000)
 
-        class Grows(Stop):
+        class Grows(CancelFlag):
             def check(self) -> None:
                 with (tmp_path / "a").open("ab") as file:
                     file.write(b"x" * 1_000_000)
@@ -378,7 +378,7 @@ class TestCopying:
         huge(tmp_path / "source")
 
         with little_is_read(), pytest.raises(FileError, match="are free here; make room") as caught:
-            await SystemFiles().store(f"{tmp_path}/a", CopyOf(f"{tmp_path}/source"), mode=0o644)
+            await SystemFiles().store(f"{tmp_path}/a", ContentRef(f"{tmp_path}/source"), mode=0o644)
 
         assert caught.value.errno == errno.ENOSPC
         assert os.listdir(tmp_path) == ["source"]
@@ -386,16 +386,16 @@ class TestCopying:
     def test_a_source_that_grows_all_the_time_is_copied_as_it_was(self, tmp_path: Path) -> None:
         (tmp_path / "source").write_bytes(b"x" * 3_000_000)
 
-        class Grows(Stop):
+        class Grows(CancelFlag):
             def check(self) -> None:
                 with (tmp_path / "source").open("ab") as file:
                     file.write(b"x" * 2_000_000)
 
-        store_module.store(f"{tmp_path}/a", CopyOf(f"{tmp_path}/source"), "", "", 0o644, Grows())
+        store_module.store(f"{tmp_path}/a", ContentRef(f"{tmp_path}/source"), "", "", 0o644, Grows())
 
         assert (tmp_path / "a").stat().st_size == 3_000_000
 
     async def test_a_source_that_names_no_size_is_copied(self, tmp_path: Path) -> None:
-        await SystemFiles().store(f"{tmp_path}/a", CopyOf("/proc/version"), mode=0o644)
+        await SystemFiles().store(f"{tmp_path}/a", ContentRef("/proc/version"), mode=0o644)
 
         assert (tmp_path / "a").read_bytes() == VERSION_TEXT

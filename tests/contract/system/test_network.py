@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from ccm_agent.model.errors import DownloadError
-from ccm_agent.model.network import Ask
+from ccm_agent.model.network import HttpRequest
 from ccm_agent.model.secret import Secret
 from ccm_agent.system.network import SystemNetwork
 
@@ -55,7 +55,7 @@ async def site() -> AsyncIterator[Site]:
 async def test_an_answer_is_one_whatever_its_status(site: Site) -> None:
     async with asyncio.timeout(WAIT_S):
         answer = await SystemNetwork("t").ask(
-            Ask(
+            HttpRequest(
                 url=f"{site.url}/a",
                 method="PUT",
                 headers=(("X-A", "1"),),
@@ -78,7 +78,7 @@ async def test_a_redirect_to_another_host_or_port_is_followed_without_secrets(wh
 
     async with asyncio.timeout(WAIT_S):
         answer = await SystemNetwork().ask(
-            Ask(url=f"{site.url}/a", headers=(("X-Token", "t"),), username="u", password=Secret("p"))
+            HttpRequest(url=f"{site.url}/a", headers=(("X-Token", "t"),), username="u", password=Secret("p"))
         )
 
     assert answer.status == 503
@@ -92,7 +92,7 @@ async def test_a_redirect_to_another_host_or_port_is_followed_without_secrets(wh
 async def test_user_and_password_win_over_a_header(site: Site) -> None:
     async with asyncio.timeout(WAIT_S):
         await SystemNetwork().ask(
-            Ask(url=site.url, headers=(("authorization", "x"),), username="u", password=Secret("p"))
+            HttpRequest(url=site.url, headers=(("authorization", "x"),), username="u", password=Secret("p"))
         )
 
     assert site.requests[0][2]["Authorization"] == "Basic dTpw"
@@ -102,7 +102,7 @@ async def test_a_redirect_that_is_not_followed_is_the_answer(site: Site) -> None
     site.moves = {"/a": (302, "/b")}
 
     async with asyncio.timeout(WAIT_S):
-        answer = await SystemNetwork().ask(Ask(url=f"{site.url}/a", follows_redirects=False))
+        answer = await SystemNetwork().ask(HttpRequest(url=f"{site.url}/a", follows_redirects=False))
 
     assert answer.status == 302
 
@@ -123,14 +123,14 @@ async def test_a_redirect_that_leads_nowhere_is_no_answer(
 
     with pytest.raises(DownloadError) as caught:
         async with asyncio.timeout(WAIT_S):
-            await SystemNetwork().ask(Ask(url=site.url + path))
+            await SystemNetwork().ask(HttpRequest(url=site.url + path))
 
     assert str(caught.value) == f"{site.url}{path}: {why}"
 
 
 async def test_a_body_is_kept_up_to_its_limit(site: Site) -> None:
     async with asyncio.timeout(WAIT_S):
-        answer = await SystemNetwork().ask(Ask(url=f"{site.url}/large", limit_bytes=10))
+        answer = await SystemNetwork().ask(HttpRequest(url=f"{site.url}/large", limit_bytes=10))
 
     assert answer.body == b"x" * 10
 
@@ -143,7 +143,7 @@ async def test_a_server_that_is_not_there_is_no_answer_and_shows_no_password(sit
 
     with pytest.raises(DownloadError) as caught:
         async with asyncio.timeout(WAIT_S):
-            await SystemNetwork().ask(Ask(url=f"http://u:secret@127.0.0.1:{port}/"))
+            await SystemNetwork().ask(HttpRequest(url=f"http://u:secret@127.0.0.1:{port}/"))
 
     assert "secret" not in str(caught.value)
     assert str(caught.value).endswith(": connection refused")

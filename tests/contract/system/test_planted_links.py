@@ -11,7 +11,7 @@ import pytest
 
 from ccm_agent.app import make_environment
 from ccm_agent.model.errors import CcmError, FileError
-from ccm_agent.model.ports import CopyOf
+from ccm_agent.model.ports import ContentRef
 from ccm_agent.system.files import SystemFiles
 
 NOBODY, DAEMON = 65534, 1
@@ -74,7 +74,7 @@ async def test_a_source_is_not_copied_by_way_of_them(home: Path, plant: Callable
     path = plant(home)
 
     with pytest.raises(FileError, match="which that user may not read"):
-        await SystemFiles().store(f"{home.parent}/copy", CopyOf(str(path)), mode=0o644)
+        await SystemFiles().store(f"{home.parent}/copy", ContentRef(str(path)), mode=0o644)
 
     assert not (home.parent / "copy").exists()
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.system import change, removal
+from ccm_agent.system import file_attributes, removal
 from ccm_agent.system.files import SystemFiles
-from ccm_agent.system.hop import Stop
+from ccm_agent.system.threads import CancelFlag
 
 
 def make_deep(top: Path, levels: int) -> None:
@@ -43,13 +43,13 @@ async def test_no_more_than_a_few_files_are_open_for_that(tmp_path: Path) -> Non
     make_deep(tmp_path / "top", 300)
     most = 0
 
-    class Counts(Stop):
+    class Counts(CancelFlag):
         def check(self) -> None:
             nonlocal most
             most = max(most, len(os.listdir("/proc/self/fd")))
 
     before = len(os.listdir("/proc/self/fd"))
-    change.remove(f"{tmp_path}/top", True, Counts())
+    file_attributes.remove(f"{tmp_path}/top", True, Counts())
 
     assert most - before < 5
 
@@ -85,7 +85,7 @@ async def test_more_directories_in_one_than_are_known_at_a_time_go_too(
     assert os.listdir(tmp_path) == []
 
 
-class Meanwhile(Stop):
+class Meanwhile(CancelFlag):
     """Something that happens when a directory is about to be emptied, so often."""
 
     def __init__(self, what: Callable[[int], None]) -> None:
@@ -110,7 +110,7 @@ def test_a_symlink_that_takes_the_place_of_a_directory_is_not_followed(tmp_path:
             os.rename(top / "d", tmp_path / "moved")
             os.symlink(victim, top / "d")
 
-    change.remove(str(top), True, Meanwhile(swap))
+    file_attributes.remove(str(top), True, Meanwhile(swap))
 
     assert (victim / "file").read_text() == "as it was"
     assert not top.exists()
@@ -128,7 +128,7 @@ def test_a_directory_that_is_moved_away_takes_nothing_else_with_it(tmp_path: Pat
         if count == 3:  # the innermost is open
             os.rename(top / "d/d", elsewhere / "moved")
 
-    change.remove(str(top), True, Meanwhile(move))
+    file_attributes.remove(str(top), True, Meanwhile(move))
 
     assert not top.exists()
     assert (elsewhere / "file").read_text() == "as it was"
@@ -143,7 +143,7 @@ def test_a_directory_that_is_filled_meanwhile_is_emptied_again(tmp_path: Path) -
         if count == 2:
             (top / "late").write_text("x")
 
-    change.remove(str(top), True, Meanwhile(fill))
+    file_attributes.remove(str(top), True, Meanwhile(fill))
 
     assert not top.exists()
 
@@ -165,7 +165,7 @@ def test_one_that_is_filled_all_the_time_is_an_error_of_ours(
     with pytest.raises(
         FileError, match="somebody moves or fills its directories while it is removed; try again"
     ):
-        change.remove(str(top), True, Stop())
+        file_attributes.remove(str(top), True, CancelFlag())
 
 
 @contextmanager
@@ -207,7 +207,7 @@ def test_somebody_who_swaps_directories_for_symlinks_all_the_time_gets_nothing(t
     with busy(swap):
         for _ in range(300):
             try:
-                change.remove(str(top), True, Stop())
+                file_attributes.remove(str(top), True, CancelFlag())
             except FileError as err:
                 assert "somebody moves" in err.message or "cannot be removed" in err.message  # noqa: PT017
 

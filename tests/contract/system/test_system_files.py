@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import CopyOf
-from ccm_agent.system import look as look_module
-from ccm_agent.system import store as store_module
-from ccm_agent.system.change import set_attributes
+from ccm_agent.model.ports import ContentRef
+from ccm_agent.system import atomic_write as store_module
+from ccm_agent.system import file_inspection as look_module
+from ccm_agent.system.download_file import Received
+from ccm_agent.system.file_attributes import set_attributes
 from ccm_agent.system.files import SystemFiles
-from ccm_agent.system.received import Received
 
 TOP = Path(__file__).parents[3]
 NOBODY = 65534
@@ -95,7 +95,7 @@ class TestKills:
     def test_a_killed_download_leaves_nothing(self, tmp_path: Path) -> None:
         script = """
 import os, signal, sys
-from ccm_agent.system.received import Received
+from ccm_agent.system.download_file import Received
 received = Received(sys.argv[1] + "/.ccm-1.part")
 received.add(b"x" * 1_000_000)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -190,7 +190,7 @@ class TestWhereFilesMustHaveNames:
 
     async def test_nothing_is_left_of_one_that_fails(self, files: SystemFiles, tmp_path: Path) -> None:
         os.mkdir(tmp_path / "src")
-        task = asyncio.create_task(files.store(f"{tmp_path}/a", CopyOf("/proc/self/mem"), mode=0o640))
+        task = asyncio.create_task(files.store(f"{tmp_path}/a", ContentRef("/proc/self/mem"), mode=0o640))
 
         with pytest.raises(FileError):
             await task

@@ -10,8 +10,8 @@ import pytest
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import TreeEntry
-from ccm_agent.system import tree_look
-from ccm_agent.system.hop import Stop
+from ccm_agent.system import tree_compare
+from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.trees import SystemTrees
 
 NOBODY = 65534
@@ -141,24 +141,24 @@ async def test_a_file_that_cannot_be_removed_does_not_keep_the_others(
 def test_more_entries_than_anybody_lays_out_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_look, "ENTRIES_MAX", 3)
+    monkeypatch.setattr(tree_compare, "ENTRIES_MAX", 3)
     for name in "abcd":
         (tmp_path / name).touch()
 
     with pytest.raises(FileError, match="holds more than 3 files and directories"):
-        tree_look.read(str(tmp_path), 10, Stop())
+        tree_compare.read(str(tmp_path), 10, CancelFlag())
 
 
 def test_of_a_huge_directory_only_some_is_listed_where_that_makes_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_look, "LISTED_MAX", 2)
+    monkeypatch.setattr(tree_compare, "LISTED_MAX", 2)
     for name in "abcd":
         (tmp_path / name).touch()
     wanted = {"d": b"", "e": b""}
 
-    some = tree_look.compare(str(tmp_path), wanted, False, Stop())
-    whole = tree_look.compare(str(tmp_path), wanted, True, Stop())
+    some = tree_compare.compare(str(tmp_path), wanted, False, CancelFlag())
+    whole = tree_compare.compare(str(tmp_path), wanted, True, CancelFlag())
 
     assert (some.files, some.extra) == ({"d": "same", "e": "absent"}, ("a", "b"))
     assert (whole.files, whole.extra) == ({"d": "same", "e": "absent"}, ("a", "b", "c"))
@@ -166,8 +166,8 @@ def test_of_a_huge_directory_only_some_is_listed_where_that_makes_no_difference(
 
 def test_a_look_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    stop = Stop()
+    stop = CancelFlag()
     stop.set()
 
     with pytest.raises(InterruptedError):
-        tree_look.read(str(tmp_path), 10, stop)
+        tree_compare.read(str(tmp_path), 10, stop)

@@ -19,7 +19,7 @@ import tarfile
 from collections.abc import Iterator
 
 from ccm_agent.model.ports import Packed
-from ccm_agent.system.hop import Stop
+from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.unpack import unpack
 from tests.contract.system.stores_until_killed import kill_at
 
@@ -61,12 +61,12 @@ def main(directory: str) -> None:
         child = os.fork()
         if child == 0:
             kill_at(step)
-            unpack(packed, into, Stop())
+            unpack(packed, into, CancelFlag())
             sys.setprofile(None)
             os._exit(0)
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
         found = dict(left(into)) if os.path.isdir(into) else {}
-        unpack(packed, into, Stop())
+        unpack(packed, into, CancelFlag())
         end = dict(left(into))
         print(json.dumps({"step": step, "killed": killed, "left": found, "end": end}))
         shutil.rmtree(into)

@@ -7,7 +7,7 @@ import pytest
 from ccm_agent.bus.messages import COPIED
 from ccm_agent.bus.requests import admit
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.ports import Incoming
+from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.wire import MANIFEST_APPLY
 
 SUBJECT = "io.choria.ccm.v1.manifest.apply.request.fact.role.web"
@@ -24,7 +24,7 @@ DUE = {
 def test_a_message_of_a_program_is_a_request() -> None:
     headers = {"Ccm-Sent": "1", "Anything": "else"}
 
-    assert admit(SUBJECT, BODY, headers) == Incoming(
+    assert admit(SUBJECT, BODY, headers) == IncomingRequest(
         subject=SUBJECT,
         protocol=MANIFEST_APPLY,
         scope="fact.role.web",

@@ -15,7 +15,7 @@ from ccm_agent.bus.settings import DEFAULT_SERVER
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.version import VERSION
 from ccm_ctl.__main__ import VERBS, main
-from ccm_ctl.app import Reach, bus_settings
+from ccm_ctl.app import ConnectionOptions, bus_settings
 from tests.support.controller import Desk
 
 
@@ -36,18 +36,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("reach", "environ", "servers", "creds"),
     [
-        (Reach(), {}, ("nats://one:4222",), "/one.creds"),
-        (Reach(), {"NATS_CONTEXT": "two"}, ("nats://two:4222",), "/two.creds"),
-        (Reach(), {"NATS_CONTEXT": "one", "CCM_CONTEXT": "two"}, ("nats://two:4222",), "/two.creds"),
-        (Reach(context="two"), {"NATS_URL": "nats://env"}, ("nats://two:4222",), "/two.creds"),
-        (Reach(), {"NATS_URL": "nats://env"}, ("nats://env:4222",), ""),
-        (Reach(server="a,b:5"), {"NATS_URL": "x"}, ("nats://a:4222", "nats://b:5"), ""),
-        (Reach(server="a", creds="/x"), {"NATS_CREDS": "/y"}, ("nats://a:4222",), "/x"),
-        (Reach(), {"NATS_CREDS": "/y"}, ("nats://one:4222",), "/y"),
+        (ConnectionOptions(), {}, ("nats://one:4222",), "/one.creds"),
+        (ConnectionOptions(), {"NATS_CONTEXT": "two"}, ("nats://two:4222",), "/two.creds"),
+        (
+            ConnectionOptions(),
+            {"NATS_CONTEXT": "one", "CCM_CONTEXT": "two"},
+            ("nats://two:4222",),
+            "/two.creds",
+        ),
+        (ConnectionOptions(context="two"), {"NATS_URL": "nats://env"}, ("nats://two:4222",), "/two.creds"),
+        (ConnectionOptions(), {"NATS_URL": "nats://env"}, ("nats://env:4222",), ""),
+        (ConnectionOptions(server="a,b:5"), {"NATS_URL": "x"}, ("nats://a:4222", "nats://b:5"), ""),
+        (ConnectionOptions(server="a", creds="/x"), {"NATS_CREDS": "/y"}, ("nats://a:4222",), "/x"),
+        (ConnectionOptions(), {"NATS_CREDS": "/y"}, ("nats://one:4222",), "/y"),
     ],
 )
 def test_the_command_line_counts_first_then_the_environment_then_the_context(
-    home: Path, reach: Reach, environ: dict[str, str], servers: tuple[str, ...], creds: str
+    home: Path, reach: ConnectionOptions, environ: dict[str, str], servers: tuple[str, ...], creds: str
 ) -> None:
     settings = bus_settings(reach, environ)
 
@@ -57,28 +62,28 @@ def test_the_command_line_counts_first_then_the_environment_then_the_context(
 def test_without_any_context_it_is_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
-    assert bus_settings(Reach(), {}).servers == (DEFAULT_SERVER,)
+    assert bus_settings(ConnectionOptions(), {}).servers == (DEFAULT_SERVER,)
 
 
 def test_a_context_that_is_named_must_be_there(home: Path) -> None:
     with pytest.raises(NotFoundError):
-        bus_settings(Reach(context="three"), {})
+        bus_settings(ConnectionOptions(context="three"), {})
 
 
 @pytest.mark.parametrize(
     ("reach", "environ", "ca", "insecure"),
     [
-        (Reach(), {}, "", False),
-        (Reach(), {"CCM_CA": "/ca.pem"}, "/ca.pem", False),
-        (Reach(ca="/own.pem"), {"CCM_CA": "/ca.pem"}, "/own.pem", False),
-        (Reach(insecure=True), {}, "", True),
-        (Reach(), {"CCM_INSECURE": "1"}, "", True),
-        (Reach(), {"CCM_INSECURE": "0"}, "", False),
-        (Reach(insecure=True), {"CCM_INSECURE": "false"}, "", True),
+        (ConnectionOptions(), {}, "", False),
+        (ConnectionOptions(), {"CCM_CA": "/ca.pem"}, "/ca.pem", False),
+        (ConnectionOptions(ca="/own.pem"), {"CCM_CA": "/ca.pem"}, "/own.pem", False),
+        (ConnectionOptions(insecure=True), {}, "", True),
+        (ConnectionOptions(), {"CCM_INSECURE": "1"}, "", True),
+        (ConnectionOptions(), {"CCM_INSECURE": "0"}, "", False),
+        (ConnectionOptions(insecure=True), {"CCM_INSECURE": "false"}, "", True),
     ],
 )
 def test_the_environment_may_name_the_authority_and_accept_an_open_broker(
-    home: Path, reach: Reach, environ: dict[str, str], ca: str, insecure: bool
+    home: Path, reach: ConnectionOptions, environ: dict[str, str], ca: str, insecure: bool
 ) -> None:
     settings = bus_settings(reach, environ)
 
@@ -88,14 +93,14 @@ def test_the_environment_may_name_the_authority_and_accept_an_open_broker(
 @pytest.mark.parametrize(
     ("reach", "environ", "operator"),
     [
-        (Reach(operator="me"), {"CCM_OPERATOR": "you", "USER": "root"}, "me"),
-        (Reach(), {"CCM_OPERATOR": "you", "USER": "root"}, "you"),
-        (Reach(), {"SUDO_USER": "alice", "USER": "root"}, "alice"),
-        (Reach(), {"USER": "bob"}, "bob"),
+        (ConnectionOptions(operator="me"), {"CCM_OPERATOR": "you", "USER": "root"}, "me"),
+        (ConnectionOptions(), {"CCM_OPERATOR": "you", "USER": "root"}, "you"),
+        (ConnectionOptions(), {"SUDO_USER": "alice", "USER": "root"}, "alice"),
+        (ConnectionOptions(), {"USER": "bob"}, "bob"),
     ],
 )
 def test_requests_go_out_in_somebodys_name(
-    home: Path, reach: Reach, environ: dict[str, str], operator: str
+    home: Path, reach: ConnectionOptions, environ: dict[str, str], operator: str
 ) -> None:
     settings = bus_settings(reach, environ)
 
@@ -114,11 +119,11 @@ def test_where_the_environment_names_nobody_the_user_database_does(
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     monkeypatch.setattr(pwd, "getpwuid", getpwuid)
 
-    assert bus_settings(Reach(), {}).identity == operator
+    assert bus_settings(ConnectionOptions(), {}).identity == operator
 
 
 def test_a_password_comes_from_the_environment_and_is_never_shown(home: Path) -> None:
-    settings = bus_settings(Reach(server="a", user="op"), {"NATS_PASSWORD": "hunter2"})
+    settings = bus_settings(ConnectionOptions(server="a", user="op"), {"NATS_PASSWORD": "hunter2"})
 
     assert settings.password is not None
     assert settings.password.reveal() == "hunter2"
@@ -127,7 +132,7 @@ def test_a_password_comes_from_the_environment_and_is_never_shown(home: Path) ->
 
 def test_an_address_that_is_none_is_refused(home: Path) -> None:
     with pytest.raises(UsageError):
-        bus_settings(Reach(server="http://x"), {})
+        bus_settings(ConnectionOptions(server="http://x"), {})
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,17 +244,17 @@ def ann_creds(tmp_path: Path) -> str:
 
 
 def test_operator_name_comes_from_the_credentials(ann_creds: str) -> None:
-    assert bus_settings(Reach(creds=ann_creds), {"LOGNAME": "root"}).identity == "ann"
+    assert bus_settings(ConnectionOptions(creds=ann_creds), {"LOGNAME": "root"}).identity == "ann"
 
 
 def test_operator_name_of_other_credentials_is_refused_before_connecting(ann_creds: str) -> None:
-    assert bus_settings(Reach(creds=ann_creds), {"CCM_OPERATOR": "ann"}).identity == "ann"
+    assert bus_settings(ConnectionOptions(creds=ann_creds), {"CCM_OPERATOR": "ann"}).identity == "ann"
     with pytest.raises(
         UsageError, match="belong to `ann`, and the operator is set to `bob`; remove --operator"
     ):
-        bus_settings(Reach(creds=ann_creds), {"CCM_OPERATOR": "bob"})
+        bus_settings(ConnectionOptions(creds=ann_creds), {"CCM_OPERATOR": "bob"})
     with pytest.raises(UsageError, match="belong to `ann`"):
-        bus_settings(Reach(creds=ann_creds, operator="ann2"), {})
+        bus_settings(ConnectionOptions(creds=ann_creds, operator="ann2"), {})
 
 
 def test_missing_credentials_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from blockbuster import BlockBuster
 
+from ccm_agent.agent.node.maintenance import FILE, read_disabled
+from ccm_agent.agent.process.state_lock import StateLock
 from ccm_agent.cli import main
-from ccm_agent.daemon.claim import Claim
-from ccm_agent.daemon.disabling import FILE, read_disabled
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_the_status_of_an_agent_that_never_ran_is_what_is_on_disk(
 def test_an_agent_that_does_not_answer_is_named_by_its_process(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    claim = Claim(Path(config).parent / "state")
+    claim = StateLock(Path(config).parent / "state")
     claim.take()
     try:
         main.run(["agent", "status", "--config", config, "--json"])

@@ -13,7 +13,7 @@ from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import BusError, BusUnavailableError, InputError, PropertyError, UnsettledError
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.registration import RegistrationEntry
-from ccm_agent.templates.asking import Asking
+from ccm_agent.templates.broker_functions import BrokerFunctions
 from tests.support.engine import Bench, bench
 
 ENTRY = RegistrationEntry(
@@ -42,7 +42,7 @@ class Registry:
 
 
 def bench_with(registry: Registry, **world: Any) -> Bench:
-    asking = Asking(asyncio.get_running_loop(), lambda: registry)
+    asking = BrokerFunctions(asyncio.get_running_loop(), lambda: registry)
     return bench(make_expressions=partial(make_expressions, asking=lambda: asking), **world)
 
 

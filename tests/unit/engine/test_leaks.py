@@ -26,8 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from ccm_agent.daemon.logs import JsonFormatter, TextFormatter
-from ccm_agent.daemon.report import Report, RunFrame
+from ccm_agent.agent.process.log_setup import JsonFormatter, TextFormatter
+from ccm_agent.agent.runs.run_report import RunFrame, RunReport
 from ccm_agent.engine.mask import for_bus
 from ccm_agent.engine.render import render_plan
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
@@ -286,7 +286,7 @@ async def tell(given: Planted, loud: str, session: str) -> Told:
     for path, document in given.documents.items():
         on.files.put(path, json.dumps(document))
     sent = Sent()
-    report = Report(
+    report = RunReport(
         RunFrame(run=new_id(), node="web1"), sent, FakeClock(), shorten=_shorten(kinds), is_full=True
     )  # type: ignore[arg-type]
     metrics = Registry()

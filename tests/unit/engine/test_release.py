@@ -5,7 +5,7 @@ import gc
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.converge import Declared
+from ccm_agent.resources.converge import ResolvedResource
 from tests.support.engine import bench
 
 MANIFEST = b"""
@@ -21,12 +21,12 @@ ROUNDS = 300
 CHILD = b"ccm: {resources: [{file: [{/c: {ensure: absent}}]}]}\n"
 
 
-def declared() -> list[Declared]:
+def declared() -> list[ResolvedResource]:
     """All resources that this process holds."""
-    return [value for value in gc.get_objects() if isinstance(value, Declared)]
+    return [value for value in gc.get_objects() if isinstance(value, ResolvedResource)]
 
 
-def more_than(before: list[Declared]) -> list[Declared]:
+def more_than(before: list[ResolvedResource]) -> list[ResolvedResource]:
     return [one for one in declared() if not any(one is known for known in before)]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import TemplateError, TemplateLimitError
-from ccm_agent.system import own_process, render_process
+from ccm_agent.system import process_stats, render_process
 from ccm_agent.system.render_process import RenderLimits, RenderProcess
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.rendering import Renderer
@@ -118,7 +118,7 @@ MEMORY = "more memory than it may have"
 def test_a_hostile_template_fails_and_the_next_one_is_rendered(
     engine: str, text: str, message: str, worker: RenderProcess
 ) -> None:
-    before = own_process.resident_bytes()
+    before = process_stats.resident_bytes()
 
     with pytest.raises(TemplateError) as caught:
         environment(worker).render(engine, text, name="motd")
@@ -126,7 +126,7 @@ def test_a_hostile_template_fails_and_the_next_one_is_rendered(
     assert str(caught.value).startswith("motd")
     assert message in str(caught.value)
     assert environment(worker).render("jinja", "{{ 1 + 1 }}") == "2"
-    assert own_process.resident_bytes() - before < 64 << 20
+    assert process_stats.resident_bytes() - before < 64 << 20
 
 
 def test_limits_have_a_code_of_their_own(worker: RenderProcess) -> None:

@@ -19,9 +19,9 @@ import pytest
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
 from ccm_agent.system import unpack as module
-from ccm_agent.system.entries import Entry
-from ccm_agent.system.hop import Stop
-from ccm_agent.system.store import NewFile
+from ccm_agent.system.archive_entries import Entry
+from ccm_agent.system.atomic_write import NewFile
+from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.tree import Tree
 from ccm_agent.system.unpack import unpack
 from tests.support.tars import HOLD_UPS, attributes, header, record
@@ -76,7 +76,7 @@ def run(place: Path, content: bytes, kind: str = "tar.gz", **more: int) -> int:
     """Unpack into `into`."""
     archive = place / f"a.{kind}"
     archive.write_bytes(content)
-    return unpack(Packed(path=str(archive), kind=kind, **more), str(place / "into"), Stop())
+    return unpack(Packed(path=str(archive), kind=kind, **more), str(place / "into"), CancelFlag())
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -299,7 +299,7 @@ def test_a_tar_may_be_compressed_and_a_tar_gz_must_be(place: Path) -> None:
 
 
 def test_nothing_is_written_once_it_is_to_stop(place: Path) -> None:
-    stop = Stop()
+    stop = CancelFlag()
     stop.set()
     (place / "a.tar").write_bytes(tar({"name": "f", "content": "x"}))
 
@@ -321,7 +321,7 @@ class TestWhatTellsThatItWasDone:
     def unpack(self, place: Path, content: bytes, proof: str) -> None:
         archive = place / "a.tar.gz"
         archive.write_bytes(content)
-        unpack(Packed(path=str(archive), kind="tar.gz", proof=proof), str(place / "into"), Stop())
+        unpack(Packed(path=str(archive), kind="tar.gz", proof=proof), str(place / "into"), CancelFlag())
 
     @pytest.mark.parametrize("proof", ["app/bin/app", "app", "app/bin", "app/README", "elsewhere", ""])
     def test_it_is_there_in_the_end_with_all_else(self, place: Path, proof: str) -> None:
@@ -404,7 +404,7 @@ class TestWhatTellsThatItWasDone:
         assert tree(place / "into") == {}
 
 
-class StopAfter(Stop):
+class StopAfter(CancelFlag):
     """A stop that comes after so many looks at it."""
 
     def __init__(self, checks: int) -> None:
@@ -432,7 +432,7 @@ def test_more_entries_than_an_archive_of_its_size_can_honestly_hold_are_not_read
     content = gzip.compress(bytes(base) * 60_000, mtime=0)
     seen = 0
 
-    class Counts(Stop):
+    class Counts(CancelFlag):
         def check(self) -> None:
             nonlocal seen
             seen += 1
@@ -553,7 +553,9 @@ def test_a_quota_that_ends_in_the_middle_leaves_whole_files_and_no_proof(
     (place / "a.tar.gz").write_bytes(content)
 
     with pytest.raises(FileError) as caught:
-        unpack(Packed(path=f"{place}/a.tar.gz", kind="tar.gz", proof="app"), str(place / "into"), Stop())
+        unpack(
+            Packed(path=f"{place}/a.tar.gz", kind="tar.gz", proof="app"), str(place / "into"), CancelFlag()
+        )
 
     assert (caught.value.errno, caught.value.message) == (
         errno.EDQUOT,
@@ -570,7 +572,7 @@ class TestAChecksum:
         archive.write_bytes(content)
         digest = hashlib.sha256(checked).hexdigest()
         packed = Packed(path=str(archive), kind="tar.gz", sha256=digest)
-        return unpack(packed, str(place / "into"), Stop())
+        return unpack(packed, str(place / "into"), CancelFlag())
 
     def test_what_it_fits_is_unpacked(self, place: Path) -> None:
         content = tar({"name": "a", "content": "honest"})
@@ -633,7 +635,7 @@ def test_no_directory_is_made_where_somebody_elses_symlink_leads(place: Path) ->
     archive.write_bytes(tar({"name": "a"}))
 
     with pytest.raises(FileError) as caught:
-        unpack(Packed(path=str(archive), kind="tar.gz"), f"{shared}/app/new", Stop())
+        unpack(Packed(path=str(archive), kind="tar.gz"), f"{shared}/app/new", CancelFlag())
 
     assert "will not follow the symlink 'app'" in caught.value.message
     assert os.listdir(place / "outside") == ["file"]

@@ -12,8 +12,8 @@ from ccm_agent.model.codec import decode_yaml
 from ccm_agent.model.errors import ExpressionError
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.expr.functions import FUNCTIONS
-from ccm_agent.templates.expr.natures import METHODS
 from ccm_agent.templates.expr.parser import PREDICATES
+from ccm_agent.templates.expr.static_types import METHODS
 from ccm_agent.templates.resolve import evaluate_shown
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "expressions.md"

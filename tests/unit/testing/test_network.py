@@ -7,27 +7,27 @@ import asyncio
 import pytest
 
 from ccm_agent.model.errors import DownloadError
-from ccm_agent.model.network import Answer, Ask
+from ccm_agent.model.network import HttpRequest, HttpResponse
 from ccm_agent.testing.network import FakeNetwork
 
 
 async def test_it_answers_what_it_was_told_and_remembers_what_it_was_asked() -> None:
     network = FakeNetwork()
-    network.answers["http://a/"] = Answer(status=204)
+    network.answers["http://a/"] = HttpResponse(status=204)
     network.listening.add("tcp://db:5432")
     network.names["a"] = ["10.0.0.2", "10.0.0.1"]
 
-    assert await network.ask(Ask(url="http://a/")) == Answer(status=204)
+    assert await network.ask(HttpRequest(url="http://a/")) == HttpResponse(status=204)
     assert await network.reach("tcp", "db", 5432) == ""
     assert await network.resolve("a") == ["10.0.0.1", "10.0.0.2"]
-    assert network.asked == [Ask(url="http://a/")]
+    assert network.asked == [HttpRequest(url="http://a/")]
 
 
 async def test_what_it_was_not_told_is_not_there() -> None:
     network = FakeNetwork()
 
     with pytest.raises(DownloadError) as caught:
-        await network.ask(Ask(url="http://b/"))
+        await network.ask(HttpRequest(url="http://b/"))
 
     assert str(caught.value) == "http://b/: connection refused"
     assert await network.reach("tcp", "db", 1) == "connection refused"
@@ -40,4 +40,4 @@ async def test_a_server_can_stay_silent() -> None:
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
-            await network.ask(Ask(url="http://a/"))
+            await network.ask(HttpRequest(url="http://a/"))

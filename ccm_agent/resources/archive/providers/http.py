@@ -36,7 +36,7 @@ PROGRESS_BYTES = 64 << 20
 """A long download says how far it is each time so much has come."""
 
 
-class Say(Protocol):
+class OutputCallback(Protocol):
     """Says a line to people; see `ResourceContext.say`."""
 
     def __call__(self, message: str, **fields: object) -> None: ...
@@ -45,7 +45,7 @@ class Say(Protocol):
 class Http:
     """Archives from web servers; see ArchiveProvider."""
 
-    def __init__(self, files: Files, download: Download, unpack: Unpack, say: Say) -> None:
+    def __init__(self, files: Files, download: Download, unpack: Unpack, say: OutputCallback) -> None:
         self._files = files
         self._download = download
         self._unpack = unpack

@@ -18,7 +18,7 @@ OUTPUT_BYTES = 16 * 1024
 """What is kept of each stream: an event takes the last 8 KiB of both."""
 
 
-class Say(Protocol):
+class OutputCallback(Protocol):
     """A line for people, as `ResourceContext.say` takes it."""
 
     def __call__(self, message: str, **fields: object) -> None: ...
@@ -39,7 +39,7 @@ class Commands:
         self,
         runner: Runner,
         files: Files,
-        say: Say,
+        say: OutputCallback,
         to_argv: Callable[[str], tuple[str, ...]],
         *,
         runs_guards: bool = True,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from ccm_agent.model.errors import CommandError, PropertyError
 from ccm_agent.model.ports import Files, Runner
 from ccm_agent.model.shellwords import split_words
-from ccm_agent.resources.exec.providers.commands import Commands, Say
+from ccm_agent.resources.exec.providers.commands import Commands, OutputCallback
 
 
 class Posix(Commands):
     """Cuts a command line into words and runs the first with the rest; nothing in it is expanded."""
 
-    def __init__(self, runner: Runner, files: Files, say: Say, *, runs_guards: bool = True) -> None:
+    def __init__(
+        self, runner: Runner, files: Files, say: OutputCallback, *, runs_guards: bool = True
+    ) -> None:
         super().__init__(runner, files, say, _argv, runs_guards=runs_guards)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccm_agent.model.ports import Files, Runner
-from ccm_agent.resources.exec.providers.commands import Commands, Say
+from ccm_agent.resources.exec.providers.commands import Commands, OutputCallback
 
 SHELL = "/bin/sh"
 
@@ -11,5 +11,7 @@ SHELL = "/bin/sh"
 class Shell(Commands):
     """Gives a command line to `/bin/sh -c` as it is."""
 
-    def __init__(self, runner: Runner, files: Files, say: Say, *, runs_guards: bool = True) -> None:
+    def __init__(
+        self, runner: Runner, files: Files, say: OutputCallback, *, runs_guards: bool = True
+    ) -> None:
         super().__init__(runner, files, say, lambda line: (SHELL, "-c", line), runs_guards=runs_guards)

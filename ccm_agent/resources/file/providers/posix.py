@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from ccm_agent.model.errors import DownloadError, FileError
-from ccm_agent.model.ports import DIGEST_BYTES, CopyOf, Download, FileLook, Files, Transfer
+from ccm_agent.model.ports import DIGEST_BYTES, ContentRef, Download, FileLook, Files, Transfer
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.secret import mask_url
 from ccm_agent.resources.file.model import (
@@ -89,7 +89,7 @@ class Posix:
         source = self._source(wanted)
         await self._files.store(
             wanted.name,
-            CopyOf(source) if source else (wanted.content or "").encode(),
+            ContentRef(source) if source else (wanted.content or "").encode(),
             owner=wanted.owner,
             group=wanted.group,
             mode=wanted.mode_bits,

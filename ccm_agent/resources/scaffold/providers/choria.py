@@ -13,7 +13,7 @@ from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook, Trees
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldProperties, ScaffoldState
 from ccm_agent.resources.scaffold.providers import record as memory
-from ccm_agent.resources.scaffold.providers.post import Post, Workshop
+from ccm_agent.resources.scaffold.providers.post import Post, PostCommandDir
 from ccm_agent.resources.scaffold.providers.record import Made, Record
 from ccm_agent.templates.rendering import Rendered, TreeWish
 from ccm_agent.templates.tree import render_apart
@@ -231,7 +231,7 @@ class Choria:
         data = plan.wanted.data or context.data
         made = {}
         limit_s = plan.wanted.post_limit_s
-        async with Workshop(
+        async with PostCommandDir(
             self._trees, context.files, context.runner, context.environ, data, limit_s
         ) as workshop:
             for path in paths:

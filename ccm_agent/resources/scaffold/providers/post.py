@@ -57,7 +57,7 @@ _OURS = ("CCM_", "NATS_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_
 """Variables that are for us alone: where credentials are, or passwords themselves, and how to speak to systemd in our name."""
 
 
-class Workshop:
+class PostCommandDir:
     """
     A directory where commands run on copies of files; gone again at the end of the `async with`.
 
@@ -90,7 +90,7 @@ class Workshop:
         self._boxes = 0
         self._cwd = ""
 
-    async def __aenter__(self) -> Workshop:
+    async def __aenter__(self) -> PostCommandDir:
         self._cwd = await asyncio.to_thread(os.getcwd)
         await self._refuse_shared(posixpath.dirname(self._path))
         await self._files.set_attributes(self._path, mode=0o700, directory=True)

@@ -14,7 +14,7 @@ from ccm_agent.bus.subjects import ALL, event_subject, fact_scope
 from ccm_agent.model.errors import BusUnavailableError, UsageError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
-from ccm_agent.model.ports import Incoming
+from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, Progress, Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryRequests
 from ccm_ctl.commands.apply import deadline_of
@@ -396,7 +396,7 @@ async def overhear(broker: MemoryBroker) -> None:
     bus = MemoryBus(broker, "evil")
     tasks = set[asyncio.Task[None]]()
 
-    async def speak(incoming: Incoming) -> None:
+    async def speak(incoming: IncomingRequest) -> None:
         run = msgspec.json.decode(incoming.body)["run"]
         failed = SessionSummary(
             protocol=SESSION_SUMMARY, event_id=new_id(), timestamp=NOW, node="evil", run=run, number=1 << 40, state="failed"
@@ -409,7 +409,7 @@ async def overhear(broker: MemoryBroker) -> None:
         ):
             await bus.events.announce(event_subject(said.protocol, "evil", run), msgspec.json.encode(said))
 
-    def hear(incoming: Incoming) -> None:
+    def hear(incoming: IncomingRequest) -> None:
         task = asyncio.get_running_loop().create_task(speak(incoming), name="evil")
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -447,7 +447,7 @@ def test_a_node_that_joins_is_shown_and_its_failure_is_not_the_runs(motd: str) -
         async def assign() -> None:
             await bus.bucket("CCM_FACTS").put("web3", msgspec.json.encode(facts))
 
-        def hear(incoming: Incoming) -> None:
+        def hear(incoming: IncomingRequest) -> None:
             desk.task = asyncio.get_running_loop().create_task(assign(), name="assign")  # type: ignore[attr-defined]
 
         await bus.requests.subscribe([fact_scope("role", "web"), ALL], hear)

@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
 from ccm_ctl.commands.facts import fact_value
-from ccm_ctl.fleet import assigning
+from ccm_ctl.fleet import fact_edits
 from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 
 
@@ -60,7 +60,7 @@ def test_a_number_goes_on_after_the_node_was_removed() -> None:
 
 
 def test_a_node_that_is_there_has_taken_its_facts_or_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assigning, "TAKEN_WITHIN_S", 0.01)
+    monkeypatch.setattr(fact_edits, "TAKEN_WITHIN_S", 0.01)
     desk = Desk(FakeNode("web1", {"role": "web"}), FakeNode("web2"))
 
     said = desk.ccmctl("facts", "set", "web1", "web2", "role=web", "--json")

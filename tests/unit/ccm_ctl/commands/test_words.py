@@ -14,8 +14,8 @@ from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.testing.memory_bus import MemoryBroker
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Application, Broker
-from ccm_ctl.commands import words
-from ccm_ctl.commands.tree import Root
+from ccm_ctl.commands import completion_values
+from ccm_ctl.commands.command_tree import Root
 from ccm_ctl.terminal import Terminal
 from tests.support.controller import Desk, FakeNode
 
@@ -93,7 +93,7 @@ def test_without_an_answer_nothing_is_offered_and_nothing_said(
         raise TimeoutError
         yield
 
-    monkeypatch.setattr(words, "WITHIN_S", 0.01)
+    monkeypatch.setattr(completion_values, "WITHIN_S", 0.01)
 
     assert completed(Application(Terminal(environ={}), ENVIRON, connect), "why w") == []
     assert completed(Application(Terminal(environ={}), ENVIRON), "--context none why w") == []

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccm_agent.agent.events.spool_segment import Kind
 from ccm_agent.bus.chain import Place, link_of, new_chain_id
 from ccm_agent.bus.signing import SigningKey
 from ccm_agent.bus.subjects import event_subject
-from ccm_agent.daemon.segment import Kind
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent

@@ -10,7 +10,7 @@ from ccm_agent.model.errors import NoTargetError
 from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.templates.selector import parse_selector
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.discovery import Inventory, Node, Resolved, Wish, read_inventory, resolve, select
+from ccm_ctl.fleet.discovery import Inventory, Node, TargetSet, TargetSpec, read_inventory, resolve, select
 from tests.support.controller import FakeNode, fleet_on
 
 
@@ -38,7 +38,7 @@ NODES = [
 ]
 
 
-def chosen(wish: Wish, nodes: list[Node] = NODES) -> Resolved:
+def chosen(wish: TargetSpec, nodes: list[Node] = NODES) -> TargetSet:
     inventory = Inventory({node.name: node for node in nodes})
     return select(inventory, wish, [parse_selector(text) for text in wish.targets])
 
@@ -62,7 +62,7 @@ def chosen(wish: Wish, nodes: list[Node] = NODES) -> Resolved:
 def test_a_request_goes_where_the_selector_says(
     targets: list[str], nodes: list[str], scopes: list[str]
 ) -> None:
-    found = chosen(Wish(targets=tuple(targets)))
+    found = chosen(TargetSpec(targets=tuple(targets)))
 
     assert (found.nodes, found.scopes, found.targets) == (nodes, scopes, targets)
 
@@ -70,7 +70,7 @@ def test_a_request_goes_where_the_selector_says(
 def test_a_fact_that_a_node_does_not_route_itself_is_asked_of_everybody() -> None:
     local = a_node("web3", {}, gathered={"role": "web"})
 
-    found = chosen(Wish(targets=("role=web",)), [*NODES, local])
+    found = chosen(TargetSpec(targets=("role=web",)), [*NODES, local])
 
     assert (found.nodes, found.scopes) == (["web1", "web2", "web3"], ["all"])
 
@@ -78,28 +78,28 @@ def test_a_fact_that_a_node_does_not_route_itself_is_asked_of_everybody() -> Non
 def test_an_assigned_fact_counts_before_the_node_has_taken_it() -> None:
     moved = a_node("db1", {"role": "db"}, assigned={"role": "web"}, present=False)
 
-    found = chosen(Wish(targets=("role=web",)), [moved])
+    found = chosen(TargetSpec(targets=("role=web",)), [moved])
 
     assert (found.nodes, found.offline, found.scopes) == (["db1"], ["db1"], ["fact.role.web"])
 
 
 def test_offline_nodes_are_told_apart() -> None:
-    assert chosen(Wish(everybody=True)) == Resolved(
+    assert chosen(TargetSpec(everybody=True)) == TargetSet(
         nodes=["db1", "web1", "web2"], offline=["web2"], scopes=["all"], targets=[]
     )
 
 
 def test_a_limit_takes_present_nodes_first() -> None:
-    found = chosen(Wish(targets=("role=web",), limit=1), list(reversed(NODES)))
+    found = chosen(TargetSpec(targets=("role=web",), limit=1), list(reversed(NODES)))
 
-    assert found == Resolved(
+    assert found == TargetSet(
         nodes=["web1"], offline=[], scopes=["fact.role.web"], targets=["role=web,node in (web1)"]
     )
-    assert chosen(Wish(everybody=True, limit=2)).targets == ["node in (db1,web1)"]
+    assert chosen(TargetSpec(everybody=True, limit=2)).targets == ["node in (db1,web1)"]
 
 
 def test_an_expression_narrows_what_targets_mean() -> None:
-    found = chosen(Wish(targets=("role=web",), where='Facts.site.dc == "ams"'))
+    found = chosen(TargetSpec(targets=("role=web",), where='Facts.site.dc == "ams"'))
 
     assert (found.nodes, found.scopes, found.where) == (["web1"], ["fact.role.web"], 'Facts.site.dc == "ams"')
 
@@ -120,7 +120,7 @@ def test_an_expression_narrows_what_targets_mean() -> None:
 )  # fmt: skip
 def test_a_target_that_matches_nothing_names_the_term_and_what_is_near(targets: str, said: str) -> None:
     with pytest.raises(NoTargetError) as caught:
-        chosen(Wish(targets=("role=db", targets)))
+        chosen(TargetSpec(targets=("role=db", targets)))
 
     assert str(caught.value) == said
 
@@ -133,7 +133,7 @@ async def test_all_facts_are_read_of_those_only_that_do_not_say_them_in_short() 
     await bucket.put("facts.x", b'{"node":"x","facts":{"role":"web"}}')
     await bucket.put("facts.web1", b"broken, and never read")
 
-    inventory, found = await resolve(fleet_on(MemoryBus(broker, "op")), Wish(targets=("role=web",)))
+    inventory, found = await resolve(fleet_on(MemoryBus(broker, "op")), TargetSpec(targets=("role=web",)))
 
     assert (found.nodes, found.scopes) == (["web1", "x"], ["all"])
     assert inventory.nodes["web1"].gathered == {}

@@ -24,7 +24,7 @@ from ccm_ctl.fleet import run as run_module
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.gaps import Gaps
 from ccm_ctl.fleet.joining import Joining
-from ccm_ctl.fleet.run import EventNews, News, Run
+from ccm_ctl.fleet.run import EventReceived, News, Run
 from tests.support.controller import NOW, event, fleet_on
 
 WAIT_S = 10.0
@@ -101,7 +101,7 @@ class Scene:
 
     @property
     def numbers(self) -> list[int]:
-        return [one.event.number for one in self.news if isinstance(one, EventNews)]
+        return [one.event.number for one in self.news if isinstance(one, EventReceived)]
 
 
 def start() -> SessionStart:
@@ -243,7 +243,9 @@ async def test_a_node_whose_assigned_facts_fit_joins_with_all_that_it_has_said()
     assert (run.joined, run.ignored) == (["web9"], set())
     assert run.nodes["web9"].state is NodeState.CHANGED
     assert run.counts() == {NodeState.CHANGED: 1}
-    assert [one.event.number for one in scene.news if one.node == "web9" and isinstance(one, EventNews)] == [
+    assert [
+        one.event.number for one in scene.news if one.node == "web9" and isinstance(one, EventReceived)
+    ] == [
         1,
         2,
     ]

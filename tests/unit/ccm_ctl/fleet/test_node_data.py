@@ -17,7 +17,7 @@ from ccm_agent.model.wire import NodeRecord, Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import numbers_for
 from ccm_ctl.fleet.node_data import REUSE_AFTER, OperatorData
-from ccm_ctl.fleet.pinned import lost_data, read_documents
+from ccm_ctl.fleet.pinned_data import lost_data, read_documents
 from tests.support.controller import fleet_on
 from tests.support.signing import new_key
 
@@ -242,7 +242,7 @@ async def test_moved_document_keeps_its_signature_and_its_number() -> None:
 
 
 async def test_pins_of_assignments_find_revisions_that_were_moved() -> None:
-    from tests.unit.ccm_ctl.fleet.test_pinned import assignment
+    from tests.unit.ccm_ctl.fleet.test_pinned_data import assignment
 
     site = Site()
     await site.announce(own_data=False)

@@ -23,10 +23,10 @@ from ccm_ctl.fleet.run import (
     READ_AGAIN_S,
     READS,
     Event,
-    EventNews,
+    EventReceived,
+    PendingActions,
     Run,
-    StateNews,
-    Todo,
+    StateChange,
 )
 
 RUN = "2zFXzzzzzzzzzzzzzzzzzzzzzzz"
@@ -74,11 +74,11 @@ def states(run: Run) -> dict[str, NodeState]:
 
 
 def numbers(run: Run) -> list[tuple[str, int]]:
-    return [(news.node, news.event.number) for news in run.news() if isinstance(news, EventNews)]
+    return [(news.node, news.event.number) for news in run.news() if isinstance(news, EventReceived)]
 
 
 def read(run: Run, node: str, stored: list[Event], now: float) -> None:
-    """What the driver does with a `Todo.read`: all that the stream holds, then `read_done`."""
+    """What the driver does with a `PendingActions.read`: all that the stream holds, then `read_done`."""
     for event in stored:
         run.happened(node, event, now)
     run.read_done([node], now)
@@ -94,10 +94,10 @@ def test_a_node_goes_from_expected_to_its_end() -> None:
     done_before_the_summary = run.is_done
     run.happened("web1", summary(3), 0.4)
     news = run.news()
-    seen += [one.state for one in news if isinstance(one, StateNews)]
+    seen += [one.state for one in news if isinstance(one, StateChange)]
 
     assert seen == [NodeState.EXPECTED, NodeState.ACCEPTED, NodeState.RUNNING, NodeState.CHANGED]
-    assert [one.event.number for one in news if isinstance(one, EventNews)] == [1, 2, 3]
+    assert [one.event.number for one in news if isinstance(one, EventReceived)] == [1, 2, 3]
     assert (done_before_the_summary, run.is_done) == (False, True)
     assert run.news() == []
 
@@ -226,7 +226,7 @@ def test_what_a_node_that_joined_says_is_looked_for_while_the_run_goes_on() -> N
 
     todo = run.tick(0.7)
 
-    assert todo == Todo(read=["web9"])
+    assert todo == PendingActions(read=["web9"])
 
 
 @pytest.mark.parametrize("number", [1_000_000, 1 << 40, 1 << 63])
@@ -291,7 +291,7 @@ def test_the_same_progress_again_keeps_nobody_waiting() -> None:
 
     todo = run.tick(LOST_AFTER_S)
 
-    assert todo == Todo(read=["web1"])
+    assert todo == PendingActions(read=["web1"])
 
 
 def test_a_gap_is_read_from_the_stream_before_the_node_is_complete() -> None:
@@ -304,7 +304,7 @@ def test_a_gap_is_read_from_the_stream_before_the_node_is_complete() -> None:
     read(run, "web1", [start(), changed(2), summary(3)], 0.7)
 
     assert before == (NodeState.CHANGED, False, [("web1", 1)])
-    assert todo == Todo(read=["web1"])
+    assert todo == PendingActions(read=["web1"])
     assert numbers(run) == [("web1", 2), ("web1", 3)]
     assert run.is_done
 
@@ -349,7 +349,7 @@ def test_a_node_that_accepted_and_fell_silent_is_lost_after_the_stream_was_asked
     still = run.nodes["web1"].state
     read(run, "web1", [start()], 6.1 + LOST_AFTER_S)
 
-    assert (early, todo, still) == (Todo(), Todo(read=["web1"]), NodeState.RUNNING)
+    assert (early, todo, still) == (PendingActions(), PendingActions(read=["web1"]), NodeState.RUNNING)
     assert states(run) == {"web1": NodeState.LOST}
     assert run.nodes["web1"].reason == "silent for 16 s; it was last at package#nginx (4 of 9)"
     assert run.is_done
@@ -388,7 +388,7 @@ def test_progress_keeps_a_node_alive() -> None:
         run.progressed("web1", progress(resource="exec#long", run_s=at), at)
         todos.append(run.tick(at + 4))
 
-    assert todos == [Todo()] * 5
+    assert todos == [PendingActions()] * 5
     assert states(run) == {"web1": NodeState.RUNNING}
 
 
@@ -404,9 +404,9 @@ def test_time_stands_still_while_the_broker_is_away() -> None:
     resent = run.tick(61.1)
     later = run.tick(60.8 + LOST_AFTER_S - 0.1)
 
-    assert away == [Todo(), Todo()]
-    assert after == Todo(read_all=True)
-    assert resent == Todo(resend=["web2"])
+    assert away == [PendingActions(), PendingActions()]
+    assert after == PendingActions(read_all=True)
+    assert resent == PendingActions(resend=["web2"])
     assert later.read == []
     assert states(run)["web1"] is NodeState.ACCEPTED
 
@@ -419,7 +419,7 @@ def test_a_run_handled_before_ends_as_the_ledger_says_and_its_events_are_read() 
     todo = run.tick(0.6)
     read(run, "web1", [start(), changed(2), summary(3)], 0.7)
 
-    assert (done, todo) == (False, Todo(read=["web1"]))
+    assert (done, todo) == (False, PendingActions(read=["web1"]))
     assert run.is_done
     assert numbers(run) == [("web1", 1), ("web1", 2), ("web1", 3)]
 
@@ -451,8 +451,8 @@ def test_a_watcher_reads_the_stream_first_and_asks_nobody() -> None:
     silent = [run.tick(at) for at in (1.0, 2.0, 10.0)]
     run.tick(LOST_AFTER_S)
 
-    assert first == Todo(read_all=True)
-    assert silent == [Todo()] * 3
+    assert first == PendingActions(read_all=True)
+    assert silent == [PendingActions()] * 3
     assert states(run) == {
         "web1": NodeState.CHANGED,
         "web2": NodeState.REFUSED,

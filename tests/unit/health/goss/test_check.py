@@ -11,7 +11,7 @@ import pytest
 from ccm_agent.health.goss.check import attempt
 from ccm_agent.health.goss.network import listeners
 from ccm_agent.model.health import HealthCheck, HealthResult
-from ccm_agent.model.network import Answer, Ask
+from ccm_agent.model.network import HttpRequest, HttpResponse
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.files import FakeFiles
@@ -86,7 +86,7 @@ def host() -> Host:
     made.runner.when("sh", "-c", "go version", stdout="go version go1.6 linux/amd64\n", stderr="careful\n")
     made.runner.when("sh", "-c", "sleep 99", hangs=True)
     made.runner.when("sh", "-c", "crash", code=-11)
-    made.network.answers["http://localhost/"] = Answer(
+    made.network.answers["http://localhost/"] = HttpResponse(
         status=200, headers=(("content-type", "text/html"), ("X-A", "b")), body=b"<h1>Acme Inc</h1>\nmore"
     )
     made.network.answers["http://slow/"] = None
@@ -510,7 +510,7 @@ async def test_a_web_server_is_asked_as_the_rule_says(host: Host) -> None:
     await attempt(check(rules), host)
 
     assert host.network.asked == [
-        Ask(
+        HttpRequest(
             url="https://api/",
             method="PUT",
             headers=(("X-Token", "t"), ("A", "b: c")),

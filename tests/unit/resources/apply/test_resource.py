@@ -8,7 +8,7 @@ from ccm_agent.model.errors import PropertyError
 from ccm_agent.resources.apply import TYPE
 from ccm_agent.resources.apply.model import ApplyProperties, ApplyState
 from ccm_agent.resources.apply.resource import check, decide, has_changed
-from ccm_agent.resources.contract import Situation
+from ccm_agent.resources.contract import DecisionContext
 
 
 def state(changed: int = 0) -> ApplyState:
@@ -29,7 +29,7 @@ def test_a_url_is_not(name: str) -> None:
 
 
 def test_there_is_always_one_step() -> None:
-    for situation in (Situation(), Situation(noop=True), Situation(triggered_by="note#a")):
+    for situation in (DecisionContext(), DecisionContext(noop=True), DecisionContext(triggered_by="note#a")):
         assert len(decide(ApplyProperties(name="c"), state(), situation).steps) == 1
 
 

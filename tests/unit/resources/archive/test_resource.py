@@ -10,7 +10,7 @@ from ccm_agent.model.errors import DocumentError, PropertyError
 from ccm_agent.resources.archive import TYPE
 from ccm_agent.resources.archive.model import ArchiveMetadata, ArchiveProperties, ArchiveState
 from ccm_agent.resources.archive.resource import check, decide
-from ccm_agent.resources.contract import Situation
+from ccm_agent.resources.contract import DecisionContext
 
 RIGHT, WRONG = "a" * 64, "b" * 64
 FILE = "/opt/app.tar.gz"
@@ -126,7 +126,7 @@ def found(
 
 
 def steps(properties: ArchiveProperties, state: ArchiveState, **situation: Any) -> list[str]:
-    decision = decide(properties, state, Situation(**situation))
+    decision = decide(properties, state, DecisionContext(**situation))
     assert decision.error is None
     assert decision.is_stable is not bool(decision.steps)
     return [step.noop.removeprefix("Would have ") for step in decision.steps]
@@ -207,7 +207,7 @@ class TestDecide:
 
     def test_noop_texts_are_joined_as_choria_ccm_has_them(self) -> None:
         decision = decide(
-            wanted(extract_parent="/opt", creates="/opt/a", cleanup=True), found(), Situation(noop=True)
+            wanted(extract_parent="/opt", creates="/opt/a", cleanup=True), found(), DecisionContext(noop=True)
         )
 
         assert TYPE.noop_joint.join(step.noop for step in decision.steps) == (
@@ -231,6 +231,6 @@ class TestDecide:
     def test_what_still_differs_after_the_steps_is_said(
         self, properties: dict[str, Any], state: ArchiveState, reason: str
     ) -> None:
-        decision = decide(wanted(**properties), state, Situation(verifying=True))
+        decision = decide(wanted(**properties), state, DecisionContext(verifying=True))
 
         assert (bool(decision.steps), decision.reason) == (True, reason)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 
 from ccm_agent.model.errors import CommandError, PropertyError
-from ccm_agent.resources.contract import Situation
+from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.exec import TYPE
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 from ccm_agent.resources.exec.resource import check, check_in_manifest, decide, judge
@@ -69,7 +69,7 @@ def state(**satisfied: Any) -> ExecState:
 def test_a_row_of_the_decision_table(
     properties: dict[str, Any], found: dict[str, Any], steps: list[str]
 ) -> None:
-    decision = decide(wanted(**properties), state(**found), Situation())
+    decision = decide(wanted(**properties), state(**found), DecisionContext())
 
     assert [step.noop for step in decision.steps] == steps
     assert (decision.refreshed, decision.is_stable) == (False, not steps)
@@ -90,7 +90,7 @@ def test_a_row_of_the_decision_table(
 def test_a_restricted_plan_leaves_open_what_only_guards_can_say(
     properties: dict[str, Any], found: dict[str, Any], triggered_by: str, unknown: str
 ) -> None:
-    situation = Situation(noop=True, is_restricted=True, triggered_by=triggered_by)
+    situation = DecisionContext(noop=True, is_restricted=True, triggered_by=triggered_by)
 
     assert decide(wanted(**properties), state(**found), situation).unknown == unknown
 
@@ -108,7 +108,7 @@ def test_a_restricted_plan_leaves_open_what_only_guards_can_say(
 def test_a_change_of_what_it_subscribes_to_wins_over_everything(
     properties: dict[str, Any], found: dict[str, Any], was_stable: bool
 ) -> None:
-    decision = decide(wanted(**properties), state(**found), Situation(triggered_by="file#/a"))
+    decision = decide(wanted(**properties), state(**found), DecisionContext(triggered_by="file#/a"))
 
     assert [step.noop for step in decision.steps] == [REFRESH]
     assert (decision.refreshed, decision.is_stable) == (True, was_stable)

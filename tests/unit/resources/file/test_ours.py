@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import DownloadError, FileError, PropertyError
-from ccm_agent.resources.contract import Situation
+from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.file import TYPE
 from ccm_agent.resources.file.model import FileProperties, parse_mode
 from ccm_agent.resources.file.providers.posix import Posix
@@ -237,4 +237,4 @@ async def test_an_owner_that_does_not_exist_is_found_before_a_byte_is_fetched() 
         await place.provider.store(wanted)
 
     assert place.download.transfers == []
-    assert TYPE.decide(wanted, await place.provider.status(wanted), Situation(noop=True)).steps != ()
+    assert TYPE.decide(wanted, await place.provider.status(wanted), DecisionContext(noop=True)).steps != ()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.resources.contract import Decision, Situation
+from ccm_agent.resources.contract import Decision, DecisionContext
 from ccm_agent.resources.file.model import FileMetadata, FileProperties, FileState, SourceFile
 from ccm_agent.resources.file.resource import check, decide, settle
 
@@ -69,7 +69,7 @@ UNREADABLE = FileState(
 
 
 def ask(properties: FileProperties, state: FileState) -> Decision:
-    return decide(properties, state, Situation())
+    return decide(properties, state, DecisionContext())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.resources.contract import Situation
+from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.package.model import PackageMetadata, PackageProperties, PackageState
 from ccm_agent.resources.package.resource import check, decide, has_changed
 
@@ -21,7 +21,7 @@ def found(version: str, provider: str = "apt", **extended: str) -> PackageState:
 
 def verbs(ensure: str, state: PackageState, **situation: Any) -> list[str]:
     """The noop texts of what is decided."""
-    decision = decide(PackageProperties(name="zsh", ensure=ensure), state, Situation(**situation))
+    decision = decide(PackageProperties(name="zsh", ensure=ensure), state, DecisionContext(**situation))
     assert decision.error is None
     return [step.noop for step in decision.steps]
 
@@ -72,7 +72,7 @@ def test_after_asking_for_the_latest_only_absence_is_a_failure() -> None:
     assert verbs("latest", found("5.9-8"), verifying=True) == []
     assert verbs("latest", found("absent"), verifying=True) == ["Would have installed latest"]
     assert not decide(
-        PackageProperties(name="zsh", ensure="latest"), found("5.9-8"), Situation(verifying=True)
+        PackageProperties(name="zsh", ensure="latest"), found("5.9-8"), DecisionContext(verifying=True)
     ).is_stable
 
 

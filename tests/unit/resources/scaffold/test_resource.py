@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import CommandError, PropertyError
-from ccm_agent.resources.contract import Situation
+from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.scaffold import TYPE
 from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldProperties, ScaffoldState
 from ccm_agent.resources.scaffold.resource import check, decide
@@ -182,7 +182,7 @@ class TestDecide:
         ],
     )
     def test_stability(self, ensure: str, found: ScaffoldState, stable: bool, purge: bool) -> None:
-        decision = decide(wanted(ensure=ensure, purge=purge), found, Situation())
+        decision = decide(wanted(ensure=ensure, purge=purge), found, DecisionContext())
 
         assert (decision.error, not decision.steps, decision.is_stable) == (None, stable, stable)
 
@@ -194,12 +194,12 @@ class TestDecide:
         ],
     )
     def test_others_count_only_with_purge(self, purge: bool, stable: bool) -> None:
-        decision = decide(wanted(purge=purge), state(stable=[A], purged=[EXTRA]), Situation())
+        decision = decide(wanted(purge=purge), state(stable=[A], purged=[EXTRA]), DecisionContext())
 
         assert decision.is_stable is stable
 
     def test_the_target_itself_is_never_purged(self) -> None:
-        decision = decide(wanted(purge=True), state(stable=[A], purged=["/out"]), Situation())
+        decision = decide(wanted(purge=True), state(stable=[A], purged=["/out"]), DecisionContext())
 
         assert decision.is_stable
 
@@ -225,15 +225,15 @@ class TestDecide:
         ],
     )  # fmt: skip
     def test_noop_counts(self, properties: dict[str, Any], found: ScaffoldState, message: str) -> None:
-        (step,) = decide(wanted(**properties), found, Situation(noop=True)).steps
+        (step,) = decide(wanted(**properties), found, DecisionContext(noop=True)).steps
 
         assert step.noop == message
 
     def test_noop_does_not_promise_what_failed_the_last_time(self) -> None:
         found = state(changed=[A, B], failing=[A])
 
-        under_noop = decide(wanted(), found, Situation(noop=True))
-        for_real = decide(wanted(), found, Situation())
+        under_noop = decide(wanted(), found, DecisionContext(noop=True))
+        for_real = decide(wanted(), found, DecisionContext())
 
         assert isinstance(under_noop.error, CommandError)
         assert under_noop.error.message == (
@@ -242,7 +242,9 @@ class TestDecide:
         assert (for_real.error, len(for_real.steps)) == (None, 1)
 
     def test_noop_says_that_nothing_is_rendered(self) -> None:
-        decision = decide(wanted(), state(reason="the source src holds no template"), Situation(noop=True))
+        decision = decide(
+            wanted(), state(reason="the source src holds no template"), DecisionContext(noop=True)
+        )
 
         assert decision.error is not None
         assert decision.error.message == (
@@ -250,7 +252,7 @@ class TestDecide:
         )
 
     def test_what_renders_to_something_else_each_time_is_no_failure(self) -> None:
-        decision = decide(wanted(), state(changed=[A]), Situation(verifying=True))
+        decision = decide(wanted(), state(changed=[A]), DecisionContext(verifying=True))
 
         assert decision.steps == ()
 
@@ -269,6 +271,6 @@ class TestDecide:
     def test_a_change_that_had_no_effect_is_a_failure(
         self, properties: dict[str, Any], found: ScaffoldState, reason: str
     ) -> None:
-        decision = decide(wanted(**properties), found, Situation(verifying=True))
+        decision = decide(wanted(**properties), found, DecisionContext(verifying=True))
 
         assert (len(decision.steps), decision.reason) == (1, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.resources.contract import Situation
+from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.service.model import ServiceMetadata, ServiceProperties, ServiceState
 from ccm_agent.resources.service.resource import check, decide
 
@@ -39,7 +39,7 @@ def test_running_and_enabled_are_managed_each_for_itself(
 ) -> None:
     wanted = ServiceProperties(name="httpd", ensure=ensure, enable=enable)
 
-    decision = decide(wanted, state, Situation())
+    decision = decide(wanted, state, DecisionContext())
 
     assert [step.noop for step in decision.steps] == steps
     assert decision.is_stable is not bool(steps)
@@ -62,14 +62,16 @@ def test_a_subscription_restarts_what_runs_and_shall_run(
     ensure: str, state: str, steps: list[str], refreshed: bool
 ) -> None:
     decision = decide(
-        ServiceProperties(name="httpd", ensure=ensure), found(state), Situation(triggered_by="file#/etc/x")
+        ServiceProperties(name="httpd", ensure=ensure),
+        found(state),
+        DecisionContext(triggered_by="file#/etc/x"),
     )
 
     assert ([step.noop for step in decision.steps], decision.refreshed) == (steps, refreshed)
 
 
 def test_a_restart_is_not_asked_for_again_when_it_is_verified() -> None:
-    situation = Situation(triggered_by="file#/etc/x", verifying=True)
+    situation = DecisionContext(triggered_by="file#/etc/x", verifying=True)
 
     assert decide(ServiceProperties(name="httpd", ensure="running"), found("running"), situation).steps == ()
 
@@ -78,7 +80,7 @@ def test_the_reason_says_what_differs_and_what_systemd_said() -> None:
     state = found("stopped", said="Failed to start httpd.service: Unit httpd.service is masked.")
 
     decision = decide(
-        ServiceProperties(name="httpd", ensure="running", enable=True), state, Situation(verifying=True)
+        ServiceProperties(name="httpd", ensure="running", enable=True), state, DecisionContext(verifying=True)
     )
 
     assert decision.reason == (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.templates.expr.check import check
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.functions import FUNCTIONS
-from ccm_agent.templates.expr.natures import MAP, STRING_MAP
 from ccm_agent.templates.expr.parser import parse
+from ccm_agent.templates.expr.static_types import MAP, STRING_MAP
 
 VARIABLES = {"Data": MAP, "Environ": STRING_MAP}
 
@@ -106,7 +106,7 @@ def test_what_is_known(text: str, known: str) -> None:
     ],
 )
 def test_what_is_wrong(text: str, offset: int, wrong: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(EvaluationError) as caught:
         nature(text)
 
     assert wrong in caught.value.message

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.lexer import (
     BRACKET,
     BYTES,
@@ -89,7 +89,7 @@ def test_one_token(text: str, kind: str, says: str) -> None:
     ],
 )
 def test_what_is_no_token_is_placed(text: str, offset: int, wrong: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(EvaluationError) as caught:
         tokenize(text)
 
     assert caught.value.offset == offset
@@ -100,7 +100,7 @@ def test_what_is_no_token_is_placed(text: str, offset: int, wrong: str) -> None:
 def test_any_text_gives_tokens_in_order_or_a_fault_inside_it(text: str) -> None:
     try:
         tokens = tokenize(text)
-    except Fault as fault:
+    except EvaluationError as fault:
         tokens = [Token(OPERATOR, "", fault.offset or 0), Token(END, "", len(text))]
 
     assert [token.offset for token in tokens] == sorted(token.offset for token in tokens)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.templates.expr.faults import Fault
+from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.functions import FUNCTIONS
 from ccm_agent.templates.expr.nodes import (
     Array,
@@ -144,7 +144,7 @@ def test_trees(text: str, tree: str) -> None:
     ],
 )
 def test_what_is_no_expression_is_placed(text: str, offset: int, wrong: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(EvaluationError) as caught:
         parse(text, BUILTINS)
 
     assert (caught.value.offset, wrong in caught.value.message) == (offset, True)
@@ -163,7 +163,7 @@ def test_what_is_no_expression_is_placed(text: str, offset: int, wrong: str) -> 
     ],
 )
 def test_expressions_have_a_size(text: str, wrong: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(EvaluationError) as caught:
         parse(text, BUILTINS)
 
     assert wrong in caught.value.message

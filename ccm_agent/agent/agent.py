@@ -1,0 +1,502 @@
+"""
+The agent: what listens, applies and reports on one node for years.
+
+It never waits for the broker: it connects in the background, and what it has to say waits in the spool. Everything that it must
+know after a kill is on disk before anybody is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ccm_agent.agent.cache.bundle_cache import BundleCache
+from ccm_agent.agent.cache.cached_buckets import CachedBuckets
+from ccm_agent.agent.cache.revision_guard import RevisionGuard
+from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
+from ccm_agent.agent.desired.assignment_wiring import ReconcilerParts, make_reconciler
+from ccm_agent.agent.desired.manifest_reconciler import ManifestContext, ManifestReconciler
+from ccm_agent.agent.desired.run_once import ConvergenceResult
+from ccm_agent.agent.events.agent_events import AgentEventPublisher
+from ccm_agent.agent.events.author import Author
+from ccm_agent.agent.events.publisher import EventPublisher
+from ccm_agent.agent.events.spool import OpenRun, Spool
+from ccm_agent.agent.node.assigned_facts import AssignedFacts, routed_facts
+from ccm_agent.agent.node.fact_cache import FactCache
+from ccm_agent.agent.node.gauges import add_gauges
+from ccm_agent.agent.node.heartbeat_loop import HeartbeatContext, HeartbeatLoop
+from ccm_agent.agent.node.local_status import LocalStatus
+from ccm_agent.agent.node.maintenance import Maintenance
+from ccm_agent.agent.node.metrics_server import MetricsServer
+from ccm_agent.agent.node.node_presence import NodePresence
+from ccm_agent.agent.node.node_status import NodeStatus
+from ccm_agent.agent.ports import AgentPorts
+from ccm_agent.agent.process.config import Settings
+from ccm_agent.agent.process.identity import determine_identity, machine_id
+from ccm_agent.agent.process.state_lock import StateLock
+from ccm_agent.agent.requests.authentication import Authenticator, SignersReader
+from ccm_agent.agent.requests.missed_schedules import MissedSchedules
+from ccm_agent.agent.requests.node_policy import NodePolicy
+from ccm_agent.agent.requests.request_handler import RequestContext, RequestHandler
+from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
+from ccm_agent.agent.requests.request_queue import RequestQueue
+from ccm_agent.agent.requests.subscriptions import Subscriptions
+from ccm_agent.agent.runs.cancellation import cancel_and_wait
+from ccm_agent.agent.runs.checkpoint import Checkpoints
+from ccm_agent.agent.runs.progress import ProgressPublisher
+from ccm_agent.agent.runs.recovery import Recovery
+from ccm_agent.agent.runs.run_executor import ExecutorContext, RunExecutor
+from ccm_agent.agent.runs.run_loop import RunLoop, RunParts
+from ccm_agent.agent.runs.run_queue import RunQueue
+from ccm_agent.agent.runs.run_report import STOPPED
+from ccm_agent.bus.trust import TRUST_BUCKET
+from ccm_agent.metrics.agent import AgentMetrics
+from ccm_agent.metrics.registry import Registry
+from ccm_agent.model.errors import BusError
+from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.wire import Disabled, NodeRecord, Progress, Request
+
+log = logging.getLogger(__name__)
+
+GOODBYE_S = 3.0
+"""How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
+
+
+async def _never() -> bool:
+    return False
+
+
+class Agent:
+    """
+    One node's agent.
+
+    Attributes:
+        settings: Its configuration; replaced by `reload`.
+        node: Its identity.
+    """
+
+    def __init__(self, settings: Settings, ports: AgentPorts, *, version: str) -> None:
+        """Nothing runs yet; blocking, for it reads the identity."""
+        self.settings = settings
+        state = Path(settings.state_dir)
+        self.node = determine_identity(settings.identity, state)
+        self._ports = ports
+        self._clock = ports.clock
+        self.secrets = ports.secrets
+        self._version = version
+        self._machine = machine_id(state)
+        self._started = ports.clock.now()
+        self._claim = StateLock(state, *([Path(settings.cache_dir)] if settings.cache_dir else []))
+        self._disabling = Maintenance(state, ports.clock)
+        self._policy = NodePolicy(ports.resource_types, ports.clock)
+        self._authenticator = Authenticator(
+            ports.trust, ports.clock, state / "signers.json", settings.trusted_signers
+        )
+        self._stamps = RevisionGuard(state / "documents.json", self._authenticator)
+        self._spool = Spool(
+            state / "spool",
+            limit_bytes=settings.spool_limit_bytes,
+            segment_bytes=settings.spool_segment_bytes,
+        )
+        self._ledger = RequestLog(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=self._clock)
+        self._bulletin = AgentEventPublisher(self.node, version, self._machine, self._spool, self._clock)
+        self._turns = RunQueue(settings.queue_limit)
+        nodes, facts_bucket = ports.bucket("CCM_NODES"), ports.bucket("CCM_FACTS")
+        self._assigned = AssignedFacts(self.node, facts_bucket, self._stamps, state / "assigned.json")
+        # nobody pays for numbers that nobody can read
+        self._metrics = AgentMetrics(Registry()) if settings.monitor_port else None
+        self._facts = FactCache(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
+        record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
+        record.signatures, record.unsigned = self._authenticator.is_demanded, settings.accepted_unsigned
+        self._author = Author(ports.node_key, record, self._bulletin, self._clock)
+        self._heartbeat = NodePresence(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
+        self._inbox = RequestQueue()
+        self._routing = Subscriptions(
+            self.node,
+            ports.requests,
+            facts_bucket,
+            self._assigned,
+            ports.link,
+            routed=self._routed,
+            on_request=self._inbox.put,
+            on_refused=self._bulletin.refused,
+            on_change=self._rerouted,
+            on_read=self._read_scopes,
+            trust=SignersReader(self._authenticator, ports.bucket(TRUST_BUCKET)),
+        )
+        due = state / "due.json"
+        self._catch_up = MissedSchedules(
+            self.node,
+            ports.requests,
+            ports.link,
+            due,
+            lambda: self.scopes,
+            self._inbox.put,
+            self._clock,
+            self._ledger.knows,
+        )
+        self._convergence = self._make_convergence()
+        self._continuations = Checkpoints(state / "continuation.json")
+        self._bundles = BundleCache(ports.objects, state / "bundles")
+        refused, demands = self._bulletin.refused, settings.stamped_data
+        self._data = CachedBuckets(ports.bucket, self._stamps, state / "data", refused, demand_stamps=demands)
+        workshop = self._workshop()
+        self._worker = RunExecutor(workshop, self._spool, self._ledger, self._clock, self._continuations)
+        self._delivery = EventPublisher(
+            self._spool,
+            ports.events,
+            ports.link,
+            retry_s=settings.retry_s,
+            on_lost=self._lost,
+            sign=self._author.sign,
+        )
+        self._teller = ProgressPublisher(
+            self.node, ports.events, self._worker, self._turns, lambda: self.settings.progress_s
+        )
+        self._beats = self._make_beats()
+        self._standing = self._make_standing()
+        self._assigning = self._make_assigning(workshop)
+        self._handlers = RequestHandler(self._desk(), self._turns, self._ledger, self._worker, self._clock)
+        self._runs = self._make_run_loop()
+        self._disabling.on_change(self._disabled)
+
+    # -- life
+
+    async def run(
+        self,
+        stop: asyncio.Event,
+        ready: Callable[[], None] = lambda: None,
+        leave: Callable[[], None] = lambda: None,
+        restarts: Callable[[], Awaitable[bool]] = _never,
+    ) -> None:
+        """
+        Serve until `stop` is set, then finish the resource in hand and say goodbye.
+
+        Args:
+            stop: Set by a signal.
+            ready: Called when everything that does not need the broker is up.
+            leave: Called at the end when a resource goes on without us; it ends the process. Where it returns, the resource's
+                program is ended.
+            restarts: Whether another process follows, which then goes on with the run in hand.
+        """
+        left, open_runs = await asyncio.to_thread(self._open)
+        recovery = Recovery(self.node, self._spool, self._ledger, self._clock, self._continuations)
+        await asyncio.to_thread(recovery.recover, left, open_runs, self._turns, self._handlers.job_of)
+        self._author.begin()
+        self._policy.tell(self._heartbeat, self._bulletin.refused)
+        await self._routing.begin()
+        self._ports.link.on_connect(self._beats.reconnected)
+        self._ports.link.on_connect(self._catch_up.expect)
+        self._beats.soon()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(job, name=f"agent:{name}") for name, job in self._jobs().items()]
+            ready()
+            log.info("the agent is up", extra={"node": self.node, "version": self._version})
+            await stop.wait()
+            is_idle = await self._drain(restarts)
+            self.close()
+            if not is_idle:
+                leave()
+            await cancel_and_wait(tasks)
+        log.info("the agent has stopped", extra={"node": self.node})
+
+    def _jobs(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What goes on side by side for as long as the agent lives, by name."""
+        jobs = {
+            "disabling": self._disabling.run(),
+            "catch_up": self._catch_up.run(),
+            "delivery": self._delivery.run(),
+            "requests": self._inbox.run(self._handlers.handle, self._bulletin.refused, self._catch_up.heard),
+            "runs": self._runs.run(),
+            "progress": self._teller.run(),
+            "routing": self._routing.run(lambda: self.settings.read_interval_s),
+            "heartbeat": self._beats.run(),
+            "assignments": self._assigning.run(),
+        }
+        if self._convergence is not None:
+            jobs["convergence"] = self._convergence.run()
+        if self._metrics is not None:
+            jobs["metrics"] = self._make_monitor(self._metrics).run()
+        return jobs
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Another agent of this name lives."""
+        return self._heartbeat.is_duplicate
+
+    @property
+    def scopes(self) -> list[str]:
+        """What it listens to."""
+        return self._routing.scopes
+
+    @property
+    def local_status(self) -> LocalStatus:
+        """What whoever is at this host is told."""
+        return LocalStatus(self._standing, self._ports.link, self._clock)
+
+    @property
+    def is_busy(self) -> bool:
+        """A run is in hand, or waits."""
+        return self._turns.current is not None or bool(self._turns.waiting)
+
+    def reload(self, settings: Settings) -> None:
+        """Go on with another configuration, as far as that is possible without a restart."""
+        self.settings = settings
+        self._heartbeat.record.unsigned = settings.accepted_unsigned
+        self.reload_policy()
+        self._routing.look_again()
+        self._beats.soon()
+        if self._convergence is not None:
+            self._convergence.reload()
+
+    def reload_policy(self) -> None:
+        """Read the node's policy again, a file of a few kilobytes; what is assigned is judged by it at once."""
+        self._policy.load(self.settings.policy_file, is_required=self.settings.is_policy_required)
+        self._policy.tell(self._heartbeat, self._bulletin.refused)
+        self._assigning.look_again()
+
+    async def look_at_disabling(self) -> None:
+        """Somebody may have disabled the node, or enabled it; it is known and obeyed when this returns."""
+        await self._disabling.look_now()
+
+    async def wait_connected(self) -> None:
+        """Return as soon as the broker is there, however long that takes."""
+        await self._ports.link.wait_connected()
+
+    async def converge_once(self) -> list[ConvergenceResult]:
+        """
+        Converge now on everything that this node converges on; how each of it ended.
+
+        Raises:
+            Refusal: The node is disabled, or another agent uses its name.
+        """
+        if refusal := self._standing.refusal("apply"):
+            raise refusal
+        manifests = await self._convergence.once() if self._convergence is not None else []
+        return manifests + await self._assigning.once()
+
+    def close(self) -> None:
+        """Close the files of the agent's state; nothing is lost by it."""
+        self._ports.close()
+        self._spool.close()
+        self._ledger.close()
+        self._claim.release()
+
+    def _open(self) -> tuple[list[RequestLogEntry], list[OpenRun]]:
+        self._claim.take()
+        self._policy.load(self.settings.policy_file, is_required=self.settings.is_policy_required)
+        self._disabling.open()
+        self._catch_up.open()
+        self._authenticator.open()
+        self._stamps.open()
+        self._assigned.open()
+        self._assigning.open()
+        self._continuations.open()
+        open_runs = self._spool.open()
+        return self._ledger.open(), open_runs
+
+    async def _drain(self, restarts: Callable[[], Awaitable[bool]]) -> bool:
+        """Finish the resource in hand, close the session, say goodbye; bounded. False: a resource goes on."""
+        self._runs.close()
+        self._inbox.close()
+        is_idle = True
+        if not self._runs.is_idle.is_set() and await restarts():
+            self._worker.pause()
+        else:
+            self._worker.stop("", STOPPED)
+        try:
+            async with asyncio.timeout(self.settings.drain_s):
+                await self._runs.is_idle.wait()
+        except TimeoutError:
+            # what it started, a package manager perhaps that restarts this very agent, is not ours to kill
+            is_idle = False
+            self._worker.leave()
+        self._bulletin.stopped()
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                if self._ports.link.connected:
+                    await self._heartbeat.goodbye()
+                    await self._spool.emptied()
+        except (TimeoutError, BusError) as err:
+            log.info(
+                "not everything could be said", extra={"waiting": self._spool.backlog, "reason": str(err)}
+            )
+        return is_idle
+
+    def _lost(self, events: int) -> None:
+        self._bulletin.lost(events)
+        if self._metrics is not None:
+            self._metrics.lost(events)
+
+    # -- runs
+
+    def _note(self, run: str, summary: SessionSummary | None) -> None:
+        if summary is None:
+            return
+        record = self._heartbeat.record
+        record.last_run, record.last_state, record.last_time = run, summary.state, self._clock.now()
+        log.info("a run has ended", extra={"run": run, "state": summary.state, "reason": summary.reason})
+
+    # -- what others know of us
+
+    def _disabled(self, disabled: Disabled | None) -> None:
+        self._heartbeat.record.disabled = disabled
+        self._bulletin.disabled(disabled, disabled.sentence if disabled else "enabled again")
+        self._beats.soon()
+        self._assigning.look_again()
+        if disabled is None and self._convergence is not None:
+            self._convergence.catch_up()
+
+    async def _current_facts(self) -> Mapping[str, Any]:
+        return await self._facts.current(self.settings.facts_interval_s)
+
+    async def _routed(self) -> dict[str, Any]:
+        paths = self.settings.routed_facts
+        return routed_facts(self._assigned.facts, await self._facts.latest() if paths else {}, paths)
+
+    def _progress(self) -> Progress | None:
+        report = self._worker.report
+        return report.progress_now() if report else None
+
+    def _rerouted(self, facts: dict[str, Any]) -> None:
+        self._heartbeat.record.facts = facts
+        self._catch_up.expect()
+        self._beats.soon()
+
+    def _read_scopes(self) -> None:
+        """Which assignments mean this node follows from its scopes, so they are read after those."""
+        self._assigning.read_again()
+        if self._routing.is_right:
+            self._catch_up.settled()
+
+    # -- wiring
+
+    def _make_beats(self) -> HeartbeatLoop:
+        pulse = HeartbeatContext(
+            settings=lambda: self.settings,
+            run=lambda: self._turns.current.run if self._turns.current else "",
+            facts=self._current_facts,
+            routed=self._routed,
+            renew_key=self._author.renew,
+            can_read_own=self._ports.can_read_own,
+        )
+        return HeartbeatLoop(
+            self._heartbeat, pulse, self._ports.link, self._routing, self._bulletin, self._ledger
+        )
+
+    def _make_monitor(self, metrics: AgentMetrics) -> MetricsServer:
+        add_gauges(metrics.registry, self._standing, self._ports.link, self._ports.readings)
+        return MetricsServer(metrics.registry, self.settings.monitor_address, self.settings.monitor_port)
+
+    def _make_standing(self) -> NodeStatus:
+        return NodeStatus(
+            version=self._version,
+            heartbeat=self._heartbeat,
+            turns=self._turns,
+            spool=self._spool,
+            delivery=self._delivery,
+            routing=self._routing,
+            assigned=self._assigned,
+            disabling=self._disabling,
+            facts=self._current_facts,
+            assignments=lambda: self._assigning.states.now,
+            manifests=lambda: self._convergence.status() if self._convergence else [],
+            progress=self._progress,
+            waits_for=self._ports.waits_for,
+            policy=self._policy.status,
+        )
+
+    def _make_assigning(self, workshop: ExecutorContext) -> AssignmentReconciler:
+        parts = ReconcilerParts(
+            node=self.node,
+            settings=lambda: self.settings,
+            ports=self._ports,
+            stamps=self._stamps,
+            assigned=self._assigned,
+            heartbeat=self._heartbeat,
+            beats=self._beats,
+            bulletin=self._bulletin,
+            turns=self._turns,
+            routing=self._routing,
+            standing=self._standing,
+            policy=self._policy,
+            workshop=workshop,
+            bundles=self._bundles,
+            data=self._data,
+        )
+        return make_reconciler(parts)
+
+    def _make_convergence(self) -> ManifestReconciler | None:
+        sources = self._ports.sources
+        if sources is None:
+            return None
+        if not self.settings.unsigned_objects:
+            sources = replace(sources, check_object=self._authenticator.object)
+        around = ManifestContext(
+            node=self.node,
+            settings=lambda: self.settings,
+            sources=sources,
+            bucket=self._ports.bucket,
+            link=self._ports.link,
+            turns=self._turns,
+            bulletin=self._bulletin,
+            is_disabled=self._disabling.is_disabled,
+            assigned=lambda: self._assigned.facts,
+            clock=self._clock,
+            metrics=self._metrics,
+            forbids=lambda principal, action: self._policy.refusal(principal, action, action),
+        )
+        return ManifestReconciler(around)
+
+    def _make_run_loop(self) -> RunLoop:
+        parts = RunParts(
+            turns=self._turns,
+            handlers=self._handlers,
+            worker=self._worker,
+            teller=self._teller,
+            disabling=self._disabling,
+            policy=self._policy,
+            continuations=self._continuations,
+            keep=self._stamps.keep,
+            on_end=self._note,
+        )
+        return RunLoop(parts)
+
+    def _workshop(self) -> ExecutorContext:
+        return ExecutorContext(
+            node=self.node,
+            version=self._version,
+            engine=self._ports.make_engine(self._data.open, self._stamps.numbers),
+            facts=self._current_facts,
+            unpack=self._bundles.unpacked,
+            shorten=self._ports.shorten,
+            external_data=lambda: self.settings.external_data_url,
+            metrics=self._metrics,
+        )
+
+    def _desk(self) -> RequestContext:
+        async def matches(request: Request) -> bool:
+            if not request.targets and not request.where:
+                return True
+            facts = await self._facts.latest()
+            asked = request.targets, request.where
+            return await self._ports.matches(*asked, self.node, facts, is_request=True)
+
+        return RequestContext(
+            node=self.node,
+            machine=self._machine,
+            started=self._started,
+            events=self._ports.events,
+            sign=self._author.sign_answer,
+            matches=matches,
+            refusal=self._standing.refusal,
+            body=self._standing.bodies(),
+            run_of=self._catch_up.run_of,
+            authenticate=self._authenticator.request,
+            forbids=self._policy.refusal,
+        )

@@ -1,0 +1,126 @@
+"""
+The assignments of an agent, put together from its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.agent.cache.bundle_cache import BundleCache
+from ccm_agent.agent.cache.cached_buckets import CachedBuckets
+from ccm_agent.agent.cache.revision_guard import RevisionGuard
+from ccm_agent.agent.desired.assignment_cache import AssignmentCache
+from ccm_agent.agent.desired.assignment_loop import CAUSE, AssignmentContext
+from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler, ReconcilerContext
+from ccm_agent.agent.desired.assignment_rules import BUCKET
+from ccm_agent.agent.desired.assignment_status import AssignmentStatus
+from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
+from ccm_agent.agent.events.agent_events import AgentEventPublisher
+from ccm_agent.agent.node.assigned_facts import AssignedFacts
+from ccm_agent.agent.node.heartbeat_loop import HeartbeatLoop
+from ccm_agent.agent.node.node_presence import NodePresence
+from ccm_agent.agent.node.node_status import NodeStatus
+from ccm_agent.agent.ports import AgentPorts
+from ccm_agent.agent.process.config import Settings
+from ccm_agent.agent.requests.node_policy import NodePolicy
+from ccm_agent.agent.requests.subscriptions import Subscriptions
+from ccm_agent.agent.runs.run_executor import ExecutorContext
+from ccm_agent.agent.runs.run_queue import RunQueue
+
+
+class ReconcilerParts(Struct, frozen=True, kw_only=True):
+    """The parts of an agent that its assignments need."""
+
+    node: str
+    settings: Callable[[], Settings]
+    ports: AgentPorts
+    stamps: RevisionGuard
+    assigned: AssignedFacts
+    heartbeat: NodePresence
+    beats: HeartbeatLoop
+    bulletin: AgentEventPublisher
+    turns: RunQueue
+    routing: Subscriptions
+    standing: NodeStatus
+    policy: NodePolicy
+    workshop: ExecutorContext
+    bundles: BundleCache
+    data: CachedBuckets
+
+
+def make_reconciler(parts: ReconcilerParts) -> AssignmentReconciler:
+    """What converges on the assignments of one node."""
+    settings, ports, node = parts.settings(), parts.ports, parts.node
+    state = Path(settings.state_dir)
+    bucket = ports.bucket(BUCKET)
+    states = AssignmentStatus(
+        node, state / "assignment_states.json", ports.clock, lambda soon: _tell(parts, states, soon=soon)
+    )
+    source = AssignmentCache(node, bucket, parts.stamps, state / "assignments.json", parts.bulletin.refused)
+    shop = AssignmentContext(
+        node=node,
+        settings=parts.settings,
+        turns=parts.turns,
+        clock=ports.clock,
+        states=states,
+        unpack=parts.bundles.unpacked,
+        fetch_pinned=parts.data.fetch_pinned,
+        keep=partial(_keep, parts.data, source),
+        bucket=ports.bucket,
+        on_connect=ports.link.on_connect,
+        is_disabled=parts.standing.disabling.is_disabled,
+        metrics=parts.workshop.metrics,
+        refusal=parts.standing.refusal,
+        forbids=lambda known, action: parts.policy.refusal(known.asked_by, CAUSE, action),
+        on_refused=parts.bulletin.refused,
+        on_drift=parts.bulletin.drifted,
+    )
+    return AssignmentReconciler(
+        ReconcilerContext(
+            shop=shop,
+            bucket=bucket,
+            source=source,
+            link=ports.link,
+            scopes=lambda: parts.routing.scopes,
+            facts=parts.workshop.facts,
+            matches=partial(_matches, parts),
+            overlap=ResourceConflicts(
+                node,
+                parts.workshop.engine,
+                parts.bundles.unpacked,
+                parts.workshop.external_data,
+                lambda known: parts.policy.ruling(known.asked_by, CAUSE, "apply").grant,
+            ),
+            bundles=parts.bundles,
+            data=parts.data,
+            assigned=lambda: parts.assigned.facts,
+            folder=state / "converged",
+            on_conflict=partial(_complain, parts),
+        )
+    )
+
+
+async def _keep(data: CachedBuckets, source: AssignmentCache) -> None:
+    """Write down which assignments are known, once nothing is on disk that was pinned before them."""
+    await data.drop_unused()
+    await source.keep()
+
+
+async def _matches(parts: ReconcilerParts, targets: list[str], where: str, facts: Mapping[str, Any]) -> bool:
+    return await parts.ports.matches(targets, where, parts.node, facts)
+
+
+def _tell(parts: ReconcilerParts, states: AssignmentStatus, *, soon: bool) -> None:
+    parts.heartbeat.record.assignments = dict(states.told)
+    if soon:
+        parts.beats.soon()
+
+
+def _complain(parts: ReconcilerParts, sentence: str) -> None:
+    parts.heartbeat.complain("assignments", sentence)
+    parts.beats.soon()

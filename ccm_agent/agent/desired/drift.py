@@ -1,0 +1,158 @@
+"""
+What was corrected, and what was meant to change.
+
+A change under the manifest, data and assigned facts under which this resource was last seen as wanted is drift that was
+corrected; under anything new it is intended. What is known of each source is kept on disk, so a restart makes no drift intended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.agent.cache.state_file import load_state, save_state_sync
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.outcome import Outcome, SessionStart, TransactionEvent
+
+log = logging.getLogger(__name__)
+
+NAMED_LIMIT = 20
+"""So many corrected resources are named in `agent.drift`; the events have them all."""
+
+
+OnDrift = Callable[[str, str, "Drift"], None]
+"""Told of the corrections of a run: the source's name, the run, and what is known of its resources."""
+
+
+class _Settled(Struct, kw_only=True):
+    source: str
+    wanted: str = ""
+    resources: list[str] = []
+
+
+class Drift:
+    """
+    What is known of the resources of one source.
+
+    Attributes:
+        corrected: `type#name` of what the run in hand has corrected, the first of them.
+        corrections: How many there are in all.
+    """
+
+    def __init__(self, source: str, folder: Path, context: Callable[[], object]) -> None:
+        """
+        Nothing is read yet.
+
+        Args:
+            source: The source's name.
+            folder: A folder that the knowledge of all sources shares.
+            context: What else says what the node should be: assigned facts, documents that have no revision.
+        """
+        self.corrected: list[str] = []
+        self.corrections = 0
+        self._source = source
+        self._path = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
+        self._context = context
+        self._wanted = ""
+        self._settled: set[str] = set()
+        self._kept: tuple[str, frozenset[str]] = ("", frozenset())
+        self._writing: asyncio.Future[None] | None = None
+
+    async def open(self) -> None:
+        """Take what an earlier process knew."""
+        kept = await asyncio.to_thread(load_state, self._path, _Settled)
+        if kept is not None and kept.source == self._source:
+            self._wanted, self._settled = kept.wanted, set(kept.resources)
+            self._kept = (self._wanted, frozenset(self._settled))
+
+    def begin(self, start: SessionStart) -> None:
+        """A run begins; its digests say whether what is wanted has changed."""
+        self.corrected, self.corrections = [], 0
+        wanted = [start.digest, sorted(start.data_revisions.items()), self._context()]
+        digest = hashlib.sha256(msgspec.json.encode(wanted, order="sorted")).hexdigest()
+        if digest != self._wanted:
+            self._wanted = digest
+            self._settled.clear()
+
+    def judge(self, event: TransactionEvent) -> bool | None:
+        """
+        Whether a change corrected drift; None when there was no change, or nobody can say.
+
+        An `exec` changes something whenever it runs, and looks at nothing before: whether there was drift it cannot say.
+        """
+        reference = f"{event.parent} > {event.type}#{event.name}" if event.parent else _reference(event)
+        was_settled = reference in self._settled
+        if event.outcome in (Outcome.FAILED, Outcome.SKIPPED, Outcome.UNMET):
+            # settled before, it is drift that could not be corrected yet
+            return None
+        self._settled.add(reference)
+        if event.outcome is Outcome.STABLE or event.noop or event.type == "exec":
+            return None
+        if was_settled:
+            self.corrections += 1
+            if len(self.corrected) < NAMED_LIMIT:
+                self.corrected.append(_reference(event))
+        return was_settled
+
+    async def conclude(self, name: str, run: str, tell: OnDrift) -> None:
+        """
+        A run is over: tell what it corrected, then write down what is known.
+
+        Told before anything is waited for: the agent may be about to stop, and what is kept is no news to the next process.
+
+        Args:
+            name: What people call the source.
+            run: The run.
+            tell: Told of the corrections, if there were any.
+        """
+        if self.corrections:
+            tell(name, run, self)
+        await self.keep()
+
+    async def keep(self) -> None:
+        """Write down what is known, if it is not written already."""
+        now = (self._wanted, frozenset(self._settled))
+        if now == self._kept:
+            return
+        settled = _Settled(source=self._source, wanted=self._wanted, resources=sorted(self._settled))
+        # a thread goes on though who waits for it is cancelled: `forget` has to know of it
+        self._writing = asyncio.get_running_loop().run_in_executor(None, save_state_sync, self._path, settled)
+        self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.shield(self._writing)
+            self._kept = now
+        except FileError as err:
+            log.warning("what is settled is not kept on disk", extra={"reason": str(err)})
+
+    async def forget(self) -> None:
+        """There is no such source any more: nothing is kept of it. Who kept it does not run any more."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        self._wanted, self._kept = "", ("", frozenset())
+        self._settled.clear()
+        await asyncio.to_thread(_remove, self._path)
+
+
+def forget_others(folder: Path, kind: str, names: Collection[str]) -> None:
+    """Remove what is kept of sources whose name begins so, but for those that go on with one of these. Blocking."""
+    for path in folder.glob("*.json"):
+        kept = load_state(path, _Settled)
+        if kept is not None and kept.source.startswith(kind) and kept.source.removeprefix(kind) not in names:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as err:
+        log.warning("what is settled is left on disk", extra={"path": str(path), "reason": str(err)})
+
+
+def _reference(event: TransactionEvent) -> str:
+    return f"{event.type}#{event.name}"

@@ -1,0 +1,96 @@
+"""
+Where the next event of this node goes in the node's chain (`bus.chain`).
+
+A place is given once: what the broker may have stored under a number is never said again in other words. So a chain goes
+on after a restart only where the disk is known to hold its last event. After a power cut, or where events were kept in memory
+because the disk was full, the node begins another chain, whose first event names the last place that the node remembers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ccm_agent.agent.events.spool_segment import Head, Kind, Position, Spooled
+from ccm_agent.bus.chain import NONE, Place, anchor_text, link_of, new_chain_id, parse_place
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Another text after each start of the host; see random(4)."""
+
+
+class Chain:
+    """
+    The chain of one node.
+
+    Attributes:
+        last: What the next event follows.
+        tails: By run, the link of the run's last event, for runs that have not ended.
+        is_on_disk: The disk holds the last place, so the next process goes on after it.
+        boot: This start of the host (`boot_id`).
+    """
+
+    def __init__(self) -> None:
+        """A chain without events."""
+        self.last = Position(new_chain_id())
+        self.tails: dict[str, str] = {}
+        self.is_on_disk = False
+        self.boot = ""
+
+    def go_on(self, last: Position, tails: dict[str, str]) -> None:
+        """Take up the chain of an earlier process."""
+        self.last, self.tails = last, tails
+        self.is_on_disk = True
+
+    def begin(self, after: Position | None, tails: dict[str, str]) -> None:
+        """Begin another chain, which names the last place that is remembered."""
+        anchor = NONE
+        if after is not None:
+            anchor = anchor_text(after.chain, after.number, after.link) if after.number else after.link
+        self.last, self.tails = Position(new_chain_id(), 0, anchor), tails
+        self.is_on_disk = False
+
+    def take(self, event: Spooled) -> Place:
+        """Give an event the next place."""
+        last, run = self.last, event.run
+        before = self.tails.get(run, NONE) if run else NONE
+        place = Place(chain=last.chain, number=last.number + 1, previous=last.link, before=before)
+        event.chain = place.header
+        link = link_of(event.subject, event.chain, event.body)
+        self.last = Position(last.chain, place.number, link)
+        if event.kind is Kind.SUMMARY:
+            self.tails.pop(run, None)
+        elif run:
+            self.tails[run] = link
+        return place
+
+    def retake(self, event: Spooled) -> Place:
+        """
+        Put the newest event, which the disk did not take, at the beginning of another chain.
+
+        A kill forgets it, though the broker may have it by then: the next process would give its place to another event.
+        """
+        self.begin(*self._before(event))
+        return self.take(event)
+
+    def head(self, seq: int) -> Head:
+        """How the chain continues now; `seq` is the last event of the spool."""
+        return Head(seq=seq, last=self.last, tails=self.tails, boot=self.boot)
+
+    def head_before(self, event: Spooled) -> Head:
+        """How it continued before an event was given its place."""
+        last, tails = self._before(event)
+        return Head(seq=event.seq - 1, last=last, tails=tails, boot=self.boot, is_followed=event.is_followed)
+
+    def _before(self, event: Spooled) -> tuple[Position, dict[str, str]]:
+        place = parse_place(event.chain)
+        tails = {run: link for run, link in self.tails.items() if run != event.run}
+        if event.run and place.before != NONE:
+            tails[event.run] = place.before
+        return Position(place.chain, place.number - 1, place.previous), tails
+
+
+def boot_id(path: Path | None = None) -> str:
+    """Tells one start of this host from the next; "" where the host does not say. Blocking."""
+    try:
+        return (path or BOOT_ID).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

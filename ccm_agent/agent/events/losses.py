@@ -1,0 +1,84 @@
+"""
+What a full spool gives up, and what was given up and not yet reported: how many events, and their places in the node's chain.
+
+The places let a reader tell a gap that the node admits from one that an attacker made. They are kept as ranges. When those become
+too many, neighbors are joined into one range that says too much; the count bounds what it excuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ccm_agent.agent.events.spool_segment import Entry
+
+RANGES_LIMIT = 500
+"""So many ranges fit in one event."""
+
+Ranges = list[tuple[int, int]]
+
+
+class Losses:
+    """
+    What one spool gave up.
+
+    Attributes:
+        count: Events.
+        places: By chain, ranges of places, sorted and apart.
+    """
+
+    def __init__(self, count: int = 0, places: dict[str, Ranges] | None = None) -> None:
+        self.count = count
+        self.places = places or {}
+
+    def add(self, places: Iterable[tuple[str, int]]) -> None:
+        """More events, each by chain and place; of an event without a chain only the number counts."""
+        found: dict[str, Ranges] = {}
+        for chain, place in places:
+            self.count += 1
+            if chain:
+                found.setdefault(chain, []).append((place, place))
+        for chain, ranges in found.items():
+            self.places[chain] = _joined([*self.places.get(chain, []), *ranges])
+
+    def words(self) -> dict[str, str]:
+        """By chain: `5-90,101`."""
+        return {
+            chain: ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
+            for chain, ranges in self.places.items()
+        }
+
+    def reported(self, count: int) -> None:
+        """So many events, and all places, were reported."""
+        self.count -= count
+        self.places = {}
+
+
+def _joined(ranges: Ranges) -> Ranges:
+    joined: Ranges = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    if len(joined) <= RANGES_LIMIT:
+        return joined
+    gaps = sorted(range(1, len(joined)), key=lambda at: joined[at - 1][1] - joined[at][0])
+    begins = [0, *sorted(gaps[: RANGES_LIMIT - 1])]
+    ends = [*begins[1:], len(joined)]
+    return [(joined[begin][0], joined[end - 1][1]) for begin, end in zip(begins, ends, strict=True)]
+
+
+def choose(entries: Sequence[Entry], excess: int) -> list[Entry]:
+    """What is given up: whole stable runs, oldest first, then the oldest events, until `excess` bytes are covered."""
+    stable: dict[str, list[Entry]] = {entry.run: [] for entry in entries if entry.is_stable}
+    for entry in entries:
+        if entry.run in stable:
+            stable[entry.run].append(entry)
+    others = ([entry] for entry in entries if entry.run not in stable)
+    chosen: list[Entry] = []
+    for group in (*stable.values(), *others):
+        if excess <= 0:
+            break
+        chosen += group
+        excess -= sum(entry.size for entry in group)
+    return chosen

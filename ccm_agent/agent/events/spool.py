@@ -1,0 +1,496 @@
+"""
+Events that the stream has not acknowledged yet, on disk, in the order in which they happened.
+
+A folder of segments (`journal.py`), written at the end and removed from the front. An event leaves the queue when the stream
+has acknowledged it; it leaves the disk when its run is closed as well, so that a killed agent can still say what an unfinished
+run had done. When the spool is full, stable runs go first, then the oldest events; what went is counted, and the count is an
+event too. When the disk is full, events wait in memory, and go to disk when there is room again.
+
+An event is given its place in the node's chain when it is appended (`chain.py`), and keeps it in every attempt to send it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.agent.events.chain import Chain, boot_id
+from ccm_agent.agent.events.chain_resume import resume
+from ccm_agent.agent.events.journal import Journal, sync_folder
+from ccm_agent.agent.events.losses import Losses, choose
+from ccm_agent.agent.events.spool_segment import (
+    Acked,
+    Dropped,
+    Entry,
+    Found,
+    Head,
+    Kind,
+    Lost,
+    Record,
+    Segment,
+    Spooled,
+    decoder,
+    encoder,
+    entry_of,
+    new_message_id,
+    rewritten,
+    size_of,
+)
+from ccm_agent.model.errors import FileError
+
+log = logging.getLogger(__name__)
+
+MEMORY_LIMIT_BYTES = 4 << 20
+"""How much may wait in memory while the disk is full."""
+
+BODY_CACHE_BYTES = 256 << 10
+"""Bodies kept beside the index, so that an event that is sent at once is not read back from disk."""
+
+CLEAR_BYTES = 64 << 10
+"""An empty spool's file gives way to a new one when it is larger, which costs as much as many acknowledgements."""
+
+
+class OpenRun(Struct, frozen=True, kw_only=True):
+    """A run that was found without its end: its events so far, in order."""
+
+    run: str
+    events: list[Spooled]
+
+
+class Spool:
+    """The queue of one agent. `append` and `acknowledge` are for the event loop; they do not block for long. `open` blocks."""
+
+    def __init__(self, folder: Path, *, limit_bytes: int, segment_bytes: int) -> None:
+        """
+        Nothing is touched yet.
+
+        Args:
+            folder: A folder of the spool's own.
+            limit_bytes: What it may take on disk.
+            segment_bytes: Size at which the next file begins; at most an eighth of the limit is used.
+        """
+        self.folder = folder
+        self._chain = Chain()
+        self._losses = Losses()
+        self._limit_bytes = limit_bytes
+        self._segment_bytes = min(segment_bytes, limit_bytes // 8)
+        self._segments: list[Segment] = []
+        self._entries: dict[int, Entry] = {}
+        self._runs: dict[str, dict[int, Entry]] = {}
+        self._queue: deque[int] = deque()
+        self._unstored: deque[int] = deque()
+        self._cached_bytes = 0
+        self._next_seq = 1
+        self._own_from = 1
+        self._is_folder_new = True
+        self._arrived = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+        self._room = asyncio.Lock()
+
+    # -- opening
+
+    def open(self) -> list[OpenRun]:
+        """
+        Read what an earlier process left, and give the runs that it did not finish. Blocking.
+
+        Raises:
+            FileError: The folder cannot be used.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            numbers = sorted(int(path.stem) for path in self.folder.glob("*.log") if path.stem.isdigit())
+            for half in self.folder.glob("*.new"):
+                half.unlink()
+        except OSError as err:
+            raise FileError(f"{self.folder}: cannot use as the spool: {err.strerror}") from err
+        found = Found()
+        for number in numbers or [1]:
+            segment = Segment(number, Journal(self._path(number)))
+            read = segment.journal.open()
+            if read.damaged_bytes:
+                log.error(
+                    "the spool was damaged",
+                    extra={"path": str(segment.journal.path), "bytes": read.damaged_bytes},
+                )
+            found.take(segment, read)
+            self._segments.append(segment)
+        self._adopt(found)
+        self._resume(found, boot_id())
+        return [
+            OpenRun(run=run, events=[self._load(entry) for entry in entries.values()])
+            for run, entries in self._runs.items()
+        ]
+
+    def _adopt(self, found: Found) -> None:
+        self._losses = Losses(found.lost.count, found.lost.places)
+        closed = {entry.run for entry in found.entries.values() if entry.kind is Kind.SUMMARY}
+        for seq, entry in found.entries.items():
+            self._next_seq = max(self._next_seq, seq + 1)
+            entry.is_acked = seq <= found.acked
+            if seq in found.dropped or (entry.is_acked and (not entry.run or entry.run in closed)):
+                continue
+            self._index(entry)
+            if entry.run and entry.run not in closed:
+                self._runs.setdefault(entry.run, {})[seq] = entry
+            if not entry.is_acked:
+                self._queue.append(seq)
+        newest = max(found.acked, found.head.seq if found.head else 0)
+        self._next_seq = self._own_from = max(self._next_seq, newest + 1)
+        if self._queue:
+            self._arrived.set()
+            self._emptied.clear()
+
+    def _resume(self, found: Found, boot: str) -> None:
+        """Go on with the node's chain, or begin another where the disk may not hold all that was sent."""
+        self._chain.boot = boot
+        resumed = resume(found, set(self._runs), self._load, boot)
+        if resumed.is_safe and resumed.last is not None:
+            self._chain.go_on(resumed.last, resumed.tails)
+        else:
+            self._chain.begin(resumed.last, resumed.tails)
+        is_noted = self._note_head(self._segments[-1])
+        if resumed.is_stopped and not (is_noted and self._is_flushed(self._segments[-1].journal)):
+            self._chain.begin(resumed.last, resumed.tails)
+        self._chain.is_on_disk |= is_noted
+
+    # -- writing
+
+    def append(
+        self,
+        *,
+        subject: str,
+        event_id: str,
+        body: bytes,
+        run: str = "",
+        number: int = 0,
+        kind: Kind = Kind.AGENT,
+        is_stable: bool = False,
+    ) -> None:
+        """
+        Put an event at the end of the queue. It outlives a kill of the process from here on; see `settle` for more.
+
+        Never fails: what the disk does not take waits in memory, and what does not fit there is counted as lost.
+        """
+        event = Spooled(
+            seq=self._next_seq,
+            subject=subject,
+            event_id=event_id,
+            body=body,
+            run=run,
+            number=number,
+            kind=kind,
+            is_stable=is_stable,
+            message_id=new_message_id(),
+        )
+        self._next_seq += 1
+        entry = entry_of(event, self._chain.take(event))
+        entry.event = event
+        self._entries[entry.seq] = entry
+        self._queue.append(entry.seq)
+        self._unstored.append(entry.seq)
+        was_on_disk = self._chain.is_on_disk
+        self._chain.is_on_disk = self._store_waiting()
+        if was_on_disk and not self._chain.is_on_disk:
+            place = self._chain.retake(event)
+            entry.chain, entry.place = place.chain, place.number
+        self._cached_bytes += entry.size
+        if entry.segment is None:
+            self._bound_memory()
+        elif self._cached_bytes > BODY_CACHE_BYTES and len(self._queue) > 1:
+            self._forget_body(entry)
+        if run:
+            self._track_run(entry)
+        self._arrived.set()
+        self._emptied.clear()
+
+    def _track_run(self, entry: Entry) -> None:
+        if entry.kind is Kind.SUMMARY:
+            for earlier in self._runs.pop(entry.run, {}).values():
+                if earlier.is_acked:
+                    self._discard(earlier)
+        elif entry.seq in self._entries:
+            self._runs.setdefault(entry.run, {})[entry.seq] = entry
+
+    def _store_waiting(self) -> bool:
+        """Write what is not on disk yet, oldest first; False: something stays in memory, the newest event at least."""
+        while self._unstored:
+            entry = self._entries.get(self._unstored[0])
+            if entry is not None and entry.event is not None:
+                entry.event.is_followed = len(self._unstored) > 1
+                try:
+                    segment = self._active(entry.event)
+                    entry.offset = segment.journal.append(encoder.encode(entry.event))
+                except FileError as err:
+                    if len(self._unstored) == 1:
+                        log.warning("the spool keeps events in memory", extra={"reason": str(err)})
+                    return False
+                entry.segment = segment
+                segment.entries[entry.seq] = entry
+            self._unstored.popleft()
+        return True
+
+    def _active(self, event: Spooled) -> Segment:
+        """The file that an event goes to; it has its head."""
+        last = self._segments[-1]
+        if last.journal.size and last.journal.size + size_of(event) > self._segment_bytes:
+            last = self._begin_segment() or last
+        if not last.has_head and not self._note_head(last, self._chain.head_before(event)):
+            raise FileError(f"{last.journal.path}: cannot write; is the disk full?")
+        return last
+
+    def _begin_segment(self) -> Segment | None:
+        """Another file; None: there is no room for one, so the last one goes on."""
+        number = self._segments[-1].number + 1
+        journal = Journal(self._path(number))
+        try:
+            journal.open()
+        except FileError as err:
+            log.warning("the spool cannot begin another file", extra={"reason": str(err)})
+            return None
+        self._segments.append(Segment(number, journal))
+        self._is_folder_new = True
+        return self._segments[-1]
+
+    def _note_head(self, segment: Segment, head: Head | None = None) -> bool:
+        """Write how the chain continues, as of now unless said; False: it could not be written."""
+        is_noted = self._note(head or self._chain.head(self._next_seq - 1), segment)
+        segment.has_head |= is_noted
+        return is_noted
+
+    def _bound_memory(self) -> None:
+        waiting = [self._entries[seq] for seq in self._unstored if seq in self._entries]
+        excess = sum(entry.size for entry in waiting) - MEMORY_LIMIT_BYTES
+        if excess > 0:
+            self._drop(choose(waiting, excess))
+
+    async def settle(self, *, flush: bool) -> None:
+        """
+        Make room if the spool has grown over its limit, and with `flush` make what was appended outlive a power cut.
+
+        A disk that cannot is logged and not waited for: convergence goes on.
+        """
+        if flush and self._segments:
+            await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
+        if self.size_bytes > self._limit_bytes:
+            async with self._room:
+                await self._make_room()
+
+    def _is_flushed(self, journal: Journal) -> bool:
+        """Make what was appended outlive a power cut; whether it does. Blocking."""
+        try:
+            if self._is_folder_new:
+                # the name of a file that was begun since the last time
+                self._is_folder_new = False
+                sync_folder(self.folder)
+            journal.flush()
+        except (FileError, OSError) as err:
+            log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
+            return False
+        return True
+
+    # -- reading
+
+    async def first(self) -> Spooled:
+        """The event that is next to be sent; waits until there is one. It stays until it is acknowledged."""
+        while True:
+            while self._queue:
+                entry = self._entries.get(self._queue[0])
+                if entry is None:
+                    self._queue.popleft()
+                    continue
+                if entry.event is not None:
+                    return entry.event
+                try:
+                    # the lock, for a file that is being made smaller changes under the reader
+                    async with self._room:
+                        return await asyncio.to_thread(self._load, entry)
+                except FileError as err:
+                    log.error("an event cannot be read back from the spool", extra={"reason": str(err)})
+                    self._drop([entry])
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def is_carried_over(self, seq: int) -> bool:
+        """An earlier process put the event here, and may have sent it."""
+        return seq < self._own_from
+
+    def acknowledge(self, seq: int) -> None:
+        """The stream has the event that `first` gave."""
+        if self._queue and self._queue[0] == seq:
+            self._queue.popleft()
+        if not self._queue:
+            self._emptied.set()
+        entry = self._entries.get(seq)
+        if entry is not None:
+            entry.is_acked = True
+            self._forget_body(entry)
+            if not entry.run or entry.run not in self._runs:
+                self._discard(entry)
+        self._note(Acked(seq))
+        if not self._entries and len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES:
+            segment = self._begin_segment()
+            if segment is not None:
+                self._chain.is_on_disk |= self._note_head(segment)
+
+    def give_up(self, seq: int) -> None:
+        """The event that `first` gave can never be sent; it counts as lost."""
+        entry = self._entries.get(seq)
+        if entry is not None:
+            self._drop([entry])
+
+    def summary_of(self, run: str) -> Spooled | None:
+        """The end of a run that stands here still. Blocking: it may read from disk."""
+        ends = (entry for entry in self._entries.values() if entry.run == run and entry.kind is Kind.SUMMARY)
+        entry = next(ends, None)
+        return self._load(entry) if entry is not None else None
+
+    def reported(self, count: int) -> None:
+        """So many lost events, and all their places, are reported in an event that is appended."""
+        self._losses.reported(count)
+        self._note_lost()
+
+    @property
+    def lost(self) -> int:
+        """Events given up and not yet reported."""
+        return self._losses.count
+
+    @property
+    def lost_places(self) -> dict[str, str]:
+        """The places that they had, by chain: `5-90,101`."""
+        return self._losses.words()
+
+    async def emptied(self) -> None:
+        """Return when nothing waits any more."""
+        await self._emptied.wait()
+
+    @property
+    def backlog(self) -> int:
+        """How many events wait."""
+        return len(self._queue)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the spool takes on disk."""
+        return sum(segment.journal.size for segment in self._segments)
+
+    def close(self) -> None:
+        """Close the files; nothing is lost by it but what the disk did not take."""
+        if self._segments:
+            self._drop([self._entries[seq] for seq in self._unstored if seq in self._entries])
+            head = self._chain.head(self._next_seq - 1)
+            self._note(msgspec.structs.replace(head, is_stopped=True))
+        for segment in self._segments:
+            segment.journal.close()
+
+    async def tidy(self) -> None:
+        """Remove files from the front that hold nothing any more."""
+        async with self._room:
+            await self._remove_empty()
+
+    @property
+    def wants_tidying(self) -> bool:
+        """There is a file to remove."""
+        return len(self._segments) > 1 and not self._segments[0].entries
+
+    # -- room
+
+    async def _make_room(self) -> None:
+        """Give up what matters least until an eighth of the limit is free, then write the sealed files anew without it."""
+        target = self._limit_bytes - self._limit_bytes // 8
+        live = sum(entry.size for entry in self._entries.values() if entry.segment is not None)
+        if live > target:
+            dropped = choose(list(self._entries.values()), live - target)
+            log.warning("the spool is full: events are given up", extra={"events": len(dropped)})
+            self._drop(dropped)
+        for segment in self._segments[:-1]:
+            if self.size_bytes <= target:
+                break
+            if segment.live_bytes < segment.journal.size:
+                await self._rewrite(segment)
+        await self._remove_empty()
+
+    async def _remove_empty(self) -> None:
+        if not self.wants_tidying:
+            return
+        if self.lost:
+            # the last count may be in a file that goes
+            self._note_lost()
+        # with a power cut so would how the chain continues, if the last file did not say it safely
+        await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
+        while self.wants_tidying:
+            await asyncio.to_thread(self._segments.pop(0).journal.remove)
+
+    async def _rewrite(self, segment: Segment) -> None:
+        keep = set(segment.entries)
+        try:
+            journal, offsets = await asyncio.to_thread(rewritten, segment.journal.path, keep)
+        except (OSError, FileError) as err:
+            log.error("the spool cannot be made smaller", extra={"reason": str(err)})
+            return
+        segment.journal.close()
+        segment.journal = journal
+        for seq, entry in segment.entries.items():
+            entry.offset = offsets.get(seq, entry.offset)
+
+    def _drop(self, entries: Iterable[Entry]) -> None:
+        given_up = list(entries)
+        for entry in given_up:
+            self._discard(entry)
+            if entry.run in self._runs:
+                self._runs[entry.run].pop(entry.seq, None)
+        self._queue = deque(seq for seq in self._queue if seq in self._entries)
+        if not self._queue:
+            self._emptied.set()
+        lost = [entry for entry in given_up if not entry.is_acked]
+        if lost:
+            self._losses.add((entry.chain, entry.place) for entry in lost)
+            self._note(Dropped([entry.seq for entry in lost]))
+            self._note_lost()
+
+    def _discard(self, entry: Entry) -> None:
+        self._forget_body(entry)
+        self._entries.pop(entry.seq, None)
+        if entry.segment is not None:
+            entry.segment.entries.pop(entry.seq, None)
+
+    def _forget_body(self, entry: Entry) -> None:
+        if entry.event is not None:
+            entry.event = None
+            self._cached_bytes -= entry.size
+
+    def _note_lost(self) -> None:
+        self._note(Lost(self._losses.count, self._losses.places))
+
+    def _note(self, record: Record, segment: Segment | None = None) -> bool:
+        # lost with a full disk it costs a repeated event after a restart, which readers know by its number
+        try:
+            (segment or self._segments[-1]).journal.append(encoder.encode(record))
+        except FileError as err:
+            log.debug("a mark is missing from the spool", extra={"reason": str(err)})
+            return False
+        return True
+
+    def _index(self, entry: Entry) -> None:
+        self._entries[entry.seq] = entry
+        if entry.segment is not None:
+            entry.segment.entries[entry.seq] = entry
+
+    def _load(self, entry: Entry) -> Spooled:
+        if entry.event is not None:
+            return entry.event
+        if entry.segment is None:
+            raise FileError(f"{self.folder}: event {entry.seq} is neither in memory nor on disk")
+        record = decoder.decode(entry.segment.journal.read_at(entry.offset))
+        if not isinstance(record, Spooled) or record.seq != entry.seq:
+            raise FileError(f"{entry.segment.journal.path}: another record stands at {entry.offset}")
+        return record
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.log"

@@ -1,0 +1,102 @@
+"""
+Cutting events to what the bus carries: an event is never refused for its size, for it would block all behind it.
+
+What gives most and is missed least goes first: output, then what a check printed, properties and status, messages, errors. The
+names of the fields that were cut stand in the event.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.outcome import FailedResource, SessionSummary, TransactionEvent
+from ccm_agent.model.wire import EVENT_LIMIT_BYTES
+
+MARK = "…(cut)"
+_SHORT = 2048
+"""Length in characters to which a long text is cut at first, and then to ever less."""
+
+
+def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) -> bytes:
+    """An event as JSON of at most `limit_bytes`; what had to go is named in its `cut`."""
+    body = encode_told(event)
+    if len(body) <= limit_bytes:
+        return body
+    for length in (_SHORT, _SHORT // 8, 0):
+        for field in ("output", "health_check", "properties", "status", "noop_message", "error"):
+            event = _with_cut(event, field, length)
+            body = encode_told(event)
+            if len(body) <= limit_bytes:
+                return body
+    bare = msgspec.structs.replace(
+        event,
+        properties={},
+        status={},
+        error=[text[:200] for text in event.error[:3]],
+        unmet_requirements=event.unmet_requirements[:10],
+        health_check=[],
+        name=event.name[:500],
+        alias=event.alias[:500],
+        parent=event.parent[:500],
+        triggered_by=event.triggered_by[:500],
+        cut=sorted({*event.cut, "name", "unmet_requirements"}),
+    )
+    return encode_told(bare)
+
+
+def encode_summary(summary: SessionSummary, limit_bytes: int = EVENT_LIMIT_BYTES) -> bytes:
+    """A summary as JSON of at most `limit_bytes`: the output of failed resources is shortened first, then their errors."""
+    body = encode_told(summary)
+    for length in (_SHORT, _SHORT // 8, 0):
+        if len(body) <= limit_bytes:
+            return body
+        failed = [
+            FailedResource(
+                resource=one.resource[:500],
+                error=[_tail(text, max(length, 200)) for text in one.error[:5]],
+                code=one.code,
+                output=_tail(one.output, length),
+            )
+            for one in summary.failed
+        ]
+        summary = msgspec.structs.replace(summary, failed=failed, reason=_head(summary.reason, 2000))
+        body = encode_told(summary)
+    if len(body) > limit_bytes:
+        body = encode_told(msgspec.structs.replace(summary, failed=summary.failed[:5], data_revisions={}))
+    return body
+
+
+def _with_cut(event: TransactionEvent, field: str, length: int) -> TransactionEvent:
+    value = getattr(event, field)
+    short = _tail(value, length) if field == "output" else _shortened(value, length)
+    if short == value:
+        return event
+    return msgspec.structs.replace(event, **{field: short, "cut": sorted({*event.cut, field})})
+
+
+def _shortened(value: Any, length: int) -> Any:
+    """A JSON-like value with every long text in it cut, and long lists and mappings with it; Structs become mappings."""
+    if isinstance(value, str):
+        return _head(value, length)
+    if isinstance(value, msgspec.Struct):
+        if hasattr(value, "output"):
+            return msgspec.structs.replace(value, output=_head(value.output, length))
+        return _shortened(msgspec.to_builtins(value), length)
+    many = max(length // 16, 2)
+    if isinstance(value, dict):
+        return {_head(str(key), 200): _shortened(one, length) for key, one in list(value.items())[:many]}
+    if isinstance(value, (list, tuple)):
+        return [_shortened(one, length) for one in value[:many]]
+    return value
+
+
+def _head(text: str, length: int) -> str:
+    return text if len(text) <= length + len(MARK) else text[:length] + MARK
+
+
+def _tail(text: str, length: int) -> str:
+    """The end of a text: what a failed command said last is what matters."""
+    return text if len(text) <= length + len(MARK) else MARK + text[len(text) - length :]

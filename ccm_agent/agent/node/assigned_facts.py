@@ -1,0 +1,158 @@
+"""
+Facts that an operator assigned to this node, and the scopes that follow from them.
+
+They stand in `CCM_FACTS` under the node's name. A poke says that they changed; they are also read on each reconnect and
+interval. The last good ones are kept on disk: a node without a broker keeps its role.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.agent.cache.revision_guard import RevisionGuard
+from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.bus.subjects import fact_text
+from ccm_agent.model.errors import FileError, ProtocolError
+from ccm_agent.model.ports import KeyValue
+
+log = logging.getLogger(__name__)
+
+BUCKET = "CCM_FACTS"
+
+ROUTED_LIMIT = 200
+"""Each is a subscription that the broker keeps for this node."""
+
+
+class _Kept(Struct, kw_only=True):
+    node: str
+    facts: dict[str, Any] = {}
+
+
+class AssignedFacts:
+    """
+    What is assigned to one node.
+
+    Attributes:
+        facts: The assigned facts, as last read.
+        revision: Revision that they were read at; 0: from disk, or none.
+        refusal: Why the document in the bucket is not obeyed; "" when it is.
+    """
+
+    def __init__(self, node: str, bucket: KeyValue, stamps: RevisionGuard, path: Path) -> None:
+        """
+        Nothing is read yet.
+
+        Args:
+            node: The node's identity, which is the key.
+            bucket: `CCM_FACTS`.
+            stamps: Numbers of documents.
+            path: Where the last good facts are kept.
+        """
+        self.facts: dict[str, Any] = {}
+        self.revision = 0
+        self.refusal = ""
+        self._node = node
+        self._bucket = bucket
+        self._stamps = stamps
+        self._path = path
+
+    def open(self) -> None:
+        """Take what an earlier process knew. Blocking."""
+        kept = load_state(self._path, _Kept)
+        if kept is not None and kept.node == self._node:
+            self.facts = kept.facts
+
+    async def read(self, at_least: int = 0) -> bool:
+        """
+        Read the bucket.
+
+        Args:
+            at_least: A revision that is known to be stored, from a poke.
+
+        Returns:
+            Whether the facts are others than before.
+
+        Raises:
+            BusError: The broker is away, or does not let us.
+            ProtocolError: The document is refused; the facts stay as they were.
+        """
+        entry = await self._bucket.newest(self._node, at_least)
+        try:
+            if entry is None or not entry.value:
+                self._stamps.check_absence(BUCKET, self._node, entry)
+                await self._stamps.keep()
+                return await self._adopt({}, 0)
+            document = self._stamps.check(BUCKET, entry)
+            if not isinstance(document.body, dict):
+                raise ProtocolError(
+                    f"{BUCKET}/{self._node}: facts are a mapping; write them with `ccmctl facts set`"
+                )
+        except ProtocolError as err:
+            is_new = self.refusal != str(err)
+            self.refusal = str(err)
+            if is_new:
+                raise
+            return False
+        await self._stamps.seen(document)
+        return await self._adopt(document.body, entry.revision)
+
+    async def _adopt(self, facts: dict[str, Any], revision: int) -> bool:
+        self.refusal = ""
+        self.revision = revision
+        if facts == self.facts:
+            return False
+        self.facts = facts
+        try:
+            await save_state(self._path, _Kept(node=self._node, facts=facts))
+        except FileError as err:
+            log.warning("assigned facts are not kept on disk", extra={"reason": str(err)})
+        return True
+
+
+def routed_facts(
+    assigned: Mapping[str, Any], facts: Mapping[str, Any], paths: tuple[str, ...]
+) -> dict[str, str | int | bool]:
+    """
+    The facts that requests can be addressed to, by dotted path.
+
+    Args:
+        assigned: Assigned facts; all text, integers and booleans in them are routed.
+        facts: All facts of the node.
+        paths: Further facts, as the configuration names them.
+    """
+    routed = dict(_flat(assigned, ""))
+    for path in paths:
+        value = _at(facts, path)
+        if fact_text(value) is not None:
+            routed.setdefault(path, value)
+    if len(routed) > ROUTED_LIMIT:
+        log.warning(
+            "more facts are assigned than are routed", extra={"facts": len(routed), "limit": ROUTED_LIMIT}
+        )
+        routed = dict(sorted(routed.items())[:ROUTED_LIMIT])
+    return routed
+
+
+def _flat(facts: Mapping[str, Any], prefix: str) -> list[tuple[str, str | int | bool]]:
+    found: list[tuple[str, str | int | bool]] = []
+    for key, value in facts.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{key}.")
+        elif fact_text(value) is not None:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def _at(facts: Any, path: str) -> Any:
+    if isinstance(facts, Mapping) and path in facts:
+        return facts[path]
+    for part in path.split("."):
+        if not isinstance(facts, Mapping) or part not in facts:
+            return None
+        facts = facts[part]
+    return facts

@@ -1,0 +1,119 @@
+"""
+`/metrics`: the numbers of this agent for whoever may connect to its port.
+
+Off unless configured, and on loopback unless told otherwise: what stands there are names of resources and manifests. An agent
+whose port is taken converges all the same, and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from ccm_agent.metrics.registry import CONTENT_TYPE, Registry
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 30.0
+"""A port that is taken is tried again after this time."""
+
+
+CONNECTIONS = 32
+"""Each takes an open file, of which a process has few: who connects without end must not keep the agent from its files."""
+CONNECTION_S = 120.0
+"""A connection is closed after this time, whether anything was asked or not."""
+
+
+_SERVED = "metrics are served"
+_SERVED_HERE = (
+    "metrics are served to this host only; set `monitor_address` (0.0.0.0 for every address) to serve others"
+)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+class _Few:
+    """Makes a protocol for each connection, and sends away those that are too many."""
+
+    def __init__(self, server: web.Server) -> None:
+        self._server = server
+
+    def __call__(self) -> asyncio.BaseProtocol:
+        if len(self._server.connections) >= CONNECTIONS:
+            return _Refused()
+        made = self._server()
+        asyncio.get_running_loop().call_later(CONNECTION_S, made.force_close)
+        return made
+
+
+class _Refused(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class MetricsServer:
+    """
+    The web server of one agent.
+
+    Attributes:
+        served: Address and port, once it listens.
+    """
+
+    def __init__(self, registry: Registry, address: str, port: int, *, retry_s: float = RETRY_S) -> None:
+        """Nothing listens before `run`; port 0 is any that is free."""
+        self.served: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+        self._registry = registry
+        self._address = address
+        self._port = port
+        self._retry_s = retry_s
+
+    async def run(self) -> None:
+        """Serve, until cancelled."""
+        from aiohttp import web
+
+        application = web.Application()
+        application.router.add_get("/metrics", self._metrics)
+        runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        await runner.setup()
+        assert runner.server is not None
+        listening = None
+        try:
+            listening = await self._listen(_Few(runner.server))
+            self.served.set_result(tuple(listening.sockets[0].getsockname()[:2]))
+            await asyncio.Event().wait()
+        finally:
+            if listening is not None:
+                listening.close()
+            await runner.cleanup()
+
+    async def _listen(self, connections: _Few) -> asyncio.Server:
+        where = {"address": self._address, "port": self._port}
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                listening = await loop.create_server(connections, self._address, self._port)
+            except (OSError, UnicodeError) as err:  # the latter of a name that no host can have
+                log.error(
+                    "metrics are not served: is the port taken?",
+                    extra={**where, "reason": getattr(err, "strerror", None) or str(err)},
+                )
+                await asyncio.sleep(self._retry_s)
+            else:
+                log.info(_SERVED_HERE if _is_loopback(self._address) else _SERVED, extra=where)
+                return listening
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        text = await asyncio.to_thread(self._registry.exposition)
+        return web.Response(body=text.encode(errors="replace"), headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,181 @@
+"""
+What `CCM_NODES` holds about this node: a sign of life, a small record, and all its facts.
+
+The sign of life expires by itself; record and facts are written only when they changed. A sign of life that somebody else wrote
+over between two of ours means a second agent of our name (ADR 22).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ccm_agent.facts.gather import lasting
+from ccm_agent.model.errors import BusError, RevisionError
+from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.ports import Clock, KeyValue
+from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
+
+log = logging.getLogger(__name__)
+
+BUCKET = "CCM_NODES"
+
+CONFLICTS = 2
+"""So many signs of life in a row that somebody wrote over: one alone may be our own, whose acknowledgement was lost."""
+
+PEACEFUL = 2
+"""So many in a row that nobody wrote over end the suspicion: two agents' beats drift past each other now and then."""
+
+RECORD_AGE_S = 3600.0
+FACTS_AGE_S = 86_400.0
+"""What did not change is written again after this time: somebody may have removed a node that lives."""
+
+COMPLAINTS = ("identity", "policy", "assignments")
+"""What a record's `conflict` may be about, the worse first."""
+
+FACTS_LIMIT_BYTES = 900_000
+"""A broker takes messages of 1 MiB; facts above this are told without their largest families."""
+
+
+class NodePresence:
+    """
+    The three keys of one node.
+
+    Attributes:
+        is_duplicate: Another agent of this name lives.
+    """
+
+    def __init__(self, bucket: KeyValue, record: NodeRecord, clock: Clock, *, ttl_s: int) -> None:
+        """
+        Nothing is written yet.
+
+        Args:
+            bucket: `CCM_NODES`.
+            record: This node's record; its fields are changed by whoever knows better.
+            clock: What time it is.
+            ttl_s: How long a sign of life lasts.
+        """
+        self.record = record
+        self.is_duplicate = False
+        self._bucket = bucket
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._complaints: dict[str, str] = {}
+        self._conflicts = 0
+        self._peaceful = 0
+        self._revision = 0
+        self._beat_at = 0.0
+        self._written_record = b""
+        self._written_facts = ""
+        self._record_at = self._facts_at = clock.monotonic()
+        self._are_facts_doubtful = False
+
+    def complain(self, about: str, sentence: str) -> None:
+        """Something is wrong with this node's identity or assignments; "" says that it is not any more."""
+        self._complaints[about] = sentence
+        self.record.conflict = "; ".join(
+            self._complaints[one] for one in COMPLAINTS if self._complaints.get(one)
+        )
+
+    async def beat(self, run: str) -> bool:
+        """
+        Give a sign of life.
+
+        Args:
+            run: The run in hand; "" when there is none.
+
+        Returns:
+            Whether it became known, or ceased to be so, that another agent of this name lives.
+
+        Raises:
+            BusError: The broker is away, or does not let us.
+        """
+        record = self.record
+        now = self._clock.now()
+        presence = Presence(
+            node=record.node, machine=record.machine, started=record.started, time=now, run=run
+        )
+        key, body = f"presence.{record.node}", encode_told(presence)
+        age_s = self._clock.monotonic() - self._beat_at
+        if not self._revision or age_s >= self._ttl_s:
+            # nothing to compare with: what stands there may be from before our restart, or has expired
+            await self._put(key, body)
+            return False
+        try:
+            self._revision = await self._bucket.update(key, body, self._revision, ttl_s=self._ttl_s)
+        except RevisionError:
+            if not self._conflicts:
+                # somebody removed a node that lives, or a twin wrote its own record: what else stands there is doubtful
+                self.reconnected()
+            self._conflicts, self._peaceful = self._conflicts + 1, 0
+            await self._put(key, body)
+        except BusError:
+            # it may have been stored all the same, and would then look like somebody else's
+            self._revision = 0
+            raise
+        else:
+            self._peaceful += 1
+            if self._peaceful >= PEACEFUL or not self.is_duplicate:
+                self._conflicts = 0
+        self._beat_at = self._clock.monotonic()
+        was, self.is_duplicate = self.is_duplicate, self._conflicts >= CONFLICTS
+        return was != self.is_duplicate
+
+    def reconnected(self) -> None:
+        """The broker may have lost what it held, or be another one: what stands there is doubtful."""
+        self._written_record = b""
+        self._are_facts_doubtful = bool(self._written_facts)
+
+    async def write_record(self) -> bool:
+        """Write the node's record if it changed, or has not been written for an hour; whether it did."""
+        body = encode_told(self.record)
+        now = self._clock.monotonic()
+        if body == self._written_record and now - self._record_at < RECORD_AGE_S:
+            return False
+        await self._bucket.put(f"node.{self.record.node}", body)
+        self._written_record, self._record_at = body, now
+        return True
+
+    async def write_facts(self, facts: Mapping[str, Any], *, is_regular: bool = False) -> bool:
+        """
+        Write all facts if they changed in what matters; whether it did.
+
+        Args:
+            facts: All facts.
+            is_regular: It is not a moment at which all nodes of a fleet write, so doubtful and day-old facts are written too.
+        """
+        digest = facts_digest(facts)
+        now = self._clock.monotonic()
+        is_due = is_regular and (self._are_facts_doubtful or now - self._facts_at > FACTS_AGE_S)
+        if digest == self._written_facts and not is_due:
+            return False
+        await self._bucket.put(f"facts.{self.record.node}", self._facts_body(facts, digest))
+        self._written_facts, self._facts_at = digest, now
+        self._are_facts_doubtful = False
+        return True
+
+    def _facts_body(self, facts: Mapping[str, Any], digest: str) -> bytes:
+        record = FactsRecord(node=self.record.node, time=self._clock.now(), digest=digest, facts=dict(facts))
+        body = encode_told(record)
+        while len(body) > FACTS_LIMIT_BYTES and record.facts:
+            largest = max(record.facts, key=lambda family: len(encode_told(record.facts[family])))
+            log.warning("facts are too large to be told whole", extra={"left_out": largest})
+            del record.facts[largest]
+            body = encode_told(record)
+        return body
+
+    async def goodbye(self) -> None:
+        """Take the sign of life back: this node is off, and everybody may know at once."""
+        await self._bucket.delete(f"presence.{self.record.node}")
+
+    async def _put(self, key: str, body: bytes) -> None:
+        self._revision = 0
+        self._revision = await self._bucket.put(key, body, ttl_s=self._ttl_s)
+        self._beat_at = self._clock.monotonic()
+
+
+def facts_digest(facts: Mapping[str, Any]) -> str:
+    """A digest that stays the same while only numbers move that never stand still."""
+    return hashlib.sha256(encode_told(lasting(facts), order="deterministic")).hexdigest()

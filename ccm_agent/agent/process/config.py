@@ -1,0 +1,416 @@
+"""
+The agent's configuration: Choria CCM's `config.yaml`, accepted unchanged, and what is ours beside it.
+
+`AgentConfig` is the document as written, `Settings` what the agent works with: durations in seconds, defaults filled in.
+Tests make Settings directly, with windows as short as they like; what a person writes is held to the minimums here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from ccm_agent.agent.requests.policy_file import NAME
+from ccm_agent.bus.signing import is_public_key
+from ccm_agent.bus.trust import Signer, SignersList, check_signers
+from ccm_agent.model.codec import decode_as, locate
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import DocumentError, FileError, Place, UsageError
+from ccm_agent.model.secret import Secret
+
+DEFAULT_CONTEXT = "CCM"
+"""The NATS context of the `nats` program that Choria CCM's agent uses unless told otherwise."""
+
+MINIMUM_INTERVAL_S = 30.0
+"""Choria CCM refuses to converge more often."""
+
+MINIMUM_HEARTBEAT_S = 5.0
+"""Presence costs the broker a write; more often than this tells nobody more."""
+
+SETTLED_INTERVALS = 2
+"""After so many intervals each node has registered again: it has begun to converge, and had the time to finish."""
+
+MISSED_HEARTBEATS = 3
+"""A presence expires after so many heartbeats."""
+
+_STREAM = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+
+
+class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the broker is recognised, and we by it."""
+
+    ca: Annotated[str, Meta(description="File with the certificates of authorities to trust.")] = ""
+    cert: Annotated[str, Meta(description="File with our certificate.")] = ""
+    key: Annotated[str, Meta(description="File with the key of our certificate.")] = ""
+
+
+class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where the broker is and who we are to it; all of it may come from a context of the `nats` program instead."""
+
+    context: Annotated[str, Meta(description="A context of the `nats` program.")] = ""
+    url: Annotated[str, Meta(description="Servers, separated by commas: `nats://a:4222,nats://b:4222`.")] = ""
+    creds: Annotated[str, Meta(description="Credentials file: a JWT and its seed.")] = ""
+    nkey: Annotated[str, Meta(description="File with an nkey seed.")] = ""
+    user: Annotated[str, Meta(description="User name.")] = ""
+    password_file: Annotated[str, Meta(description="File that holds the password, and nothing else.")] = ""
+    token_file: Annotated[str, Meta(description="File that holds a token, and nothing else.")] = ""
+    tls: Annotated[TlsConfig | None, Meta(description="Certificates.")] = None
+    insecure: Annotated[
+        bool,
+        Meta(
+            description="Accept a broker that asks for no credentials, or that is not on this host and has no TLS."
+        ),
+    ] = False
+
+
+class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The document. The keys above the line are Choria CCM's."""
+
+    interval: Annotated[str, Meta(description="Time between applies of the manifests, at least 30s.")] = "5m"
+    health_check_interval: Annotated[
+        str, Meta(description="Time between runs of health checks; empty: none of their own.")
+    ] = ""
+    manifests: Annotated[
+        list[str], Meta(description="Sources: a file, `obj://bucket/key.tar.gz`, `https://host/x.tar.gz`.")
+    ] = []
+    external_data_url: Annotated[
+        str, Meta(description="A hiera document over each manifest's data: `file://`, `kv://`, `https://`.")
+    ] = ""
+    cache_dir: Annotated[
+        str, Meta(description="Where fetched manifests are kept; if empty, `sources` in `state_dir`.")
+    ] = ""
+    monitor_port: Annotated[int, Meta(ge=0, le=65535, description="Port of `/metrics`; 0: none.")] = 0
+    log_level: Literal["debug", "info", "warn", "error"] = "info"
+    nats_context: Annotated[str, Meta(description="A context of the `nats` program, as `nats.context`.")] = ""
+    registration: Annotated[
+        Literal["", "nats", "jetstream"], Meta(description="Where stable services are registered.")
+    ] = ""
+
+    # ours
+    registration_stream: Annotated[str, Meta(description="The stream that holds registrations.")] = (
+        "REGISTRATION"
+    )
+    registration_settle: Annotated[
+        str,
+        Meta(
+            description="After the broker was away services that are missing are believed to be gone after so long; "
+            "twice `interval` unless set, 0s at once."
+        ),
+    ] = ""
+    identity: Annotated[str, Meta(description="This node's name on the bus; its FQDN unless set.")] = ""
+    nats: Annotated[NatsConfig, Meta(description="The broker.")] = NatsConfig()
+    state_dir: Annotated[str, Meta(description="What must outlive the process: identity, ledger, spool.")] = (
+        "/var/lib/ccm"
+    )
+    routed_facts: Annotated[
+        list[str], Meta(description="Facts, as dotted paths, that requests can be addressed to.")
+    ] = []
+    facts_file: Annotated[str, Meta(description="A file of further facts, JSON or YAML.")] = ""
+    heartbeat: Annotated[str, Meta(description="Time between signs of life, at least 5s.")] = "60s"
+    connect_spread: Annotated[
+        str,
+        Meta(
+            description="The first attempt to connect waits up to so long, at random: a fleet may start at once."
+        ),
+    ] = "2s"
+    read_interval: Annotated[
+        str, Meta(description="How often assigned facts and data are read again without a poke.")
+    ] = "5m"
+    facts_interval: Annotated[str, Meta(description="Facts are gathered no more often than this.")] = "2m"
+    watch_interval: Annotated[
+        str, Meta(description="How often sources are looked at that nobody pokes: files, URLs, objects.")
+    ] = "30s"
+    change_pause: Annotated[
+        str, Meta(description="A change is applied after a pause of up to so long, at random.")
+    ] = "5s"
+    stamped_data: Annotated[
+        bool | None,
+        Meta(
+            description="Accept only hiera documents that `ccmctl` wrote, which name their key and a growing number. "
+            "Unless set, true where signatures are demanded; false also accepts plain documents, which are not signed."
+        ),
+    ] = None
+    trusted_root: Annotated[
+        str,
+        Meta(
+            description="Public key that signs the list of who may command this node; the credentials file's unless set."
+        ),
+    ] = ""
+    trusted_signers: Annotated[
+        list[Signer], Meta(description="Signers that this node trusts whatever that list says.")
+    ] = []
+    unsigned_objects: Annotated[
+        bool,
+        Meta(
+            description="Accept manifests from `obj://` sources that are not signed, where signatures are demanded."
+        ),
+    ] = False
+    policy_file: Annotated[
+        str,
+        Meta(
+            description="The node's policy: what this agent does for whom. Unless set, `policy.yaml` beside this file, if it is "
+            "there."
+        ),
+    ] = ""
+    queue_limit: Annotated[int, Meta(ge=1, le=1000, description="How many requests may wait.")] = 16
+    spool_limit_mib: Annotated[
+        int, Meta(ge=1, description="Size of the spool of events not yet delivered.")
+    ] = 256
+    template_cpu: Annotated[
+        str, Meta(description="CPU time of one template, or of one directory of them, in whole seconds.")
+    ] = "10s"
+    template_memory_mib: Annotated[
+        int, Meta(ge=64, le=65536, description="Memory that a template may need.")
+    ] = 256
+    drain: Annotated[
+        str, Meta(description="How long a stop waits for the resource in hand; then it goes on without us.")
+    ] = "60s"
+    log_format: Literal["text", "json"] = "text"
+    monitor_address: Annotated[str, Meta(description="Address of `/metrics`.")] = "127.0.0.1"
+
+
+class BrokerSettings(Struct, frozen=True, kw_only=True):
+    """
+    The broker, secrets still in their files.
+
+    Attributes:
+        context: Name of a context of the `nats` program; "" when `url` says where.
+        is_default_context: Nobody named a context: where it does not exist, the agent runs without a broker.
+        servers: URLs.
+        insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
+    """
+
+    context: str = ""
+    is_default_context: bool = False
+    servers: tuple[str, ...] = ()
+    creds: str = ""
+    nkey: str = ""
+    user: str = ""
+    password_file: str = ""
+    token_file: str = ""
+    tls: TlsConfig | None = None
+    insecure: bool = False
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What the agent works with; durations in seconds, sizes in bytes. Names are those of AgentConfig."""
+
+    state_dir: str
+    identity: str = ""
+    broker: BrokerSettings = BrokerSettings()
+    interval_s: float = 300
+    health_check_interval_s: float = 0
+    manifests: tuple[str, ...] = ()
+    external_data_url: str = ""
+    cache_dir: str = ""
+    monitor_port: int = 0
+    monitor_address: str = "127.0.0.1"
+    registration: str = ""
+    registration_stream: str = "REGISTRATION"
+    registration_settle_s: float = 600
+    routed_facts: tuple[str, ...] = ()
+    facts_file: str = ""
+    heartbeat_s: float = 60
+    presence_ttl_s: int = 180
+    connect_spread_s: float = 2
+    read_interval_s: float = 300
+    facts_interval_s: float = 120
+    watch_interval_s: float = 30
+    change_pause_s: float = 5
+    stamped_data: bool | None = None
+    trusted_root: str = ""
+    trusted_signers: tuple[Signer, ...] = ()
+    unsigned_objects: bool = False
+    policy_file: str = ""
+    is_policy_required: bool = False
+    """The configuration names the policy's file, so it must be there."""
+    queue_limit: int = 16
+    spool_limit_bytes: int = 256 << 20
+    spool_segment_bytes: int = 4 << 20
+    ledger_keep_s: float = 86_400
+    template_cpu_s: int = 10
+    template_memory_bytes: int = 256 << 20
+    progress_s: float = 5
+    drain_s: float = 60
+    retry_s: float = 1
+    """Pause after a publish that failed; it doubles up to thirty times this."""
+    log_level: str = "info"
+    log_format: str = "text"
+
+    @property
+    def accepted_unsigned(self) -> tuple[str, ...]:
+        """What is accepted without a signature even where signatures are demanded: "data", "objects"."""
+        data, objects = self.stamped_data is False, self.unsigned_objects
+        return tuple(name for name, accepted in (("data", data), ("objects", objects)) if accepted)
+
+
+def read_config(path: Path) -> Settings:
+    """
+    The settings of a configuration file.
+
+    Raises:
+        FileError: It cannot be read.
+        DocumentError: It is not what it should be, with file, line and the nearest right key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        why = (err.strerror if isinstance(err, OSError) else "") or str(err)
+        raise FileError(
+            f"{path}: cannot read the agent's configuration: {why}; see `ccm agent --help`"
+        ) from err
+    settings = parse_config(text, str(path))
+    if settings.policy_file:
+        return settings
+    return replace(settings, policy_file=str(path.absolute().with_name(NAME)))
+
+
+def parse_config(text: str, source: str = "") -> Settings:
+    """
+    The settings of a configuration document.
+
+    Raises:
+        DocumentError: As `read_config`.
+    """
+    if text.strip() and all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
+        # the file as a package installs it: who starts this agent has forgotten something
+        message = "nothing is configured, all lines are comments: name the broker, or write {} for an agent without one"
+        raise DocumentError(message, place=Place(source))
+    config = decode_as(text if text.strip() else "{}", AgentConfig, source)
+
+    def seconds(key: str, minimum_s: float) -> float:
+        written: str = getattr(config, key)
+        try:
+            value = parse_duration(written)
+        except DocumentError as err:
+            raise DocumentError(err.message, place=locate(text, (key,), source)) from err
+        if value < minimum_s:
+            message = f"`{key}` is {written}: it must be at least {minimum_s:g}s"
+            raise DocumentError(message, place=locate(text, (key,), source))
+        return value
+
+    def absolute(key: str) -> str:
+        written: str = getattr(config, key)
+        if written and not written.startswith("/"):
+            message = f"`{key}` is `{written}`: write an absolute path"
+            raise DocumentError(message, place=locate(text, (key,), source))
+        return written
+
+    def stream(key: str) -> str:
+        written: str = getattr(config, key)
+        if not _STREAM.fullmatch(written):
+            message = f"`{key}` is `{written}`: no name of a stream, which is letters, digits, - and _"
+            raise DocumentError(message, place=locate(text, (key,), source))
+        return written
+
+    heartbeat_s = seconds("heartbeat", MINIMUM_HEARTBEAT_S)
+    interval_s = seconds("interval", MINIMUM_INTERVAL_S)
+    state_dir = absolute("state_dir")
+    return Settings(
+        state_dir=state_dir,
+        identity=config.identity,
+        broker=_broker(config, text, source),
+        interval_s=interval_s,
+        health_check_interval_s=seconds("health_check_interval", 1) if config.health_check_interval else 0,
+        manifests=tuple(config.manifests),
+        external_data_url=config.external_data_url,
+        cache_dir=absolute("cache_dir") or f"{state_dir}/sources",
+        monitor_port=config.monitor_port,
+        # an empty one would be every address of the host
+        monitor_address=config.monitor_address or "127.0.0.1",
+        registration=config.registration,
+        registration_stream=stream("registration_stream"),
+        registration_settle_s=seconds("registration_settle", 0)
+        if config.registration_settle
+        else interval_s * SETTLED_INTERVALS,
+        routed_facts=tuple(config.routed_facts),
+        facts_file=absolute("facts_file"),
+        heartbeat_s=heartbeat_s,
+        presence_ttl_s=int(heartbeat_s * MISSED_HEARTBEATS),
+        connect_spread_s=seconds("connect_spread", 0),
+        read_interval_s=seconds("read_interval", 1),
+        facts_interval_s=seconds("facts_interval", 1),
+        watch_interval_s=seconds("watch_interval", 1),
+        change_pause_s=seconds("change_pause", 0),
+        stamped_data=config.stamped_data,
+        trusted_root=_public_key(config.trusted_root, text, source),
+        trusted_signers=_signers(config.trusted_signers, text, source),
+        unsigned_objects=config.unsigned_objects,
+        policy_file=absolute("policy_file"),
+        is_policy_required=bool(config.policy_file),
+        queue_limit=config.queue_limit,
+        spool_limit_bytes=config.spool_limit_mib << 20,
+        template_cpu_s=int(seconds("template_cpu", 1)),
+        template_memory_bytes=config.template_memory_mib << 20,
+        drain_s=seconds("drain", 0),
+        log_level=config.log_level,
+        log_format=config.log_format,
+    )
+
+
+def with_context(settings: Settings, context: str) -> Settings:
+    """The settings with another context of the `nats` program, if one is named: the command line wins over the file."""
+    return (
+        replace(settings, broker=replace(settings.broker, context=context, servers=()))
+        if context
+        else settings
+    )
+
+
+def read_secret(path: str) -> Secret:
+    """
+    A password or token from its file, without the final newline.
+
+    Raises:
+        FileError: It cannot be read, or is empty.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as err:
+        raise FileError(f"{path}: cannot read the secret: {err}") from err
+    if not text:
+        raise FileError(f"{path}: empty: put the secret into it, and nothing else")
+    return Secret(text)
+
+
+def _public_key(key: str, text: str, source: str) -> str:
+    if key and not is_public_key(key):
+        message = f"`trusted_root` is `{key}`: it is not a public key; `ccmctl signers` shows the fleet's"
+        raise DocumentError(message, place=locate(text, ("trusted_root",), source))
+    return key
+
+
+def _signers(signers: list[Signer], text: str, source: str) -> tuple[Signer, ...]:
+    try:
+        check_signers(SignersList(number=0, issued=0, signers=tuple(signers)))
+    except UsageError as err:
+        raise DocumentError(err.message, place=locate(text, ("trusted_signers",), source)) from err
+    return tuple(signers)
+
+
+def _broker(config: AgentConfig, text: str, source: str) -> BrokerSettings:
+    nats = config.nats
+    context = nats.context or config.nats_context
+    if nats.url and nats.context:
+        message = "`url` and `context` both say where the broker is: keep one"
+        raise DocumentError(message, place=locate(text, ("nats", "url"), source))
+    if nats.tls and bool(nats.tls.cert) != bool(nats.tls.key):
+        message = "`cert` and `key` belong together: give both or neither"
+        raise DocumentError(message, place=locate(text, ("nats", "tls"), source))
+    servers = tuple(url.strip() for url in nats.url.split(",") if url.strip())
+    return BrokerSettings(
+        context="" if servers else context or DEFAULT_CONTEXT,
+        is_default_context=not servers and not context,
+        servers=servers,
+        creds=nats.creds,
+        nkey=nats.nkey,
+        user=nats.user,
+        password_file=nats.password_file,
+        token_file=nats.token_file,
+        tls=nats.tls,
+        insecure=nats.insecure,
+    )

@@ -1,0 +1,206 @@
+"""
+The agent as a process: signals, the service manager, and how it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ccm_agent.agent.agent import Agent
+from ccm_agent.agent.desired.run_once import ConvergenceResult
+from ccm_agent.agent.node.control_socket import ControlSocket
+from ccm_agent.agent.process.config import Settings, read_config
+from ccm_agent.agent.process.log_setup import set_up_logging
+from ccm_agent.agent.process.systemd_notify import SystemdNotifier
+from ccm_agent.model.errors import CcmError, HostError
+
+log = logging.getLogger(__name__)
+
+BuildAgent = Callable[[Settings], AbstractAsyncContextManager[Agent]]
+"""An agent on real adapters, for as long as the context lasts."""
+
+NEEDS_RESTART = {
+    "identity": "identity",
+    "state_dir": "state_dir",
+    "broker": "nats",
+    "monitor_port": "monitor_port",
+    "monitor_address": "monitor_address",
+    "registration": "registration",
+    "registration_stream": "registration_stream",
+    "registration_settle_s": "registration_settle",
+    "spool_limit_bytes": "spool_limit_mib",
+    "queue_limit": "queue_limit",
+    "facts_file": "facts_file",
+    "stamped_data": "stamped_data",
+    "heartbeat_s": "heartbeat",
+    "presence_ttl_s": "heartbeat",
+}
+"""Settings that a reload does not change, and the keys by which people know them."""
+
+CONNECT_S = 3.0
+"""How long an agent that converges once waits for the broker; one without a broker waits in vain."""
+
+
+async def serve(
+    path: Path,
+    settings: Settings,
+    build: BuildAgent,
+    notifier: SystemdNotifier,
+    hand_over: Callable[[], int],
+    restarts: Callable[[], Awaitable[bool]],
+) -> None:
+    """
+    Run an agent until SIGTERM or SIGINT; SIGHUP reads its configuration again.
+
+    Args:
+        path: The configuration file.
+        settings: What it held at the start.
+        build: Makes the agent.
+        notifier: The service manager.
+        hand_over: Lets somebody else read the output of programs that outlive us.
+        restarts: Whether a process that is asked to stop is to be followed by another.
+    """
+    stop = asyncio.Event()
+    with _one_reason():
+        async with (
+            build(settings) as agent,
+            _signals(path, agent, stop, notifier),
+            asyncio.TaskGroup() as group,
+        ):
+            beside = [group.create_task(_stay_alive(notifier), name="service:watchdog")]
+
+            def ready() -> None:
+                notifier.ready(f"node {agent.node}")
+                local = ControlSocket(agent, Path(settings.state_dir))
+                beside.append(group.create_task(local.run(), name="service:local"))
+
+            try:
+                await agent.run(stop, ready, lambda: _leave(hand_over), restarts)
+            finally:
+                for task in beside:
+                    task.cancel()
+
+
+async def serve_once(
+    path: Path, settings: Settings, build: BuildAgent, hand_over: Callable[[], int], limit_s: float
+) -> list[ConvergenceResult]:
+    """
+    Be the agent for as long as it takes to converge once, where none runs.
+
+    Args:
+        path, settings, build, hand_over: As for `serve`.
+        limit_s: What has not ended by then is stopped, as by SIGTERM.
+
+    Raises:
+        LockError: There is an agent with this state folder.
+        Refusal: The node is disabled.
+        HostError: It was stopped, or the limit has passed.
+    """
+    stop, up = asyncio.Event(), asyncio.Event()
+    with _one_reason():
+        async with (
+            build(settings) as agent,
+            _signals(path, agent, stop, SystemdNotifier(environ={})),
+            asyncio.TaskGroup() as group,
+        ):
+            with contextlib.suppress(TimeoutError):
+                # sources and data may be on the broker; without it what was good last is applied
+                async with asyncio.timeout(CONNECT_S):
+                    await agent.wait_connected()
+            life = group.create_task(agent.run(stop, up.set, lambda: _leave(hand_over)), name="service:agent")
+            begun = group.create_task(up.wait(), name="service:up")
+            await asyncio.wait([life, begun], return_when=asyncio.FIRST_COMPLETED)
+            begun.cancel()
+            # no task of the group: its refusal would cancel the agent, which is to finish the resource in hand
+            once = asyncio.create_task(agent.converge_once(), name="service:once")
+            await asyncio.wait([life, once], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            why = f"it was not over after {limit_s:g} s" if not life.done() else "it was stopped"
+            stop.set()
+            await life
+            if once.done():
+                return once.result()
+            once.cancel()
+            raise HostError(f"{why}: the rest was not applied; `ccm agent status` shows the last run")
+    raise AssertionError("unreachable: the block returns or raises")
+
+
+def _leave(hand_over: Callable[[], int]) -> None:
+    log.warning("a resource goes on after the agent", extra={"streams": hand_over()})
+    logging.shutdown()
+    # an orderly end would cancel the task that waits for its program, and end the program with it (ADR 23)
+    os._exit(0)
+
+
+@contextmanager
+def _one_reason() -> Iterator[None]:
+    try:
+        yield
+    except ExceptionGroup as errors:
+        # of an agent that could not start there is one error, and people want to read that
+        reasons, others = errors.split(CcmError)
+        if reasons is not None and others is None and len(reasons.exceptions) == 1:
+            raise reasons.exceptions[0] from errors
+        raise
+
+
+async def _stay_alive(notifier: SystemdNotifier) -> None:
+    """Tell the watchdog that the loop turns; twice in its time, as sd_watchdog_enabled(3) advises."""
+    while notifier.watchdog_s:
+        notifier.alive()
+        await asyncio.sleep(notifier.watchdog_s / 2)
+
+
+@asynccontextmanager
+async def _signals(
+    path: Path, agent: Agent, stop: asyncio.Event, notifier: SystemdNotifier
+) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        log.info("asked to stop")
+        notifier.stopping()
+        stop.set()
+
+    def reload() -> None:
+        notifier.reloading()
+        try:
+            # a few kilobytes, at somebody's command: a hop to a thread would only order things differently
+            _reload(path, agent)
+        except CcmError as err:
+            log.error("the configuration is not taken over", extra={"reason": str(err)})
+            agent.reload_policy()  # a tightened policy must not wait for the configuration to be mended
+        notifier.ready(f"node {agent.node}")
+
+    handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+def merge_reloaded(now: Settings, read: Settings) -> tuple[Settings, list[str]]:
+    """What of a configuration that was read again holds from here on, and the keys that wait for a restart."""
+    waiting = [name for name in NEEDS_RESTART if getattr(read, name) != getattr(now, name)]
+    kept = replace(read, **{name: getattr(now, name) for name in waiting})
+    return kept, list(dict.fromkeys(NEEDS_RESTART[name] for name in waiting))
+
+
+def _reload(path: Path, agent: Agent) -> None:
+    settings, keys = merge_reloaded(agent.settings, read_config(path))
+    if keys:
+        log.warning("a restart is needed for some of the configuration", extra={"keys": ", ".join(keys)})
+    set_up_logging(settings.log_level, settings.log_format, secrets=agent.secrets)
+    agent.reload(settings)
+    log.info("the configuration was read again")

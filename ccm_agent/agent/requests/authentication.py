@@ -1,0 +1,325 @@
+"""
+Who may command this node: signatures of requests and documents, checked against the signers list.
+
+A node whose credentials or configuration name a root key, or signers, obeys nothing that is unsigned. The list may change over
+the broker; each new one must be signed by the root and have a higher number, and the highest is kept on disk, so neither a
+restart nor an old copy takes a node back. A node without a root key is in unsigned operation, and says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.requests.schedule_times import ScheduleTimes
+from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
+from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, Kind, SignatureError, verify
+from ccm_agent.bus.subjects import ALL, key_subject, parse_assignment_key
+from ccm_agent.bus.trust import (
+    SIGNERS_KEY,
+    TRUST_BUCKET,
+    SignedText,
+    Signer,
+    SignersList,
+    Trust,
+    read_signers,
+)
+from ccm_agent.model.errors import BusError, CcmError, FileError, InputError, ProtocolError
+from ccm_agent.model.limited_log import LimitedLog
+from ccm_agent.model.policy import Principal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ccm_agent.model.ports import Clock, Entry, IncomingRequest, KeyValue
+
+log = logging.getLogger(__name__)
+
+FACTS = "CCM_FACTS"
+ASSIGNMENTS = "CCM_ASSIGNMENTS"
+
+
+class NotAuthorizedError(CcmError):
+    """A signature is right, and its signer may not do this."""
+
+    code = "request.not_authorized"
+
+
+class _Kept(Struct, kw_only=True):
+    """The newest signers list, as the root signed it."""
+
+    root: str
+    signers: SignedText
+
+
+class Authenticator:
+    """
+    What one agent knows about keys.
+
+    Attributes:
+        root: The root's public key; "" when none is known.
+        signers: The newest signers list.
+    """
+
+    def __init__(self, trust: Trust | None, clock: Clock, path: Path, fixed: Sequence[Signer] = ()) -> None:
+        """
+        Take what the credentials and the configuration say; `open` adds what an earlier process has learned.
+
+        Args:
+            trust: The trust block of the credentials; None: there is none.
+            clock: What time it is.
+            path: Where the newest signers list is kept.
+            fixed: Signers that the configuration names, whatever the list says.
+        """
+        self.root = trust.root if trust is not None else ""
+        self.signers = SignersList(number=0, issued=0)
+        self.floors = dict(trust.floors) if trust is not None else {}
+        self._trust = trust
+        self._clock = clock
+        self._path = path
+        self._times = ScheduleTimes(path.with_name("schedule_times.json"))
+        self._fixed = {signer.key: signer for signer in fixed}
+        self._limited = LimitedLog(log)
+
+    @property
+    def is_demanded(self) -> bool:
+        """This node obeys signed requests and documents only."""
+        return bool(self.root or self._fixed)
+
+    @property
+    def takes_unsigned(self) -> bool:
+        """What is not signed is obeyed now: no keys are known, or the signers list allows it for a time."""
+        return not self.is_demanded or self.signers.allows_unsigned(self._now_ms())
+
+    def open(self) -> None:
+        """
+        Take the newest signers list that is known: from the credentials, or as an earlier process kept it. Blocking.
+
+        Raises:
+            InputError: The list in the credentials is not one that the root has signed.
+        """
+        self._times.open()
+        if not self.is_demanded:
+            log.warning(
+                "unsigned operation: this agent obeys whoever can publish on the broker",
+                extra={"fix": "`ccmctl init --security`, then credentials from `ccmctl node add`"},
+            )
+        if self._trust is not None and self._trust.signers is not None:
+            try:
+                self.signers = self._read(self._trust.signers)
+            except ProtocolError as err:
+                raise InputError(f"the credentials hold a signers list that cannot be used: {err}") from err
+        kept = load_state(self._path, _Kept)
+        if kept is None or kept.root != self.root:
+            return
+        try:
+            newest = self._read(kept.signers)
+        except ProtocolError as err:
+            log.warning("the kept signers list is passed over", extra={"reason": str(err)})
+            return
+        if newest.number > self.signers.number:
+            self.signers = newest
+
+    async def read_list(self, bucket: KeyValue, at_least: int = 0) -> bool:
+        """
+        Take the signers list in the bucket, if it is newer; whether it was.
+
+        Raises:
+            BusError: The broker is away, or what is stored there is not a list that the root has signed.
+        """
+        if not self.root:
+            return False
+        entry = await bucket.get(SIGNERS_KEY, at_least)
+        if entry is None:
+            return False
+        signed = SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)
+        newest = self._read(signed)
+        if newest.number <= self.signers.number:
+            return False
+        await self._keep(signed)
+        self.signers = newest
+        log.info(
+            "the signers list has changed", extra={"number": newest.number, "signers": len(newest.signers)}
+        )
+        return True
+
+    async def request(self, incoming: IncomingRequest) -> Principal:
+        """
+        Who sent a request.
+
+        Raises:
+            SignatureError: It is not signed, or not by a key that is trusted, or a schedule's time was not signed.
+            NotAuthorizedError: The signer may not ask this of this scope.
+        """
+        if not self.is_demanded:
+            return Principal()
+        kind = Kind.SCHEDULE if incoming.scheduled else Kind.REQUEST
+        found = self._verified(kind, incoming.subject, incoming.body, _signature_of(incoming))
+        if found is None:
+            return Principal()
+        claims, signer = found
+        # the right to make schedules is the right to apply anywhere, as on the broker
+        is_allowed = (
+            signer.schedules if incoming.scheduled else signer.may_request(incoming.protocol, incoming.scope)
+        )
+        if not is_allowed:
+            action = "schedule" if incoming.scheduled else ".".join(incoming.protocol.split(".")[-3:-1])
+            raise NotAuthorizedError(
+                f"{signer.name} may not send {action} requests to {incoming.scope}; "
+                "`ccmctl operator add --help` shows how that is allowed"
+            )
+        if incoming.scheduled:
+            run, due = scheduled_run_id(incoming)
+            await self._times.take(claims, due, run)
+        return _principal(
+            signer, is_plan_only=not incoming.scheduled and not signer.may_assign(incoming.scope)
+        )
+
+    def document(self, bucket: str, entry: Entry) -> Principal:
+        """
+        Who wrote a document.
+
+        Raises:
+            SignatureError: It is not signed, or not by a key that is trusted for this bucket and key.
+        """
+        return self._written(Kind.DOCUMENT, bucket, entry)[0]
+
+    def object(self, subject: str, digest: str, signature: str) -> int:
+        """
+        When a trusted operator signed an object that this node converges on, in milliseconds; 0 in unsigned operation.
+
+        Raises:
+            SignatureError: It is not signed, or not by a signer who may assign to all nodes.
+        """
+        found = self._verified(Kind.OBJECT, subject, digest.encode(), signature) if self.is_demanded else None
+        if found is None:
+            return 0
+        claims, signer = found
+        if not signer.may_assign(ALL):
+            raise SignatureError(
+                f"{subject}: {signer.name} signed it, and may not apply to all nodes; "
+                "what nodes fetch by themselves takes that right"
+            )
+        return claims.issued
+
+    def deletion(self, bucket: str, entry: Entry) -> int:
+        """
+        The number of a signed deletion.
+
+        Raises:
+            SignatureError: As `document`.
+        """
+        return self._written(Kind.DELETION, bucket, entry)[1]
+
+    def _written(self, kind: Kind, bucket: str, entry: Entry) -> tuple[Principal, int]:
+        subject = key_subject(bucket, entry.key)
+        found = self._verified(kind, subject, entry.value, entry.signature) if self.is_demanded else None
+        if found is None:
+            return Principal(), 0
+        claims, signer = found
+        if not _may_write(signer, bucket, entry.key):
+            raise SignatureError(f"{bucket}/{entry.key}: {signer.name} signed it and may not write there")
+        return _principal(signer), claims.number
+
+    def _verified(self, kind: Kind, subject: str, body: bytes, header: str) -> tuple[Claims, Signer] | None:
+        """
+        What a signature says and who made it; None while the signers list allows what nothing proves.
+
+        A signature that does not count is worth as much then as none: its sender could have left it out.
+
+        Raises:
+            SignatureError: It is missing or does not count.
+        """
+        try:
+            claims = verify(header, kind, subject, body, now_ms=self._now_ms())
+            return claims, self._signer(claims, subject)
+        except SignatureError as err:
+            if not self.takes_unsigned:
+                raise
+            self._limited.warning(
+                "unsigned or not by a listed signer, and taken for now", extra={"reason": str(err)}
+            )
+            return None
+
+    def _signer(self, claims: Claims, subject: str) -> Signer:
+        signer = self._fixed.get(claims.key) or self.signers.by_key(claims.key, self._now_ms())
+        if signer is None:
+            raise SignatureError(
+                f"{subject}: signed by the key {claims.key}, which is not in signers list {self.signers.number}"
+            )
+        return signer
+
+    def _read(self, signed: SignedText) -> SignersList:
+        return read_signers(signed.body.encode(), signed.signature, self.root, now_ms=self._now_ms())
+
+    async def _keep(self, signed: SignedText) -> None:
+        try:
+            await save_state(self._path, _Kept(root=self.root, signers=signed))
+        except FileError as err:
+            log.warning("the signers list is not kept on disk", extra={"reason": str(err)})
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now().timestamp() * 1000)
+
+
+class SignersReader:
+    """Keeps an authenticator's signers list up to date with the bucket."""
+
+    def __init__(self, authenticator: Authenticator, bucket: KeyValue) -> None:
+        self._authenticator = authenticator
+        self._bucket = bucket
+        self._at_least = 0
+        self._trouble = ""
+
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """Hear of changes; a node without a root key has no list to read."""
+        if not self._authenticator.root:
+            return
+
+        def changed(_key: str, revision: int) -> None:
+            self._at_least = max(self._at_least, revision)
+            on_change()
+
+        try:
+            await self._bucket.pokes(SIGNERS_KEY, changed)
+        except BusError as err:
+            log.info("changes of the signers list are read at intervals only", extra={"reason": str(err)})
+
+    async def read(self) -> None:
+        """Read the list; what cannot be read or used is logged once, and the list stays as it is."""
+        if not self._authenticator.root:
+            return
+        try:
+            await self._authenticator.read_list(self._bucket, self._at_least)
+            self._trouble = ""
+        except BusError as err:
+            if str(err) != self._trouble:
+                log.warning("the signers list cannot be read", extra={"reason": str(err)})
+            self._trouble = str(err)
+            self._at_least = 0
+
+
+def _signature_of(incoming: IncomingRequest) -> str:
+    wanted = SIGNATURE_HEADER.lower()
+    return next((value for name, value in incoming.headers.items() if name.lower() == wanted), "")
+
+
+def _principal(signer: Signer, *, is_plan_only: bool = False) -> Principal:
+    return Principal(
+        name=signer.name, key=signer.key, roles=signer.roles, is_verified=True, is_plan_only=is_plan_only
+    )
+
+
+def _may_write(signer: Signer, bucket: str, key: str) -> bool:
+    """What a signer may write is what the operator's role says; buckets that are not listed hold data."""
+    if bucket == FACTS:
+        return signer.facts
+    if bucket == ASSIGNMENTS:
+        return signer.may_assign(parse_assignment_key(key)[0])
+    if bucket == TRUST_BUCKET:
+        return False
+    return signer.data

@@ -1,0 +1,299 @@
+"""
+Scheduled requests that this node was away for: of each of its scopes it takes the last one, once, if the schedule says so.
+
+What was seen of each scope stands on disk, for a ledger forgets within a day and a schedule may come once a month. It is seen by
+the broker's time of it, so neither a replica that lags nor a stream that was made anew brings an old one back. What was due
+before the node had the scope is none of its business: whoever becomes a web server today has not missed last night's run.
+
+Apart from that it remembers the latest due request of each subject, permanently and whatever the schedule says. A node or an
+operator can have a stored due request delivered again with all its headers, and a ledger knows a run for a day only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
+from ccm_agent.bus.subjects import request_subject
+from ccm_agent.model.errors import BusError, FileError, ProtocolError
+from ccm_agent.model.limited_log import LimitedLog
+from ccm_agent.model.ports import BrokerConnection, Clock, IncomingRequest, Requests
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
+
+log = logging.getLogger(__name__)
+
+SCHEDULED = (MANIFEST_APPLY, MANIFEST_PLAN)
+"""What `ccmctl schedule add` makes schedules of."""
+
+
+STALE_S = 86_400.0
+"""A scheduled request that is older comes from nobody who keeps time; no ledger need remember one for longer."""
+
+
+LATE_S = 600.0
+"""A due request is delivered within seconds; one that is older than this is not on its way for the first time."""
+
+LATEST_LIMIT = 10_000
+"""So many subjects are remembered, those of the latest requests; a node has a few scopes at a time."""
+
+
+class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    The last due request of a subject that this node has seen.
+
+    Attributes:
+        time: When it was due, by the broker's clock; None: there was none when the node looked.
+        sequence: Its place in the stream, for people.
+    """
+
+    time: datetime | None = None
+    sequence: int = 0
+
+
+class _Kept(Struct, kw_only=True):
+    """
+    What stands on disk.
+
+    Attributes:
+        node: Whose it is.
+        seen: By subject, for what a schedule is caught up with; of the scopes that the node has.
+        latest: By subject, the latest due request that the node was given; of all scopes that it ever had.
+    """
+
+    node: str
+    seen: dict[str, Seen] = {}
+    latest: dict[str, Seen] = {}
+
+
+class _Flag(Struct):
+    catch_up: bool = False
+
+
+class MissedSchedules:
+    """What one agent has missed, and takes when it is back."""
+
+    def __init__(
+        self,
+        node: str,
+        requests: Requests,
+        link: BrokerConnection,
+        path: Path,
+        scopes: Callable[[], list[str]],
+        on_request: Callable[[IncomingRequest], None],
+        clock: Clock,
+        is_known: Callable[[str], bool],
+    ) -> None:
+        """
+        Nothing is read yet.
+
+        Args:
+            node: This node.
+            requests: Where the last due request of a subject is asked for.
+            link: The connection.
+            path: Where it is kept what was seen.
+            scopes: The node's scopes as they are now.
+            on_request: Takes a request, as if it had been delivered now; `heard` follows when it was handled.
+            clock: What time it is.
+            is_known: The ledger knows a run, so the request is answered and not carried out again.
+        """
+        self._clock = clock
+        self._is_known = is_known
+        self._node = node
+        self._requests = requests
+        self._link = link
+        self._path = path
+        self._scopes = scopes
+        self._on_request = on_request
+        self._seen: dict[str, Seen] = {}
+        self._latest: dict[str, Seen] = {}
+        self._kept = _Kept(node=node)
+        self._is_due = True
+        self._is_looking = False
+        self._trouble = ""
+        self._limited = LimitedLog(log)
+        self._wake = asyncio.Event()
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is to be looked at, and what was seen stands on disk."""
+        return not self._is_due and not self._is_looking and self._now() == self._kept
+
+    def open(self) -> None:
+        """Take what an earlier process saw. Blocking."""
+        kept = load_state(self._path, _Kept)
+        if kept is not None and kept.node == self._node:
+            self._seen, self._latest = dict(kept.seen), dict(kept.latest)
+        self._kept = self._now()
+
+    def expect(self) -> None:
+        """The broker was away, or the node has other scopes: there may be something, as soon as `settled` is called."""
+        self._is_due = True
+
+    def settled(self) -> None:
+        """The node's scopes are right as of now."""
+        if self._is_due:
+            self._wake.set()
+
+    def run_of(self, incoming: IncomingRequest) -> tuple[str, datetime]:
+        """
+        Run id and due time of a scheduled request.
+
+        Who may read due messages can have an old one delivered again, to all nodes; by its id a ledger knows it for a day.
+        After that only one that this node has missed is taken, and never one that is not above the latest of its subject.
+        The broker's time of it is compared, for a broker that was made anew counts from 1 again.
+
+        Raises:
+            ProtocolError: The broker's headers are not there, or it is old and was not missed, or was superseded.
+        """
+        run, due = scheduled_run_id(incoming)
+        age_s = (self._clock.now() - due).total_seconds()
+        if age_s > STALE_S and not self._was_missed(incoming):
+            raise ProtocolError(
+                f"{incoming.subject}: it was due {due:%Y-%m-%d %H:%M} UTC and is not taken any more; is this host's clock right?"
+            )
+        if age_s < -STALE_S:
+            raise ProtocolError(
+                f"{incoming.subject}: it is due {due:%Y-%m-%d %H:%M} UTC, which is to come; are the clocks right?"
+            )
+        if not self._is_known(run) and not self._is_above_latest(incoming, age_s):
+            raise ProtocolError(
+                f"{incoming.subject}: it was due {due:%Y-%m-%d %H:%M:%S} UTC and is sent again: "
+                "it was taken before, or a later one was; refused"
+            )
+        return run, due
+
+    def _is_above_latest(self, incoming: IncomingRequest, age_s: float) -> bool:
+        """It is later than what came on its subject before, or the latest itself, which may come twice within minutes."""
+        latest, seen = self._latest.get(incoming.subject), _seen_of(incoming)
+        if latest is None or _is_above(seen, latest):
+            return True
+        return seen == latest and age_s <= LATE_S
+
+    def _was_missed(self, incoming: IncomingRequest) -> bool:
+        was = self._seen.get(incoming.subject)
+        return was is not None and _wants(incoming) and _is_newer(_seen_of(incoming), was)
+
+    def heard(self, incoming: IncomingRequest) -> None:
+        """A scheduled request was handled, however it had come and whatever became of it."""
+        if not incoming.scheduled:
+            return
+        seen, was = _seen_of(incoming), self._seen.get(incoming.subject)
+        self._raise_latest(incoming.subject, seen)
+        if _wants(incoming) and (was is None or _is_newer(seen, was)):
+            self._seen[incoming.subject] = seen
+        self._wake.set()
+
+    def _raise_latest(self, subject: str, seen: Seen) -> None:
+        latest = self._latest.get(subject)
+        is_to_come = seen.time is not None and (seen.time - self._clock.now()).total_seconds() > STALE_S
+        if is_to_come or (latest is not None and not _is_above(seen, latest)):
+            return
+        self._latest.pop(subject, None)
+        self._latest[subject] = seen
+        while len(self._latest) > LATEST_LIMIT:
+            self._latest.pop(next(iter(self._latest)))
+
+    async def run(self) -> None:
+        """Take what was missed, for ever."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._turn()
+                await self._keep()
+        finally:
+            await self._keep()
+
+    async def _turn(self) -> None:
+        if not self._is_due or not self._link.connected:
+            return
+        self._is_due, self._is_looking = False, True
+        try:
+            await self._look()
+        except BusError as err:
+            # the next reading of the facts is the next try
+            self._is_due = True
+            if str(err) != self._trouble:
+                log.info("what was due cannot be read now", extra={"reason": str(err)})
+            self._trouble = str(err)
+        else:
+            self._trouble = ""
+        finally:
+            self._is_looking = False
+
+    async def _look(self) -> None:
+        subjects = [request_subject(protocol, scope) for scope in self._scopes() for protocol in SCHEDULED]
+        for subject in subjects:
+            try:
+                incoming = await self._requests.last_due(subject)
+            except ProtocolError as err:
+                self._limited.warning(
+                    "a due request is passed over", extra={"subject": subject, "reason": str(err)}
+                )
+                continue
+            self._judge(subject, incoming)
+        # who loses a scope and gets it again begins anew
+        for subject in self._seen.keys() - set(subjects):
+            del self._seen[subject]
+
+    def _judge(self, subject: str, incoming: IncomingRequest | None) -> None:
+        was = self._seen.get(subject)
+        if incoming is None:
+            self._seen.setdefault(subject, Seen())
+            return
+        seen = _seen_of(incoming)
+        if was is None or not _wants(incoming):
+            self._seen[subject] = seen
+            if seen.time is not None and (self._clock.now() - seen.time).total_seconds() > LATE_S:
+                # this node does not take it, so nobody else's sending it again makes the node take it
+                self._raise_latest(subject, seen)
+        elif _is_newer(seen, was):
+            log.info("a due request was missed", extra={"subject": subject, "due": str(seen.time)})
+            self._on_request(incoming)
+
+    async def _keep(self) -> None:
+        now = self._now()
+        if now == self._kept:
+            return
+        try:
+            await save_state(self._path, now)
+            self._kept = now
+        except FileError as err:
+            log.warning("what was due is not kept on disk", extra={"reason": str(err)})
+
+    def _now(self) -> _Kept:
+        return _Kept(node=self._node, seen=dict(self._seen), latest=dict(self._latest))
+
+
+def _wants(incoming: IncomingRequest) -> bool:
+    try:
+        return decode_foreign(incoming.body, _Flag).catch_up
+    except msgspec.DecodeError:
+        return False
+
+
+def _seen_of(incoming: IncomingRequest) -> Seen:
+    from ccm_agent.bus.streams import parse_sequence, parse_time
+
+    lowered = {name.lower(): value for name, value in incoming.headers.items()}
+    return Seen(
+        time=parse_time(lowered["nats-time-stamp"]), sequence=parse_sequence(lowered["nats-sequence"])
+    )
+
+
+def _is_above(seen: Seen, was: Seen) -> bool:
+    """It is later; of one moment, by its place in the stream."""
+    return _is_newer(seen, was) or (seen.time == was.time and seen.sequence > was.sequence)
+
+
+def _is_newer(seen: Seen, was: Seen) -> bool:
+    return was.time is None or (seen.time is not None and seen.time > was.time)

@@ -1,0 +1,395 @@
+"""
+Requests from the controller: which of them concern this node, what is answered, and what is put into the queue.
+
+A request is written into the ledger before it is answered, so that it is carried out once however often it is delivered. On a
+scope that many share, a node that the selector does not mean stays silent unless it is named.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.agent.requests.authentication import NotAuthorizedError
+from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
+from ccm_agent.agent.runs.run_executor import RunExecutor
+from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
+from ccm_agent.bus.node_key import FINAL_ANSWERS
+from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.errors import BusError, CcmError, ProtocolError
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.policy import Principal
+from ccm_agent.model.ports import Clock, Events, IncomingRequest
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
+    NODE_FACTS,
+    NODE_PING,
+    NODE_STATUS,
+    RESOURCE_ENSURE,
+    RUN_STOP,
+    SESSION_ANSWER,
+    Answer,
+    AnswerState,
+    EnsureRequest,
+    ManifestRequest,
+    NodeState,
+    Request,
+    StopRequest,
+)
+
+log = logging.getLogger(__name__)
+
+ACTIONS = {
+    MANIFEST_APPLY: "apply",
+    MANIFEST_PLAN: "plan",
+    MANIFEST_CHECK: "check",
+    RESOURCE_ENSURE: "ensure",
+}
+"""Requests that become runs."""
+
+KINDS: dict[str, type[Request]] = {
+    MANIFEST_APPLY: ManifestRequest,
+    MANIFEST_PLAN: ManifestRequest,
+    MANIFEST_CHECK: ManifestRequest,
+    RESOURCE_ENSURE: EnsureRequest,
+    NODE_PING: Request,
+    NODE_FACTS: Request,
+    NODE_STATUS: Request,
+    RUN_STOP: StopRequest,
+}
+
+QUESTIONS = {RUN_STOP: "stop", NODE_PING: "ping", NODE_FACTS: "facts", NODE_STATUS: "status"}
+"""Requests that become no runs, and what the node's policy calls them."""
+
+
+class Refusal(CcmError):
+    """A request is not carried out; the code travels in the answer."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class RequestContext(Struct, frozen=True, kw_only=True):
+    """
+    What the handlers ask of the rest of the agent.
+
+    Attributes:
+        node: This node.
+        machine, started: What tells two agents of one identity apart.
+        events: Where answers go.
+        sign: Makes the signature of an answer; "" where there is no key.
+        matches: Whether the selectors of a request mean this node; SelectorError when they cannot be read.
+        refusal: Why this node does not take on a run of an action now; None when it does.
+        body: What is answered to a question, by protocol id.
+        run_of: Run id and due time of a scheduled request, from its headers.
+        authenticate: Who sent a request; SignatureError when nothing proves it, NotAuthorizedError when the sender may not
+            ask this.
+        forbids: Why the node's policy refuses a principal's action in a mode now; None when it does not.
+    """
+
+    node: str
+    machine: str
+    started: datetime
+    events: Events
+    sign: Callable[[str, bytes], str]
+    matches: Callable[[Request], Awaitable[bool]]
+    refusal: Callable[[str], Refusal | None]
+    body: Mapping[str, Callable[[], Awaitable[dict[str, Any]]]]
+    run_of: Callable[[IncomingRequest], tuple[str, datetime]]
+    authenticate: Callable[[IncomingRequest], Awaitable[Principal]]
+    forbids: Callable[[Principal, str, str], Refusal | None]
+
+
+class RequestHandler:
+    """Answers the requests of one agent, one after the other."""
+
+    def __init__(
+        self, desk: RequestContext, turns: RunQueue, ledger: RequestLog, worker: RunExecutor, clock: Clock
+    ) -> None:
+        self._desk = desk
+        self._turns = turns
+        self._ledger = ledger
+        self._worker = worker
+        self._clock = clock
+
+    async def handle(self, incoming: IncomingRequest) -> None:
+        """
+        Do with a request what is to be done, and answer it if it is ours.
+
+        Raises:
+            ProtocolError: It breaks the rules of the protocol, or nothing proves who sent it; nothing was answered. An
+                answer would let a forged request say of a node's part in a true run that it was refused.
+        """
+        request, due = self._read(incoming)
+        try:
+            principal = await self._desk.authenticate(incoming)
+        except NotAuthorizedError as err:
+            await self._refuse(incoming, request, Refusal(err.code, str(err)))
+            return
+        if principal.is_verified:
+            request.requester = principal.name
+        else:
+            principal = replace(principal, name=request.requester)
+        is_called = self._desk.node in request.named or incoming.scope.startswith("node.")
+        known = self._ledger.find(request.run)
+        if known is not None:
+            await self._answer_again(known)
+            return
+        try:
+            matches = await self._desk.matches(request)
+        except CcmError as err:
+            await self._refuse(incoming, request, Refusal(err.code, str(err)))
+            return
+        if not matches:
+            if is_called:
+                await self._refuse(incoming, request, Refusal("target.mismatch", "no longer matches"))
+            return
+        refusal = self._forbids(incoming, principal)
+        if refusal is not None:
+            log.info("refused by the policy", extra={"run": request.run, "reason": str(refusal)})
+            await self._refuse(incoming, request, refusal)
+        elif incoming.protocol == RUN_STOP:
+            await self._stop(request, is_called=is_called)
+        elif incoming.protocol in ACTIONS:
+            await self._take_on(incoming, request, due, principal)
+        elif incoming.protocol in self._desk.body:
+            body = await self._desk.body[incoming.protocol]()
+            await self._answer(request.run, AnswerState.DONE, body=body)
+        else:
+            reason = f"this agent knows no {incoming.protocol}; is it older than the controller?"
+            await self._refuse(incoming, request, Refusal("request.unknown", reason))
+
+    def job_of(self, entry: RequestLogEntry) -> QueuedRun | None:
+        """The job of a request that stood in the ledger when the agent started; None when it cannot be read any more."""
+        try:
+            request = decode_foreign(entry.body, KINDS[entry.protocol])
+        except (KeyError, msgspec.DecodeError):
+            return None
+        request.run = entry.run
+        if entry.principal.is_verified:
+            request.requester = entry.principal.name
+        job = _job(entry.protocol, request, deadline_of(request, None), entry.principal)
+        return replace(job, way="schedule") if entry.scheduled else job
+
+    async def expired(self, job: QueuedRun) -> None:
+        """A job that waited is past its deadline."""
+        if job.own is not None:
+            job.own.on_end(None)
+            return
+        self._ledger.end(job.run, NodeState.EXPIRED, "its deadline passed before it began", "run.expired")
+        await self._answer(
+            job.run, AnswerState.EXPIRED, reason="its deadline passed before it began", code="run.expired"
+        )
+
+    async def refused(self, job: QueuedRun, refusal: Refusal) -> None:
+        """A job that waited may not begin now."""
+        if job.own is not None:
+            job.own.on_end(None)
+            return
+        self._ledger.end(job.run, NodeState.REFUSED, str(refusal), refusal.code)
+        await self._answer(job.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
+
+    def is_late(self, deadline: datetime | None) -> bool:
+        """The time to begin by has passed."""
+        return deadline is not None and self._clock.now() > deadline
+
+    def _forbids(self, incoming: IncomingRequest, principal: Principal) -> Refusal | None:
+        """Why the node's policy refuses a request; a kind of request that it has no word for is refused elsewhere."""
+        asked = action_of(incoming)
+        return self._desk.forbids(principal, *asked) if asked is not None else None
+
+    def _read(self, incoming: IncomingRequest) -> tuple[Request, datetime | None]:
+        request = decode_request(incoming)
+        due = None
+        if incoming.scheduled:
+            request.run, due = self._desk.run_of(incoming)
+        if not is_id(request.run):
+            raise ProtocolError(f"{incoming.subject}: the request has no run id that could be answered")
+        return request, due
+
+    async def _take_on(
+        self, incoming: IncomingRequest, request: Request, due: datetime | None, principal: Principal
+    ) -> None:
+        job = _job(incoming.protocol, request, deadline_of(request, due), principal)
+        if incoming.scheduled:
+            job = replace(job, way="schedule")
+        if self.is_late(job.deadline):
+            self._write_down(incoming, request)
+            await self.expired(job)
+            return
+        refusal = self._desk.refusal(job.action)
+        if refusal is not None:
+            await self._refuse(incoming, request, refusal)
+            return
+        self._write_down(incoming, request, principal)
+        offer = self._turns.offer(job)
+        if offer.position < 0:
+            reason = f"{len(self._turns.waiting)} requests wait already"
+            self._ledger.end(job.run, NodeState.REFUSED, reason, "queue.full")
+            await self._answer(job.run, AnswerState.REFUSED, reason=reason, code="queue.full")
+            return
+        state = AnswerState.QUEUED if offer.position else AnswerState.ACCEPTED
+        await self._answer(job.run, state, position=offer.position)
+        if offer.superseded is not None:
+            await self._supersede(offer.superseded, job)
+
+    async def _supersede(self, old: QueuedRun, new: QueuedRun) -> None:
+        reason = f"a newer request for {old.name} came: run {new.run}"
+        self._ledger.end(old.run, NodeState.SUPERSEDED, reason, "run.superseded")
+        await self._answer(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
+
+    async def _stop(self, request: Request, *, is_called: bool) -> None:
+        run = request.stop if isinstance(request, StopRequest) else ""
+        if not is_id(run):
+            await self._answer(
+                request.run, AnswerState.REFUSED, reason="it names no run to stop", code="run.unknown"
+            )
+            return
+        waiting = self._turns.withdraw(run)
+        if waiting is not None:
+            self._worker.give_up(waiting, "stopped", "run.stopped")
+        elif not self._worker.stop(run, "stopped"):
+            known = self._ledger.find(run)
+            if known is None:
+                # a stop that overtook its run: the run is not begun when it comes
+                self._ledger.end(run, NodeState.FAILED, "stopped before it came", "run.stopped")
+                if not is_called:
+                    return
+        log.info("a run is stopped", extra={"run": run, "requester": request.requester})
+        entry = self._ledger.find(run)
+        await self._answer(request.run, AnswerState.DONE, outcome=entry.outcome if entry else "")
+
+    async def _answer_again(self, known: RequestLogEntry) -> None:
+        """A request that was handled before, or is in hand: the ledger answers."""
+        if known.outcome in (NodeState.REFUSED, NodeState.SUPERSEDED, NodeState.EXPIRED):
+            await self._answer(known.run, known.outcome, reason=known.reason, code=known.code)
+        elif known.outcome:
+            await self._answer(
+                known.run, AnswerState.DONE, outcome=known.outcome, reason=known.reason, code=known.code
+            )
+        else:
+            position = self._turns.position(known.run) or 0
+            await self._answer(
+                known.run, AnswerState.QUEUED if position else AnswerState.ACCEPTED, position=position
+            )
+
+    async def _refuse(self, incoming: IncomingRequest, request: Request, refusal: Refusal) -> None:
+        if incoming.protocol in ACTIONS:
+            self._write_down(incoming, request)
+            self._ledger.end(request.run, NodeState.REFUSED, str(refusal), refusal.code)
+        await self._answer(request.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
+
+    def _write_down(
+        self, incoming: IncomingRequest, request: Request, principal: Principal | None = None
+    ) -> None:
+        self._ledger.take(
+            request.run,
+            protocol=incoming.protocol,
+            subject=incoming.subject,
+            body=incoming.body,
+            principal=principal,
+            scheduled=incoming.scheduled,
+        )
+
+    async def _answer(
+        self,
+        run: str,
+        state: str,
+        *,
+        reason: str = "",
+        code: str = "",
+        position: int = 0,
+        outcome: str = "",
+        body: dict[str, Any] | None = None,
+    ) -> None:
+        answer = Answer(
+            protocol=SESSION_ANSWER,
+            run=run,
+            node=self._desk.node,
+            time=self._clock.now(),
+            state=str(state),
+            reason=reason,
+            code=code,
+            position=position,
+            outcome=outcome,
+            machine=self._desk.machine,
+            started=self._desk.started,
+            body=body or {},
+        )
+        subject, told = event_subject(SESSION_ANSWER, self._desk.node, run), encode_told(answer)
+        # what ends the node's part in a run is signed; that it goes on needs no proof
+        signature = self._desk.sign(subject, told) if state in FINAL_ANSWERS else ""
+        try:
+            await self._desk.events.announce(
+                subject, told, {SIGNATURE_HEADER: signature} if signature else None
+            )
+        except BusError as err:
+            # the request comes again, with our name in it, and is then answered from the ledger
+            log.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
+
+
+def decode_request(incoming: IncomingRequest) -> Request:
+    """
+    The body of a request, as the kind that its protocol names.
+
+    Raises:
+        ProtocolError: It is not one.
+    """
+    try:
+        return decode_foreign(incoming.body, KINDS.get(incoming.protocol, Request))
+    except msgspec.DecodeError as err:
+        raise ProtocolError(f"{incoming.subject}: the request cannot be read: {err}") from err
+
+
+def action_of(incoming: IncomingRequest) -> tuple[str, str] | None:
+    """
+    The action of a request for the node's policy, and its mode ("" when it becomes no run).
+
+    It depends on the protocol and on whether it was scheduled; nothing in the body has a say. None for an unknown protocol.
+    """
+    mode = ACTIONS.get(incoming.protocol, "")
+    if mode:
+        return "schedule" if incoming.scheduled else mode, mode
+    question = QUESTIONS.get(incoming.protocol)
+    return (question, "") if question is not None else None
+
+
+def _job(protocol: str, request: Request, deadline: datetime | None, principal: Principal) -> QueuedRun:
+    if isinstance(request, EnsureRequest):
+        name = f"{request.type}#{request.properties.get('name', '')}"
+    else:
+        name = request.name if isinstance(request, ManifestRequest) else ""
+    if not isinstance(request, (ManifestRequest, EnsureRequest)):
+        raise ProtocolError(f"{protocol}: no request that becomes a run")
+    return QueuedRun(
+        run=request.run,
+        action=ACTIONS[protocol],
+        name=name,
+        request=request,
+        deadline=deadline,
+        principal=principal,
+    )
+
+
+def deadline_of(request: Request, due: datetime | None) -> datetime | None:
+    """When a request must have begun; None when it may begin at any time."""
+    if request.deadline is not None:
+        return request.deadline
+    if request.deadline_s > 0 and due is not None:
+        try:
+            return due + timedelta(seconds=request.deadline_s)
+        except OverflowError:
+            return None  # beyond the calendar
+    return None

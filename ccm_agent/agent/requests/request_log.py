@@ -1,0 +1,260 @@
+"""
+The requests that this node has taken on, so that each is carried out once however often it is delivered.
+
+A request is written down before it is answered; its end state follows. Run ids are kept for a day, the requests themselves until
+they have ended. What stands here without an end when the agent starts was waiting, or was interrupted (ADR 21).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.agent.events.journal import Journal, encode_record, replace_file
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.json_text import tellable
+from ccm_agent.model.policy import Principal
+from ccm_agent.model.ports import Clock
+
+log = logging.getLogger(__name__)
+
+COMPACT_BYTES = 1 << 20
+"""A smaller file is not worth writing anew."""
+
+
+class _Taken(Struct, tag="t", array_like=True):
+    run: str
+    at: float
+    protocol: str
+    subject: str
+    body: bytes
+    principal: Principal | None = None
+    scheduled: bool = False
+
+
+class _Begun(Struct, tag="b", array_like=True):
+    run: str
+
+
+class _Ended(Struct, tag="e", array_like=True):
+    run: str
+    at: float
+    outcome: str
+    reason: str
+    code: str
+
+
+_Record: TypeAlias = _Taken | _Begun | _Ended
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Record)
+
+
+class RequestLogEntry(Struct, kw_only=True):
+    """
+    What is known of one run.
+
+    Attributes:
+        run: Its id.
+        at: When it was taken on, and from its end on when it ended, in seconds since 1970.
+        protocol, subject, body: The request as it came; empty once the run has ended.
+        principal: Who sent it.
+        scheduled: It was due by a schedule.
+        has_begun: It was being carried out.
+        outcome: Its end state, a word of `NodeState`; "" while it waits or goes on.
+        reason, code: Why it ended so.
+    """
+
+    run: str
+    at: float
+    protocol: str = ""
+    subject: str = ""
+    body: bytes = b""
+    principal: Principal = Principal()
+    scheduled: bool = False
+    has_begun: bool = False
+    outcome: str = ""
+    reason: str = ""
+    code: str = ""
+
+
+class RequestLog:
+    """The runs of one agent. All but `open` and `compact` are for the event loop and never block for long."""
+
+    def __init__(self, path: Path, *, keep_s: float, clock: Clock) -> None:
+        """
+        Nothing is touched yet.
+
+        Args:
+            path: The ledger's file.
+            keep_s: How long a run that ended is remembered.
+            clock: What time it is.
+        """
+        self._journal = Journal(path)
+        self._keep_s = keep_s
+        self._clock = clock
+        self._entries: dict[str, RequestLogEntry] = {}
+        self._forgotten_at: dict[str, float] = {}
+        self._since_compaction: list[bytes] | None = None
+
+    def open(self) -> list[RequestLogEntry]:
+        """
+        Read the file, and give the runs that have not ended, in the order in which they were taken on. Blocking.
+
+        Raises:
+            FileError: It cannot be used.
+        """
+        read = self._journal.open()
+        if read.damaged_bytes:
+            log.error(
+                "the ledger was damaged", extra={"path": str(self._journal.path), "bytes": read.damaged_bytes}
+            )
+        for _, payload in read.records:
+            try:
+                self._take_in(_decoder.decode(payload))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                log.error("a record of the ledger is not understood", extra={"path": str(self._journal.path)})
+        self._forget()
+        return [entry for entry in self._entries.values() if not entry.outcome]
+
+    def find(self, run: str) -> RequestLogEntry | None:
+        """What is known of a run; None when it never was here, or more than a day ago."""
+        return self._entries.get(run)
+
+    def knows(self, run: str) -> bool:
+        """It was here, within the last day."""
+        return run in self._entries
+
+    def take(
+        self,
+        run: str,
+        *,
+        protocol: str,
+        subject: str,
+        body: bytes,
+        principal: Principal | None = None,
+        scheduled: bool = False,
+    ) -> None:
+        """A request is taken on; from here on it is not forgotten by a kill."""
+        self._write(_Taken(run, self._now(), protocol, subject, body, principal, scheduled))
+
+    def begin(self, run: str) -> None:
+        """A run is being carried out from here on."""
+        self._write(_Begun(run))
+
+    def end(self, run: str, outcome: str, reason: str = "", code: str = "") -> None:
+        """A run has ended."""
+        self._write(_Ended(run, self._now(), outcome, tellable(reason), code))
+        self._forget()
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Most of the file is about what is forgotten or over."""
+        return self._journal.size > COMPACT_BYTES and self._journal.size > 4 * self._live_bytes()
+
+    async def compact(self) -> None:
+        """Write the file anew with what still counts."""
+        if self._since_compaction is not None:
+            return
+        self._since_compaction = []
+        records = b"".join(encode_record(payload) for payload in self._live_payloads())
+        try:
+            journal = await asyncio.to_thread(_written, self._journal.path, records)
+            for payload in self._since_compaction:
+                journal.append(payload)
+            self._journal.close()
+            self._journal = journal
+        except (OSError, FileError) as err:
+            log.warning("the ledger cannot be made smaller", extra={"reason": str(err)})
+        finally:
+            self._since_compaction = None
+
+    def close(self) -> None:
+        """Close the file; nothing is lost by it."""
+        self._journal.close()
+
+    def _write(self, record: _Record) -> None:
+        payload = _encoder.encode(record)
+        try:
+            self._journal.append(payload)
+        except FileError as err:
+            # what is asked of a node whose disk is full may be what frees it, so it is carried out all the same
+            log.error("the ledger is kept in memory only", extra={"reason": str(err)})
+        if self._since_compaction is not None:
+            self._since_compaction.append(payload)
+        self._take_in(record)
+
+    def _take_in(self, record: _Record) -> None:
+        if isinstance(record, _Taken):
+            self._entries.setdefault(
+                record.run,
+                RequestLogEntry(
+                    run=record.run,
+                    at=record.at,
+                    protocol=record.protocol,
+                    subject=record.subject,
+                    body=record.body,
+                    principal=record.principal or Principal(),
+                    scheduled=record.scheduled,
+                ),
+            )
+            return
+        entry = self._entries.get(record.run)
+        if isinstance(record, _Begun):
+            if entry is not None:
+                entry.has_begun = True
+            return
+        if entry is None:
+            entry = self._entries[record.run] = RequestLogEntry(run=record.run, at=record.at)
+        entry.at, entry.outcome = record.at, record.outcome
+        entry.reason, entry.code = record.reason, record.code
+        entry.protocol, entry.subject, entry.body = "", "", b""
+        # on the steady clock: a wall clock that is set would make all forgotten at once, or nothing for a long time
+        age_s = max(self._now() - record.at, 0)
+        self._forgotten_at[record.run] = self._clock.monotonic() + self._keep_s - age_s
+
+    def _forget(self) -> None:
+        """Drop what ended more than a day ago. Entries stand about in order of age, so the first young one ends the search."""
+        now = self._clock.monotonic()
+        while self._entries:
+            run, entry = next(iter(self._entries.items()))
+            if not entry.outcome or self._forgotten_at[run] > now:
+                return
+            del self._entries[run], self._forgotten_at[run]
+
+    def _live_payloads(self) -> Iterator[bytes]:
+        for entry in self._entries.values():
+            if entry.outcome:
+                yield _encoder.encode(_Ended(entry.run, entry.at, entry.outcome, entry.reason, entry.code))
+                continue
+            taken = _Taken(
+                entry.run,
+                entry.at,
+                entry.protocol,
+                entry.subject,
+                entry.body,
+                entry.principal,
+                entry.scheduled,
+            )
+            yield _encoder.encode(taken)
+            if entry.has_begun:
+                yield _encoder.encode(_Begun(entry.run))
+
+    def _live_bytes(self) -> int:
+        return sum(len(entry.body) + len(entry.reason) + 100 for entry in self._entries.values())
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _written(path: Path, records: bytes) -> Journal:
+    """A file of records in place of another, open. Blocking."""
+    replace_file(path, [records])
+    journal = Journal(path)
+    journal.open()
+    return journal

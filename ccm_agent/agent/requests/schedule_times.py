@@ -1,0 +1,122 @@
+"""
+Times of signed schedules: the broker keeps time, and may not choose it.
+
+A schedule's signature says when it is due. A due request is taken when its time fits that, and only once for each of those
+times, so the holder of the broker cannot run a schedule at another time or twice. What was taken last is kept on disk until
+the schedule's signature expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.bus.signing import Claims, SignatureError
+from ccm_agent.model.cron import Cron
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import CcmError, FileError
+
+log = logging.getLogger(__name__)
+
+LATE_S = 3600.0
+"""A broker that was down when a schedule was due sends it when it is back; it may be this late."""
+
+EARLY_S = 1.0
+"""The broker's time of a due message may be this much before the second that the schedule names."""
+
+_WINDOWS_S = (EARLY_S + 1, 60.0, LATE_S)
+"""How far back the schedule's time is looked for, the nearest first: a cron may name each second of an hour."""
+
+_EVERY_SHARE = 0.9
+"""Of the interval of `@every`: the least time between two that are taken. The broker's timer drifts."""
+
+
+class _Taken(Struct, frozen=True, kw_only=True):
+    """The last time of one schedule that was taken: which of its times, by which run, and when its signature expires."""
+
+    slot: float
+    run: str
+    expires: int = 0
+
+
+class ScheduleTimes:
+    """The times at which signed schedules were taken."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._taken: dict[str, _Taken] = {}
+
+    def open(self) -> None:
+        """Read what an earlier process has taken. Blocking."""
+        self._taken = load_state(self._path, dict[str, _Taken]) or {}
+
+    async def take(self, claims: Claims, due: datetime, run: str) -> None:
+        """
+        Take a due request once; the same run may come again, for the ledger knows it.
+
+        Raises:
+            SignatureError: Its time is not one of the schedule's, or was taken already.
+        """
+        when, zone = claims.details.get("when", ""), claims.details.get("zone", "")
+        try:
+            # in a thread, for time zones are files
+            slot = (await asyncio.to_thread(_slot, when, zone, due)).timestamp()
+        except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError) as err:
+            raise SignatureError(
+                f"{claims.subject}: it was due at {due:%Y-%m-%d %H:%M:%S} UTC, which does not fit the signed "
+                f"schedule {when!r}: {err}"
+            ) from err
+        key = f"{claims.digest}:{claims.issued}"
+        was = self._taken.get(key)
+        if was is not None and was.run != run and slot < was.slot + _pause_s(when):
+            raise SignatureError(
+                f"{claims.subject}: the signed schedule {when!r} was taken for this time already, by run {was.run}"
+            )
+        if was is None or was.run != run:
+            self._taken[key] = _Taken(slot=slot, run=run, expires=claims.expires)
+            await self._keep(due)
+
+    async def _keep(self, now: datetime) -> None:
+        now_ms = now.timestamp() * 1000
+        self._taken = {
+            key: one for key, one in self._taken.items() if not one.expires or one.expires > now_ms
+        }
+        try:
+            await save_state(self._path, self._taken)
+        except FileError as err:
+            log.warning("times of schedules are not kept on disk", extra={"reason": str(err)})
+
+
+def _slot(when: str, zone: str, due: datetime) -> datetime:
+    """The schedule's own time that a due message is for; ValueError when there is none."""
+    word, _, rest = when.partition(" ")
+    if word == "@every":
+        return due
+    latest = due + timedelta(seconds=EARLY_S)
+    if word == "@at":
+        moment = datetime.fromisoformat(rest)
+        if not _before(latest, LATE_S) <= moment <= latest:
+            raise ValueError("another time was signed")
+        return moment
+    cron = Cron(when)
+    for back_s in _WINDOWS_S:
+        found = cron.next_after(_before(latest, back_s), ZoneInfo(zone or "UTC"))
+        if found is not None and found <= latest:
+            return found
+    raise ValueError("another time was signed")
+
+
+def _before(moment: datetime, seconds: float) -> datetime:
+    return moment - timedelta(seconds=seconds)
+
+
+def _pause_s(when: str) -> float:
+    """The least time between two that are taken; with cron and `@at` each time counts once."""
+    word, _, rest = when.partition(" ")
+    return parse_duration(rest) * _EVERY_SHARE if word == "@every" else 0.001

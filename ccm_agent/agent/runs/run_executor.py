@@ -1,0 +1,277 @@
+"""
+Carries out what a job asks, and reports it: the one run at a time of this node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.agent.events.spool import Spool
+from ccm_agent.agent.requests.request_log import RequestLog
+from ccm_agent.agent.runs.checkpoint import Checkpoints
+from ccm_agent.agent.runs.run_queue import QueuedRun
+from ccm_agent.agent.runs.run_report import INTERRUPTED, RunFrame, RunReport, Shorten
+from ccm_agent.engine.bundle import inner_path
+from ccm_agent.engine.request import PAUSED, ApplyOptions, Engine, ManifestSource, OnEvent, StopFlag
+from ccm_agent.metrics.agent import AgentMetrics
+from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest
+
+log = logging.getLogger(__name__)
+
+RESTARTED = "left at a restart of the agent, which begins it again"
+
+Unpack = Callable[[Bundle], Awaitable[str]]
+"""The folder that a bundle was unpacked into."""
+
+
+class ExecutorContext(Struct, frozen=True, kw_only=True):
+    """
+    What a run needs.
+
+    Attributes:
+        node, version: Who applies.
+        engine: Applies.
+        facts: This node's facts, as fresh as they have to be.
+        unpack: Fetches a bundle.
+        shorten: Makes of an event what may stand on the bus.
+        external_data: URL of a hiera document of the configuration as it is now, under those of a request; "" is none.
+        metrics: Counts what runs did; None: nobody counts.
+    """
+
+    node: str
+    version: str
+    engine: Engine
+    facts: Callable[[], Awaitable[Mapping[str, Any]]]
+    unpack: Unpack
+    shorten: Shorten
+    external_data: Callable[[], str] = str
+    metrics: AgentMetrics | None = None
+
+
+class RunExecutor:
+    """
+    The hands of one agent.
+
+    Attributes:
+        report: Of the run in hand; None when there is none.
+    """
+
+    def __init__(
+        self,
+        workshop: ExecutorContext,
+        spool: Spool,
+        ledger: RequestLog,
+        clock: Clock,
+        continuations: Checkpoints,
+    ) -> None:
+        self.report: RunReport | None = None
+        self._shop = workshop
+        self._spool = spool
+        self._ledger = ledger
+        self._clock = clock
+        self._continuations = continuations
+        self._stop = StopFlag()
+        self._run = ""
+
+    def stop(self, run: str, reason: str) -> bool:
+        """Ask the run in hand to end after the resource in hand; False when it is another, or none."""
+        if self.report is None or (run and run != self._run):
+            return False
+        self._stop.set(reason)
+        return True
+
+    def pause(self) -> None:
+        """
+        Leave what the run in hand has still to do, after the resource in hand, to the next process.
+
+        It goes on with a run that somebody asked for. One of the node's own it begins anew, and whoever began it here is told
+        that it was left.
+        """
+        self._stop.pause()
+
+    async def carry_out(self, job: QueuedRun) -> SessionSummary | None:
+        """Do what a job asks; whatever happens, its end is told and stands in the ledger. None: it was left before its end."""
+        self._stop = StopFlag()
+        self._run = job.run
+        report = self.report = self._new_report(job)
+        # the ledger is about requests, that come again; what became of our own runs the spool knows
+        if job.own is None:
+            self._ledger.begin(job.run)
+        summary = None
+        try:
+            summary = await self._guarded(job, report)
+        finally:
+            self.report = None
+            self._run = ""
+            if job.own is not None:
+                job.own.on_end(summary)
+        if summary is None:
+            return None
+        if job.own is None:
+            self._ledger.end(job.run, summary.state, summary.reason, summary.code)
+        await self._spool.settle(flush=False)
+        if self._shop.metrics is not None:
+            self._shop.metrics.ran(job.action, report.frame.cause, summary)
+        return summary
+
+    def give_up(self, job: QueuedRun, reason: str, code: str) -> SessionSummary:
+        """Close a job that was never begun."""
+        summary = self._new_report(job).finish(reason=reason, code=code)
+        self._ledger.end(job.run, summary.state, summary.reason, summary.code)
+        if job.own is not None:
+            job.own.on_end(summary)
+        return summary
+
+    def leave(self) -> None:
+        """Close the run in hand though its resource goes on: the agent ends now."""
+        if self.report is not None:
+            at = self.report.progress.resource
+            summary = self.report.finish(
+                reason=f"{INTERRUPTED} at {at}, which goes on" if at else INTERRUPTED, code="run.interrupted"
+            )
+            self._ledger.end(self._run, summary.state, summary.reason, summary.code)
+
+    async def _guarded(self, job: QueuedRun, report: RunReport) -> SessionSummary | None:
+        reason = code = ""
+        engine: SessionSummary | None = None
+        try:
+            before = await self._continuations.take(job.run)
+            if before is not None:
+                report.go_on(before)
+                log.info("a run goes on", extra={"run": job.run, "done": len(before.done)})
+            engine = await self._apply(job, report, before.done if before else [])
+            if engine.code == PAUSED and not report.is_closed:
+                await self._leave_to_next(job, report)
+                return None
+        except CcmError as err:
+            reason, code = str(err), err.code
+        except Exception as err:  # a run must not end the agent
+            log.exception("a run failed in an unexpected way", extra={"run": job.run})
+            reason, code = f"{type(err).__name__}: {err}; this is a fault of the agent", "ccm.fault"
+        return None if report.is_closed else report.finish(engine, reason=reason, code=code)
+
+    async def _leave_to_next(self, job: QueuedRun, report: RunReport) -> None:
+        if job.own is None:
+            await self._continuations.keep(report.left())
+        else:
+            summary = report.totals()
+            summary.reason, summary.code = RESTARTED, PAUSED
+            report.finish(summary)
+        log.info("a run is left to the next process", extra={"run": job.run})
+
+    async def _apply(self, job: QueuedRun, report: RunReport, done: list[TransactionEvent]) -> SessionSummary:
+        request = job.request
+        options = await self._options(job, report, done)
+        if isinstance(request, EnsureRequest):
+            report.start()
+            await self._shop.engine.ensure(request.type, request.properties, options)
+            return report.totals()
+        source = job.own.source if job.own else await self._source(request)
+        return await self._shop.engine.apply(source, options)
+
+    async def _source(self, request: ManifestRequest) -> ManifestSource:
+        if request.bundle is None:
+            text = request.manifest.encode()
+            if request.digest and hashlib.sha256(text).hexdigest() != request.digest:
+                raise ProtocolError(
+                    f"{request.name}: the manifest is not what its digest says; send it again"
+                )
+            return ManifestSource(text=text, name=request.name, digest=request.digest)
+        if request.digest and request.digest != request.bundle.digest:
+            raise ProtocolError(
+                f"{request.name}: the request names two digests for one bundle; send it again"
+            )
+        manifest = inner_path(request.bundle.manifest, request.name)
+        folder = await self._shop.unpack(request.bundle)
+        return ManifestSource(
+            path=f"{folder}/{manifest}",
+            directory=folder,
+            name=request.name,
+            digest=request.bundle.digest,
+        )
+
+    async def _options(self, job: QueuedRun, report: RunReport, done: list[TransactionEvent]) -> ApplyOptions:
+        request = job.request
+        facts = await self._shop.facts()
+        own = job.own
+
+        def on_start(start: SessionStart) -> None:
+            if own is not None and own.on_start is not None:
+                own.on_start(start)
+            if not report.has_started:
+                report.start(start)
+
+        external_data = self._shop.external_data()
+        urls = [external_data] if external_data else []
+        if isinstance(request, ManifestRequest):
+            urls += request.data
+        return ApplyOptions(
+            noop=job.action == "plan",
+            health_check_only=job.action == "check",
+            hiera=tuple(urls),
+            keeps_hiera=True,
+            pins=own.pins if own is not None else {},
+            facts=facts,
+            cause=report.frame.cause,
+            requester=request.requester,
+            node=self._shop.node,
+            run=job.run,
+            on_start=on_start,
+            on_event=self._told(report),
+            on_resource=report.reached,
+            stop=self._stop,
+            done=done,
+            metrics=self._shop.metrics,
+            grant=job.grant,
+            own_hiera=frozenset({external_data} if external_data else ()),
+        )
+
+    def _told(self, report: RunReport) -> OnEvent:
+        """Where the engine's events go: into the report, and into the numbers if there are any."""
+        metrics = self._shop.metrics
+        if metrics is None:
+            return report.resource
+
+        async def tell(event: TransactionEvent) -> None:
+            metrics.resource(event)
+            await report.resource(event)
+
+        return tell
+
+    def _new_report(self, job: QueuedRun) -> RunReport:
+        request = job.request
+        frame = RunFrame(
+            run=job.run,
+            node=self._shop.node,
+            manifest=job.name,
+            digest=_digest(request),
+            noop=job.action == "plan",
+            health_check_only=job.action == "check",
+            requester=request.requester,
+            agent_version=self._shop.version,
+            cause=request.cause if isinstance(request, ManifestRequest) else "request",
+        )
+        return RunReport(
+            frame,
+            self._spool,
+            self._clock,
+            shorten=self._shop.shorten,
+            is_full=isinstance(request, EnsureRequest) or request.events == "all",
+            # checks of its own that a node runs every few seconds are worth an event when they say something
+            is_quiet=job.own is not None and job.action == "check",
+            judge=job.own.judge if job.own else None,
+        )
+
+
+def _digest(request: ManifestRequest | EnsureRequest) -> str:
+    if isinstance(request, EnsureRequest):
+        return ""
+    return request.digest or (request.bundle.digest if request.bundle else "")

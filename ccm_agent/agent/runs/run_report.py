@@ -1,0 +1,357 @@
+"""
+What a run says on the bus: its start, what changed, its summary, and now and then where it is.
+
+A stable resource is only counted, so that cost grows with change and not with size. Each event has its number within the run;
+the last of them, the summary, says how many there are, so a reader knows what it has missed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.agent.events.spool import Spool
+from ccm_agent.agent.events.spool_segment import Kind, Spooled
+from ccm_agent.agent.events.truncation import encode_event, encode_summary
+from ccm_agent.agent.runs.checkpoint import Checkpoint
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.outcome import (
+    SESSION_START,
+    SESSION_SUMMARY,
+    TRANSACTION_EVENT,
+    FailedResource,
+    Outcome,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+    count,
+)
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, SESSION_PROGRESS, NodeState, Progress
+
+log = logging.getLogger(__name__)
+
+FAILED_LIMIT = 20
+"""How many failed resources a summary tells of; the rest is in the events."""
+
+INTERRUPTED = "interrupted"
+STOPPED = "stopped"
+
+Shorten = Callable[[TransactionEvent], TransactionEvent]
+"""Makes of an event what may stand on the bus: `content` a digest, `environment` names."""
+
+
+Judge = Callable[[TransactionEvent], bool | None]
+"""Whether a change corrected drift; None when that cannot be said."""
+
+
+class RunFrame(Struct, frozen=True, kw_only=True):
+    """What all events of a run say alike; the fields are those of the session's start."""
+
+    run: str
+    node: str
+    manifest: str = ""
+    digest: str = ""
+    noop: bool = False
+    health_check_only: bool = False
+    requester: str = ""
+    agent_version: str = ""
+    cause: str = ""
+
+
+class RunReport:
+    """
+    The events of one run, numbered, spooled and counted.
+
+    Attributes:
+        frame: What they say alike.
+        has_started: The start was told.
+        is_closed: The summary was told; nothing more is.
+        progress: Where the run is.
+    """
+
+    def __init__(
+        self,
+        frame: RunFrame,
+        spool: Spool,
+        clock: Clock,
+        *,
+        shorten: Shorten,
+        is_full: bool,
+        is_quiet: bool = False,
+        judge: Judge | None = None,
+    ) -> None:
+        """
+        Nothing is told yet.
+
+        Args:
+            frame: What the events say alike.
+            spool: Where they go.
+            clock: What time it is.
+            shorten: See `Shorten`.
+            is_full: Stable resources are told too.
+            is_quiet: Nothing is told at all unless there is something to tell of a resource, or the run failed.
+            judge: See `Judge`.
+        """
+        self.frame = frame
+        self.has_started = False
+        self.is_closed = False
+        self.progress = Progress(protocol=SESSION_PROGRESS, run=frame.run, node=frame.node)
+        self._spool = spool
+        self._clock = clock
+        self._shorten = shorten
+        self._is_full = is_full
+        self._is_quiet = is_quiet
+        self._judge = judge
+        self._quiet_start: SessionStart | None = None
+        self._corrective: bool | None = None
+        self._number = 0
+        self._goes_on = False
+        self._began = clock.now()
+        self._began_at = self._resource_at = clock.monotonic()
+        self._counts = SessionSummary(protocol=SESSION_SUMMARY, event_id="", timestamp=self._began)
+        self._failed: list[FailedResource] = []
+        self._revisions: dict[str, int] = {}
+        self._done: list[TransactionEvent] = []
+
+    def go_on(self, before: Checkpoint) -> None:
+        """Take up what an earlier process of this run has told and counted; before anything else."""
+        self.has_started = self._goes_on = True
+        self.frame = msgspec.structs.replace(self.frame, digest=self.frame.digest or before.digest)
+        self._revisions = before.data_revisions
+        self._number = before.number
+        self._began_at -= max((self._began - before.began).total_seconds(), 0)
+        self._began = before.began
+        for event in before.done:
+            self._count(event)
+
+    def left(self) -> Checkpoint:
+        """What the next process has to know to go on."""
+        return Checkpoint(
+            run=self.frame.run,
+            number=self._number,
+            began=self._began,
+            digest=self.frame.digest,
+            data_revisions=self._revisions,
+            done=self._done,
+        )
+
+    def start(self, engine: SessionStart | None = None) -> None:
+        """Tell that the run begins; what the engine knows of it is taken over."""
+        if engine and not self.frame.digest:
+            self.frame = msgspec.structs.replace(self.frame, digest=engine.digest)
+        frame = self.frame
+        self._number += 1
+        self.has_started = True
+        self._revisions = dict(engine.data_revisions) if engine else {}
+        event = SessionStart(
+            protocol=SESSION_START,
+            event_id=new_id(),
+            timestamp=self._began,
+            number=self._number,
+            data_revisions=self._revisions,
+            resources=engine.resources if engine else 0,
+            **msgspec.structs.asdict(frame),
+        )
+        self._quiet_start = event
+        if not self._is_quiet:
+            self._tell_start()
+
+    async def resource(self, event: TransactionEvent) -> None:
+        """Tell of a resource, if there is something to tell; a change or a failure is safe on disk when this returns."""
+        self._count(event)
+        corrective = self._judge(event) if self._judge else None
+        if corrective is not None:
+            self._corrective = corrective or bool(self._corrective)
+        if self.is_closed or not (self._is_full or _is_news(event)):
+            return
+        self._tell_start()
+        self._number += 1
+        told = msgspec.structs.replace(
+            self._shorten(event),
+            node=self.frame.node,
+            run=self.frame.run,
+            number=self._number,
+            event_id=event.event_id or new_id(),
+            corrective=corrective,
+        )
+        self._append(TRANSACTION_EVENT, told.event_id, encode_event(told), Kind.RESOURCE)
+        await self._spool.settle(flush=event.changed or event.failed)
+
+    def reached(self, resource: str, position: int, total: int) -> None:
+        """A resource begins."""
+        self.progress.resource, self.progress.position, self.progress.total = resource, position, total
+        self._resource_at = self._clock.monotonic()
+
+    def progress_now(self) -> Progress:
+        """Where the run is."""
+        now = self._clock.monotonic()
+        self.progress.run_s = round(now - self._began_at, 1)
+        self.progress.resource_s = round(now - self._resource_at, 1)
+        return self.progress
+
+    def totals(self) -> SessionSummary:
+        """A summary of what was told so far, for a run that the engine does not sum up itself."""
+        counts = self._counts
+        counts.unique_resources = counts.total_resources
+        counts.state = NodeState.STABLE
+        if counts.failed_resources or counts.requirements_unmet_count:
+            counts.state = NodeState.FAILED
+        elif counts.changed_resources:
+            counts.state = NodeState.CHANGED
+        return counts
+
+    def finish(
+        self, engine: SessionSummary | None = None, *, reason: str = "", code: str = ""
+    ) -> SessionSummary:
+        """
+        Tell how the run ended.
+
+        Args:
+            engine: The engine's summary; without one the run failed as a whole.
+            reason, code: Why it failed as a whole.
+        """
+        if not self.has_started:
+            self.start()
+        self._number += 1
+        now = self._clock.now()
+        base = engine or self._counts
+        state = engine.state if engine and engine.state and not reason else NodeState.FAILED.value
+        summary = msgspec.structs.replace(
+            base,
+            protocol=SESSION_SUMMARY,
+            event_id=new_id(),
+            timestamp=now,
+            # of a run that two processes carried out the engine knows the second part
+            start_time=(None if self._goes_on else base.start_time) or self._began,
+            end_time=base.end_time or now,
+            # by the steady clock: somebody may have set the other one meanwhile
+            total_duration=round((self._clock.monotonic() - self._began_at) * 1e9),
+            node=self.frame.node,
+            run=self.frame.run,
+            manifest=self.frame.manifest,
+            digest=self.frame.digest,
+            noop=self.frame.noop,
+            health_check_only=self.frame.health_check_only,
+            number=self._number,
+            events_sent=self._number,
+            state=state,
+            reason=reason or base.reason,
+            code=code or base.code,
+            data_revisions=base.data_revisions or self._revisions,
+            failed=base.failed or self._failed,
+            corrective=self._corrective,
+        )
+        self.is_closed = True
+        if self._is_quiet and self._quiet_start is not None and state != NodeState.FAILED:
+            return summary
+        self._tell_start()
+        is_stable = state == NodeState.STABLE and self._number == 2
+        self._append(
+            SESSION_SUMMARY, summary.event_id, encode_summary(summary), Kind.SUMMARY, is_stable=is_stable
+        )
+        return summary
+
+    def _count(self, event: TransactionEvent) -> None:
+        count(self._counts, event)
+        self._done.append(msgspec.structs.replace(event, properties=None, status=None))
+        self.progress.changed = self._counts.changed_resources
+        self.progress.failed = self._counts.failed_resources
+        if event.failed and len(self._failed) < FAILED_LIMIT:
+            self._failed.append(_failed_resource(event))
+
+    def _tell_start(self) -> None:
+        event, self._quiet_start = self._quiet_start, None
+        if event is not None:
+            self._append(SESSION_START, event.event_id, encode_told(event), Kind.START, number=1)
+
+    def _append(
+        self,
+        protocol: str,
+        event_id: str,
+        body: bytes,
+        kind: Kind,
+        *,
+        is_stable: bool = False,
+        number: int = 0,
+    ) -> None:
+        self._spool.append(
+            subject=event_subject(protocol, self.frame.node, self.frame.run),
+            event_id=event_id,
+            body=body,
+            run=self.frame.run,
+            number=number or self._number,
+            kind=kind,
+            is_stable=is_stable,
+        )
+
+
+def interrupted_summary(
+    node: str, run: str, events: list[Spooled], now: datetime, frame: RunFrame | None = None
+) -> tuple[SessionSummary, bytes]:
+    """
+    The end of a run that was killed: `failed: interrupted`, with what its events say it had done.
+
+    Args:
+        node, run: Whose.
+        events: What was spooled of it, in order; empty when it had not come to its first event.
+        now: When it was found.
+        frame: What is known from the request, for a run without a start.
+    """
+    summary = SessionSummary(
+        protocol=SESSION_SUMMARY,
+        event_id=new_id(),
+        timestamp=now,
+        end_time=now,
+        node=node,
+        run=run,
+        state=NodeState.FAILED.value,
+        reason=INTERRUPTED,
+        code="run.interrupted",
+    )
+    if frame is not None:
+        summary.manifest, summary.digest = frame.manifest, frame.digest
+        summary.noop, summary.health_check_only = frame.noop, frame.health_check_only
+    for spooled in events:
+        summary.number = max(summary.number, spooled.number)
+        try:
+            _sum_up(summary, spooled)
+        except msgspec.DecodeError as err:
+            # another version wrote it; its number counts, what it says is in the stream or on its way
+            log.warning("an event in the spool is not understood", extra={"run": run, "reason": str(err)})
+    summary.number += 1
+    summary.events_sent = summary.number
+    summary.unique_resources = summary.total_resources
+    if summary.start_time is not None:
+        summary.total_duration = max(int((now - summary.start_time).total_seconds() * 1e9), 0)
+    return summary, encode_summary(summary)
+
+
+def _sum_up(summary: SessionSummary, spooled: Spooled) -> None:
+    if spooled.kind is Kind.START:
+        start = msgspec.json.decode(spooled.body, type=SessionStart)
+        summary.manifest, summary.digest = start.manifest, start.digest
+        summary.noop, summary.health_check_only = start.noop, start.health_check_only
+        summary.start_time, summary.data_revisions = start.timestamp, start.data_revisions
+    elif spooled.kind is Kind.RESOURCE:
+        event = msgspec.json.decode(spooled.body, type=TransactionEvent)
+        count(summary, event)
+        if event.failed and len(summary.failed) < FAILED_LIMIT:
+            summary.failed = [*summary.failed, _failed_resource(event)]
+
+
+def _is_news(event: TransactionEvent) -> bool:
+    return event.outcome is not Outcome.STABLE or bool(event.noop_message or event.unknown)
+
+
+def _failed_resource(event: TransactionEvent) -> FailedResource:
+    output = event.output.encode(errors="replace")[-OUTPUT_TAIL_BYTES:].decode(errors="replace")
+    return FailedResource(
+        resource=f"{event.type}#{event.name}", error=event.error, code=event.code, output=output
+    )

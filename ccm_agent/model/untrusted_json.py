@@ -1,0 +1,56 @@
+"""
+What somebody else wrote, read so that it can do no harm: neither its depth nor its times end whoever reads it.
+
+Whoever may write one key or one subject says what stands there, and many read it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from ccm_agent.model.nesting import is_too_deep
+
+T = TypeVar("T")
+
+_TOO_DEEP = "it is nested too deeply"
+
+Moment = Annotated[datetime, Meta(tz=True)]
+"""A time that says its zone: one that does not cannot be compared with the others, and comparing it would raise."""
+
+
+EVENTS_LIMIT = 1_000_000
+"""A run has no more events than this: 60 GiB of them."""
+
+EventNumber = Annotated[int, Meta(ge=0, le=EVENTS_LIMIT)]
+"""Place of an event within its run, from 1; 0 outside of runs. Readers look for numbers that are missing, so it is bounded."""
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""How many; no more than 64 bits hold."""
+
+Nanoseconds = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A duration as Go writes it. A larger one cannot be divided into seconds."""
+
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+"""A duration; 30,000 years are enough."""
+
+
+def decode_foreign(body: bytes, kind: type[T]) -> T:
+    """
+    A JSON document of somebody else's as a Struct or plain values.
+
+    Raises:
+        msgspec.DecodeError: It is none of that kind, or nested deeper than anybody reads.
+    """
+    try:
+        value = msgspec.json.decode(body, type=kind)
+    except RecursionError as err:
+        raise msgspec.DecodeError(_TOO_DEEP) from err
+    except UnicodeDecodeError as err:
+        raise msgspec.DecodeError("it is not UTF-8 text") from err
+    if is_too_deep(body):
+        raise msgspec.DecodeError(_TOO_DEEP)
+    return value

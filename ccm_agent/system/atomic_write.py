@@ -1,0 +1,194 @@
+"""Writing files: whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import ContentRef
+from ccm_agent.system.accounts import group_id, user_id
+from ccm_agent.system.attributes import carry_over, set_owner_and_mode
+from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.file_inspection import open_regular, refuse_misled, refuse_other, why_unread
+from ccm_agent.system.threads import CancelFlag
+
+COPY_BYTES = 1 << 20
+COPY_LIMIT_BYTES = 1 << 50
+"""More than any disk holds that a file is copied on; how much is free is asked before."""
+LARGE_BYTES = 16 << 20
+"""What is smaller is written without asking what is free."""
+NO_SIZE_BYTES = 64 << 20
+"""Of what names no size, as files under /proc."""
+_NAMELESS = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
+_NAMED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Fill = Callable[[int], None]
+
+
+def store(
+    path: str, content: bytes | ContentRef, owner: str, group: str, mode: int, stop: CancelFlag
+) -> None:
+    """Write a file whole or not at all; see `Files.store`."""
+    uid, gid = user_id(owner), group_id(group)
+    with _filling(content, stop) as fill, parent_of(path) as place, reported(path, "cannot be written"):
+        _refuse_to_replace(place)
+        with new_file(place) as new:
+            fill(new.fd)
+            _put_in_place(new, place, uid, gid, mode)
+
+
+def adopt(staged: str, path: str, owner: str, group: str, mode: int) -> None:
+    """Put a file written before in the place of another; see `Files.adopt`."""
+    uid, gid = user_id(owner), group_id(group)
+    directory, _, name = staged.rpartition("/")
+    if directory != path.rpartition("/")[0]:
+        raise FileError(f"{staged}: is not beside {path}, so it cannot take its place in one step")
+    with parent_of(path) as place, reported(path, "cannot be written"):
+        _refuse_to_replace(place)
+        fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=place.fd)
+        with NewFile(fd, name, place) as new:
+            seen = os.fstat(fd)
+            refuse_other(staged, seen.st_mode)
+            if seen.st_uid != os.geteuid() or seen.st_nlink > 1:
+                raise FileError(f"{path}: somebody replaced what was to be put here; nothing was changed")
+            _put_in_place(new, place, uid, gid, mode)
+
+
+@contextmanager
+def reported(path: str, what: str) -> Iterator[None]:
+    """Errors of the system become ours."""
+    try:
+        yield
+    except OSError as err:
+        raise FileError(f"{path}: {what}: {err.strerror or err}", errno=err.errno or 0) from err
+
+
+class NewFile:
+    """A file that is to take another's place. Until then it has no name, or one that goes with it."""
+
+    def __init__(self, fd: int, name: str, place: Directory) -> None:
+        self.fd = fd
+        self.name = name
+        self._place = place
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+        if self.name:
+            try:
+                os.unlink(self.name, dir_fd=self._place.fd)
+            except FileNotFoundError:
+                pass
+
+    def replace(self) -> None:
+        """Take the place, in one step."""
+        place = self._place
+        self.give_name()
+        os.rename(self.name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+        self.name = ""
+
+    def take(self) -> None:
+        """Take the place, which nothing has yet."""
+        place = self._place
+        if self.name:
+            os.rename(self.name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+            self.name = ""
+        else:
+            os.link(f"/proc/self/fd/{self.fd}", place.name, dst_dir_fd=place.fd)
+
+    def give_name(self) -> None:
+        """Have a name, for the last step needs one."""
+        if not self.name:
+            name = temporary_name()
+            os.link(f"/proc/self/fd/{self.fd}", name, dst_dir_fd=self._place.fd)
+            self.name = name
+
+
+def new_file(place: Directory) -> NewFile:
+    """
+    An empty file in a directory, which nobody else may read.
+
+    Without a name where the file system can do that: a process that is killed then leaves nothing behind, and a full disk
+    neither. The name that it needs for the last step is not made from the target's, which may be as long as names can be.
+    """
+    try:
+        fd = os.open(".", _NAMELESS, 0o600, dir_fd=place.fd)
+        if os.access(f"/proc/self/fd/{fd}", os.F_OK):
+            return NewFile(fd, "", place)
+        os.close(fd)
+    except OSError as err:
+        if err.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            raise
+    name = temporary_name()
+    return NewFile(os.open(name, _NAMED, 0o600, dir_fd=place.fd), name, place)
+
+
+def temporary_name() -> str:
+    """A name for what is to have another one soon."""
+    # hidden, so that a program which reads all of a directory passes over it; no attacker can guess it and be there first
+    return f".ccm-{os.urandom(8).hex()}"
+
+
+def _put_in_place(new: NewFile, place: Directory, uid: int, gid: int, mode: int) -> None:
+    carry_over(place, new.fd, uid)
+    set_owner_and_mode(new.fd, uid, gid, mode)
+    os.fsync(new.fd)
+    new.replace()
+    place.sync()
+
+
+def _refuse_to_replace(place: Directory) -> None:
+    """A rename would replace a FIFO or a device as readily as a file; a symlink gives way, and what it names stays."""
+    old = place.look()
+    if old is not None and not stat.S_ISLNK(old.st_mode):
+        refuse_other(place.path, old.st_mode)
+
+
+@contextmanager
+def _filling(content: bytes | ContentRef, stop: CancelFlag) -> Iterator[Fill]:
+    """What writes the content into a descriptor. A source is opened first: nothing is begun for one that is not there."""
+    if isinstance(content, bytes):
+        yield lambda fd: write_all(fd, content)
+        return
+    with reported(content.path, "cannot be read"):
+        source, seen = open_regular(content.path)
+    try:
+        refuse_misled(content.path, source)
+        if why := why_unread(seen, COPY_LIMIT_BYTES):
+            raise FileError(f"{content.path}: cannot be copied: {why}", errno=errno.EFBIG)
+        yield lambda fd: _copy(source, seen.st_size, fd, stop)
+    finally:
+        os.close(source)
+
+
+def _copy(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> None:
+    """Copy a file as it was when it was opened: one that grows all the time would fill the disk."""
+    make_sure_of_room(fd, size_bytes)
+    left = size_bytes or NO_SIZE_BYTES  # files under /proc have none
+    while left and (data := os.read(source, min(left, COPY_BYTES))):
+        stop.check()
+        write_all(fd, data)
+        left -= len(data)
+
+
+def make_sure_of_room(fd: int, more_bytes: int) -> None:
+    """OSError where so much more cannot be written to a file's file system; a disk is not filled up to find that out."""
+    if more_bytes <= LARGE_BYTES:
+        return
+    space = os.fstatvfs(fd)
+    free = (space.f_bfree if os.geteuid() == 0 else space.f_bavail) * space.f_frsize
+    if more_bytes > free and space.f_blocks:  # a file system without blocks does not say
+        raise OSError(errno.ENOSPC, f"{more_bytes} bytes are to come, and {free} are free here; make room")
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write all of it."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

@@ -1,0 +1,74 @@
+"""
+What tells that an archive was unpacked comes last.
+
+The path that a manifest names as the proof is written under another name until all else is there. An unpacking that fails, or
+that nobody ends in good order, then leaves nothing by which the next run would think that it was done.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+
+import msgspec
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.system.archive_entries import Entry
+from ccm_agent.system.tree import Tree
+
+
+@contextmanager
+def held_back(tree: Tree, entries: Sequence[Entry], path: str) -> Iterator[list[Entry]]:
+    """
+    The entries as they are to be written, those at and below `path` under another name; it is theirs when the block ends well.
+
+    Where it ends with an error nothing is left of them. What stands at `path` already is no proof of anything: all is written in
+    its place.
+
+    Args:
+        path: Relative to the tree; "" holds nothing back.
+    """
+    if not path or tree.has(path):
+        yield list(entries)
+        return
+    # always the same name, so that what a killed unpacking left is found
+    digest = sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
+    hidden = posixpath.join(posixpath.dirname(path), f".ccm-{digest}")
+    if tree.has(hidden):
+        tree.remove(hidden)
+    try:
+        yield [_moved(entry, path, hidden) for entry in entries]
+        if tree.has(hidden):
+            _uncover(tree, hidden, path)
+    except BaseException as err:
+        # by a symlink of the archive something may have come to the path itself
+        for name in (hidden, path):
+            if tree.has(name):
+                tree.remove(name)
+        if isinstance(err, FileError) and hidden in err.message:
+            raise FileError(err.message.replace(hidden, path), errno=err.errno) from err
+        raise
+
+
+def _uncover(tree: Tree, hidden: str, path: str) -> None:
+    try:
+        tree.rename(hidden, path)
+    except OSError as err:
+        raise FileError(
+            f"{tree.path}/{path}: what was unpacked cannot take its place: {err.strerror}",
+            errno=err.errno or 0,
+        ) from err
+
+
+def _moved(entry: Entry, path: str, hidden: str) -> Entry:
+    link = _other(entry.link, path, hidden) if entry.kind == "hardlink" else entry.link
+    return msgspec.structs.replace(entry, name=_other(entry.name, path, hidden), link=link)
+
+
+def _other(name: str, path: str, hidden: str) -> str:
+    clean = posixpath.normpath(name)
+    if clean != path and not clean.startswith(f"{path}/"):
+        return name
+    return hidden + clean[len(path) :]

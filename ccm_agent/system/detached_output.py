@@ -1,0 +1,57 @@
+"""
+Programs that outlive us: when this process goes, somebody must go on reading what they write.
+
+A program that writes into a pipe without a reader is ended by SIGPIPE, and a package manager that is ended half-way leaves its
+database half-way. So each pipe gets a `cat` of its own, which lives until the program's end and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+
+from ccm_agent.model.errors import CommandError
+from ccm_agent.system.which import find_program
+
+log = logging.getLogger(__name__)
+
+
+def hand_over_output() -> int:
+    """
+    Let the output of running programs be read by somebody else; how many streams there are.
+
+    For the moment before the process ends without waiting for its programs: it must not read from them any more.
+    """
+    pipes = [fd for fd in _descriptors() if fd > 2 and _is_read_end(fd)]
+    for fd in pipes:
+        try:
+            os.posix_spawn(
+                find_program("cat", ""),
+                ["cat"],
+                {},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, fd, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsid=True,
+            )
+        except (OSError, CommandError) as err:
+            log.error("a program's output has no reader any more", extra={"error": str(err)})
+    return len(pipes)
+
+
+def _descriptors() -> list[int]:
+    with os.scandir("/proc/self/fd") as entries:
+        return [int(entry.name) for entry in entries]
+
+
+def _is_read_end(fd: int) -> bool:
+    import fcntl
+
+    try:
+        is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
+        return is_pipe and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    except OSError:  # closed meanwhile; the one that listed the others, for instance
+        return False

@@ -1,0 +1,143 @@
+"""Attributes of files, directories, and removal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.system.accounts import group_id, user_id
+from ccm_agent.system.atomic_write import reported
+from ccm_agent.system.attributes import ACL, set_owner_and_mode
+from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.file_inspection import refuse_other
+from ccm_agent.system.removal import remove_tree
+from ccm_agent.system.threads import CancelFlag
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
+    """Owner, group and mode of a file or directory; see `Files.set_attributes`."""
+    uid, gid = user_id(owner), group_id(group)
+    with parent_of(path) as place, reported(path, "its owner and mode cannot be set"):
+        seen = place.look()
+        if seen is None:
+            raise FileError(f"{path}: is not there", errno=errno.ENOENT)
+        if stat.S_ISLNK(seen.st_mode):
+            raise FileError(f"{path}: is a symlink; owner and mode are not set through it", errno=errno.ELOOP)
+        if not stat.S_ISDIR(seen.st_mode):
+            refuse_other(path, seen.st_mode)
+            _refuse_planted(place, seen)
+        _set(place, seen, uid, gid, mode)
+
+
+def make_directory(path: str, owner: str, group: str, mode: int) -> None:
+    """A directory with those attributes, made where it is missing; see `Files.set_attributes`."""
+    with parent_of(path, make_mode=mode) as place, reported(path, "the directory cannot be made"):
+        seen = place.look()
+        if seen is not None and stat.S_ISLNK(seen.st_mode):
+            _give_way(place)
+            seen = None
+        if seen is None:
+            os.mkdir(place.name, mode, dir_fd=place.fd)
+            place.sync()
+            seen = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
+        if not stat.S_ISDIR(seen.st_mode):
+            raise FileError(f"{path}: something else than a directory is there", errno=errno.ENOTDIR)
+        # only now: who is unknown finds the directory made, as with Choria CCM
+        _set(place, seen, user_id(owner), group_id(group), mode)
+
+
+def _give_way(place: Directory) -> None:
+    """Remove a symlink in the way of a directory, unless it leads to one: that would take what is in it out of sight."""
+    try:
+        target = os.stat(place.name, dir_fd=place.fd)
+    except OSError:
+        target = None
+    if target is not None and stat.S_ISDIR(target.st_mode):
+        raise FileError(
+            f"{place.path}: is a symlink to a directory, which is not changed through it", errno=errno.ELOOP
+        )
+    os.unlink(place.name, dir_fd=place.fd)
+
+
+def _set(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
+    try:
+        fd = os.open(place.name, _OPEN, dir_fd=place.fd)
+    except PermissionError:
+        _set_unread(place, seen, uid, gid, mode)
+        return
+    try:
+        _refuse_swapped(place, fd, seen)
+        set_owner_and_mode(fd, uid, gid, mode)
+    finally:
+        os.close(fd)
+
+
+def _set_unread(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
+    """For a file that is ours and that we may not read: its mode can be set through /proc, by a bare path descriptor."""
+    fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
+    try:
+        _refuse_swapped(place, fd, seen)
+        path = f"/proc/self/fd/{fd}"
+        os.chown(path, uid, gid)
+        os.chmod(path, mode)  # noqa: PTH101 - a Path costs more than the call
+    finally:
+        os.close(fd)
+
+
+def _refuse_swapped(place: Directory, fd: int, seen: os.stat_result) -> None:
+    if not os.path.samestat(os.fstat(fd), seen):
+        raise FileError(f"{place.path}: somebody replaced it just now; its owner and mode are not touched")
+
+
+def _refuse_planted(place: Directory, seen: os.stat_result) -> None:
+    """
+    A file with several names, one of them in a directory where others make names, may be anybody's file.
+
+    (fs.protected_hardlinks keeps users from making such names, where it is switched on.)
+    """
+    if seen.st_nlink > 1 and _others_make_names(place, seen):
+        raise FileError(
+            f"{place.path}: has another name elsewhere, and others make names in its directory; its owner and mode are not "
+            "touched"
+        )
+
+
+def _others_make_names(place: Directory, seen: os.stat_result) -> bool:
+    """Whether a user who does not own the file, and is neither root nor we, may have made its name in this directory."""
+    here = os.fstat(place.fd)
+    if here.st_mode & stat.S_IWOTH or here.st_uid not in (0, os.geteuid(), seen.st_uid):
+        return True
+    if not here.st_mode & stat.S_IWGRP:
+        return False
+    # with an ACL these bits tell what any user or group in it may do at most
+    return here.st_gid not in (0, os.getegid()) or _has_acl(place)
+
+
+def _has_acl(place: Directory) -> bool:
+    try:
+        return ACL in os.listxattr(f"/proc/self/fd/{place.fd}")
+    except OSError:  # a file system without any
+        return False
+
+
+def remove(path: str, recursive: bool, stop: CancelFlag) -> None:
+    """Remove what is there; see `Files.remove`."""
+    try:
+        with parent_of(path) as place, reported(path, "cannot be removed"):
+            seen = place.look()
+            if seen is None:
+                return
+            if not stat.S_ISDIR(seen.st_mode):
+                os.unlink(place.name, dir_fd=place.fd)
+            elif recursive:
+                remove_tree(place.fd, place.name, path, stop)
+            else:
+                os.rmdir(place.name, dir_fd=place.fd)
+            place.sync()
+    except FileError as err:
+        if err.errno != errno.ENOENT:
+            raise

@@ -1,0 +1,222 @@
+"""Looking at files. Whatever stands there, a look neither hangs nor changes anything."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.links import why_misled
+from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, DigestLimits, FileLook
+from ccm_agent.system.accounts import Names
+from ccm_agent.system.threads import CancelFlag
+
+READ_BYTES = 1 << 20
+HONEST_BYTES = 1 << 30
+HONEST_RATIO = 32
+"""
+No honest file beyond HONEST_BYTES has more than so many times the bytes that it takes on disk: file systems that compress store
+128 KiB in no less than 4 KiB. Any user makes a sparse file of terabytes in no time, and reading its holes takes hours.
+"""
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+"""Without O_NONBLOCK a FIFO that took the place of a file since it was looked at would hang us."""
+
+
+def look_at(
+    paths: Sequence[str], digest: bool | DigestLimits, follow: bool, stop: CancelFlag
+) -> list[FileLook]:
+    """What stands at each path; see `Files.look`."""
+    names = Names()
+    found = []
+    for path in paths:
+        stop.check()
+        found.append(_look(path, _limit(digest, path), follow, names, stop))
+    return found
+
+
+def _limit(digest: bool | DigestLimits, path: str) -> int:
+    """Up to how many bytes the file at a path is read for its digest; -1: no digest is asked for."""
+    if isinstance(digest, bool):
+        return DIGEST_BYTES if digest else -1
+    limits = [_common_size(path, one) if isinstance(one, str) else one for one in digest.get(path, ())]
+    return max(SMALL_BYTES, *limits) if limits else -1
+
+
+def _common_size(path: str, other: str) -> int:
+    """The size of two files; 0 when it is not the same, or one of them cannot be looked at."""
+    try:
+        size = os.stat(path).st_size  # noqa: PTH116 - a Path costs more than the call
+        return size if size == os.stat(other).st_size else 0  # noqa: PTH116
+    except (OSError, ValueError):
+        return 0
+
+
+def _look(path: str, limit_bytes: int, follow: bool, names: Names, stop: CancelFlag) -> FileLook:
+    link = ""
+    try:
+        seen = os.lstat(path)
+        if stat.S_ISLNK(seen.st_mode):
+            link = os.readlink(path)  # noqa: PTH115 - a Path costs more than the call
+            if follow:
+                seen = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return FileLook(path=path, link=link)
+    except (OSError, ValueError) as err:  # a NUL in a path is a ValueError
+        return FileLook(path=path, kind="unreadable", error=_reason(err), link=link)
+    kind, sha256, undigested, error, is_empty = _kind(seen.st_mode), "", "", "", False
+    if kind == "file" and limit_bytes >= 0:
+        try:
+            seen, sha256, undigested = digest_of(path, limit_bytes, stop)
+        except OSError as err:
+            error = _reason(err)
+        except FileError as err:
+            kind, error = "other", err.message
+    elif kind == "directory":
+        is_empty = _is_empty(path)
+    return FileLook(
+        path=path,
+        kind=kind,
+        error=error,
+        mode=stat.S_IMODE(seen.st_mode),
+        uid=seen.st_uid,
+        gid=seen.st_gid,
+        owner=names.user(seen.st_uid),
+        group=names.group(seen.st_gid),
+        size_bytes=seen.st_size,
+        mtime_ns=seen.st_mtime_ns,
+        sha256=sha256,
+        undigested=undigested,
+        link=link,
+        is_empty=is_empty,
+    )
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
+
+
+def open_regular(path: str) -> tuple[int, os.stat_result]:
+    """
+    An open regular file, and what it is.
+
+    Raises:
+        OSError: It cannot be opened.
+        FileError: It is none. A device is not even opened, for that alone may have an effect.
+    """
+    refuse_other(path, os.stat(path).st_mode)  # noqa: PTH116
+    fd = os.open(path, _OPEN)
+    seen = os.fstat(fd)
+    try:
+        refuse_other(path, seen.st_mode)
+    except FileError:
+        os.close(fd)
+        raise
+    return fd, seen
+
+
+def refuse_other(path: str, mode: int) -> None:
+    """Raise FileError unless this is the mode of a regular file."""
+    if stat.S_ISREG(mode):
+        return
+    what = "directory" if stat.S_ISDIR(mode) else _OTHER.get(stat.S_IFMT(mode), "special file")
+    raise FileError(f"{path}: this is a {what}, not a file")
+
+
+def refuse_misled(path: str, fd: int) -> None:
+    """Raise FileError when others' symlinks led to an open file that they may not read."""
+    if why := why_misled(path, fd):
+        raise FileError(f"{path}: is not read: {why}")
+
+
+_OTHER = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+    stat.S_IFLNK: "symlink",
+}
+
+
+def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_result, str, str]:
+    """
+    What a regular file is, the SHA-256 of its content in hex, and why there is none.
+
+    Args:
+        path: The file.
+        limit_bytes: A larger file is not read, and one that grows is not read further.
+        stop: Asked between two pieces.
+
+    Raises:
+        OSError: It cannot be read.
+        FileError: It is no regular file any more.
+    """
+    from hashlib import sha256
+
+    fd = os.open(path, _OPEN)
+    try:
+        seen = os.fstat(fd)
+        refuse_other(path, seen.st_mode)
+        if why := why_unread(seen, limit_bytes):
+            return seen, "", why
+        # os.read() makes room for all that it is asked for, so a small file is not asked for much
+        data = os.read(fd, min(seen.st_size, READ_BYTES - 1) + 1)
+        digest, count = sha256(data), len(data)
+        while data and len(data) != seen.st_size:  # files under /proc have no size
+            stop.check()
+            data = os.read(fd, READ_BYTES)
+            digest.update(data)
+            count += len(data)
+            if count > limit_bytes:
+                return seen, "", f"it holds more than {limit_bytes} bytes"
+    finally:
+        os.close(fd)
+    return seen, digest.hexdigest(), ""
+
+
+def why_unread(seen: os.stat_result, limit_bytes: int) -> str:
+    """Why a regular file is not to be read as a whole; "" when it may be."""
+    if seen.st_size > limit_bytes:
+        return f"it holds {seen.st_size} bytes, more than {limit_bytes}"
+    if seen.st_size > HONEST_BYTES and seen.st_size > HONEST_RATIO * 512 * seen.st_blocks:
+        return f"it says that it holds {seen.st_size} bytes, and takes {512 * seen.st_blocks} on disk"
+    return ""
+
+
+def read_regular(path: str, limit_bytes: int, stop: CancelFlag) -> bytes:
+    """The content of a regular file of at most so many bytes; see `Files.read`."""
+    try:
+        fd, seen = open_regular(path)
+    except (OSError, ValueError) as err:
+        raise FileError(
+            f"{path}: cannot be read: {_reason(err)}", errno=getattr(err, "errno", 0) or 0
+        ) from err
+    content = bytearray()
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        refuse_misled(path, fd)
+        while len(content) <= limit_bytes and seen.st_size <= limit_bytes:
+            stop.check()
+            try:
+                data = file.read(min(READ_BYTES, limit_bytes + 1 - len(content)))
+            except OSError as err:
+                raise FileError(f"{path}: cannot be read: {_reason(err)}", errno=err.errno or 0) from err
+            if not data:
+                return bytes(content)
+            content += data
+    raise FileError(f"{path}: is larger than {limit_bytes} bytes, which is the limit here")
+
+
+def _reason(err: Exception) -> str:
+    return (err.strerror if isinstance(err, OSError) else None) or str(err)

@@ -1,0 +1,94 @@
+"""What must be known the next time: documents by key, a file each, in a folder of who runs this."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from hashlib import sha256
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.system import file_attributes
+from ccm_agent.system.atomic_write import store
+from ccm_agent.system.file_inspection import read_regular
+from ccm_agent.system.threads import CancelFlag, Threads
+
+DOCUMENT_BYTES = 64 << 20
+_KIND = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+def record_directory() -> str:
+    """
+    Where records stand: one place for all programs of a user, agent or not, for they manage one host.
+
+    Root's is the system's, that of others beside their own facts, unless XDG_STATE_HOME says where state belongs.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if state.startswith("/"):
+        return f"{state}/ccm/records"
+    if os.geteuid() == 0:
+        return "/var/lib/ccm/records"
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    if not config.startswith("/"):
+        config = os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib is slow to import
+    return f"{config}/choria/ccm/records"
+
+
+class SystemRecords:
+    """
+    The `Records` of this host.
+
+    Args:
+        directory: Where the files stand; made when it is missing.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._threads = Threads("ccm-record", 1)
+
+    async def recall(self, kind: str, key: str) -> bytes | None:
+        """See `Records.recall`."""
+        return await self._threads.call(_recall, self._path(kind, key))
+
+    async def keep(self, kind: str, key: str, document: bytes | None) -> None:
+        """See `Records.keep`."""
+        await self._threads.call(_keep, self._path(kind, key), document)
+
+    def _path(self, kind: str, key: str) -> str:
+        if not _KIND.fullmatch(kind):
+            raise FileError(f"{kind!r} cannot be a kind of record")
+        # a key may hold what no file name can
+        digest = sha256(key.encode(errors="surrogateescape")).hexdigest()
+        return f"{self._directory}/{kind}/{digest[:40]}"
+
+
+def _recall(path: str) -> bytes | None:
+    _refuse_shared(path.rpartition("/")[0])
+    try:
+        return read_regular(path, DOCUMENT_BYTES, CancelFlag())
+    except FileError as err:
+        if err.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
+
+
+def _refuse_shared(folder: str) -> None:
+    """What is remembered says what is removed, so it is only taken from a folder where nobody else writes."""
+    try:
+        seen = os.stat(folder)  # noqa: PTH116 - a Path costs more than the call
+    except OSError:
+        return
+    if seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:
+        raise FileError(
+            f"{folder}: others may write there, and would say what is removed: chmod go-w, or chown it"
+        )
+
+
+def _keep(path: str, document: bytes | None) -> None:
+    if document is None:
+        file_attributes.remove(path, False, CancelFlag())
+        return
+    folder = path.rpartition("/")[0]
+    if not os.path.isdir(folder):  # noqa: PTH112 - a Path costs more than the call
+        file_attributes.make_directory(folder, "", "", 0o700)
+    store(path, document, "", "", 0o600, CancelFlag())

@@ -1,0 +1,93 @@
+"""
+What expressions and templates ask the broker, from the thread that renders them.
+
+Evaluation is synchronous, and the broker is on a loop: a question goes there and the thread waits for its answer. Asked on the
+loop itself it would wait for ever, so it is refused there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from ccm_agent.model.errors import BusError, ExpressionError
+from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.templates.services import Services
+
+Answer = TypeVar("Answer")
+
+
+class BrokerClient(Protocol):
+    """Whoever knows the broker."""
+
+    async def registrations(
+        self, cluster: str, protocol: str, service: str, address: str
+    ) -> list[RegistrationEntry]:
+        """The entries that fit; BusError, DataError."""
+        ...
+
+    async def kv_get(self, bucket: str, key: str) -> bytes | None:
+        """The value of a key, or None; BusError, DataError."""
+        ...
+
+
+class BrokerFunctions:
+    """
+    The functions `registrations` and `kvGet` of one process.
+
+    Args:
+        loop: Where the broker is; None where there is no loop.
+        make_asked: Makes who knows it, when the first question comes.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop | None, make_asked: Callable[[], BrokerClient]
+    ) -> None:
+        self._loop = loop
+        self._make_asked = make_asked
+        self._asked: BrokerClient | None = None
+
+    def registrations(self, cluster: str, protocol: str, service: str, address: str) -> Services:
+        """
+        The registered services that fit.
+
+        Raises:
+            ExpressionError: They cannot be told, perhaps from a BusError.
+        """
+        fits = (cluster, protocol, service, address)
+        return Services(self._ask("registrations()", lambda asked: asked.registrations(*fits)))
+
+    def kv_get(self, bucket: str, key: str) -> str:
+        """
+        The value of a key in a bucket; bytes that are not UTF-8 stand as surrogate escapes.
+
+        Raises:
+            ExpressionError: There is none, or it cannot be read, perhaps from a BusError.
+        """
+        value = self._ask("kvGet()", lambda asked: asked.kv_get(bucket, key))
+        if value is None:
+            raise ExpressionError(f"kvGet(): there is no key {key} in the bucket {bucket}")
+        return value.decode("utf-8", "surrogateescape")
+
+    def _ask(self, what: str, question: Callable[[BrokerClient], Coroutine[Any, Any, Answer]]) -> Answer:
+        if self._loop is None or _is_here(self._loop):
+            raise ExpressionError(
+                f"{what} cannot be asked here; use it in a property or template of a resource"
+            )
+        try:
+            return asyncio.run_coroutine_threadsafe(self._answer(question), self._loop).result()
+        except BusError as err:
+            raise ExpressionError(f"{what}: {err.message}") from err
+
+    async def _answer(self, question: Callable[[BrokerClient], Coroutine[Any, Any, Answer]]) -> Answer:
+        if self._asked is None:
+            self._asked = self._make_asked()
+        return await question(self._asked)
+
+
+def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

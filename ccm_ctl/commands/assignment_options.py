@@ -1,0 +1,190 @@
+"""What the commands about assignments share: which one is meant, what it says, whom it counts for, what it would replace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.durations import format_duration
+from ccm_agent.model.errors import UsageError
+from ccm_ctl.render.text import ago, clock, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from ccm_agent.model.wire import Assignment
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments import Assignments, Standing
+    from ccm_ctl.fleet.bundles import Inside
+    from ccm_ctl.fleet.convergence import NodeStanding
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.ports import Fleet
+
+DIGEST_SHOWN = 12
+
+
+def scope_option() -> click.Option:
+    """Which assignment is meant where a name stands for several scopes."""
+    return click.Option(
+        ["--scope"],
+        metavar="SCOPE",
+        default="",
+        help="Which assignment of this name: all, node=NAME, or a fact such as role=web.",
+    )
+
+
+def scope_of(words: str) -> str:
+    """The scope that was said; "" when none was."""
+    from ccm_ctl.fleet.assignments import parse_scope_words
+
+    return parse_scope_words(words) if words else ""
+
+
+async def read_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
+    """The nodes and the assignments, with what is needed to say which count for whom."""
+    from ccm_ctl.fleet.assignments import read_assignments
+    from ccm_ctl.fleet.discovery import read_inventory
+
+    known = await read_assignments(fleet)
+    inventory = await read_inventory(fleet)
+    await known.fill_in(fleet, inventory)
+    return inventory, known
+
+
+def counts_for(inventory: Inventory, known: Assignments, standing: Standing) -> list[str]:
+    """The nodes that an assignment counts for, sorted."""
+    return [
+        node.name
+        for node in inventory.nodes.values()
+        if (one := known.of_node(node).get(standing.name)) is not None and one.key == standing.key
+    ]
+
+
+def resolved_of(inventory: Inventory, nodes: list[str]) -> TargetSet:
+    """These nodes, as the question about a change shows them."""
+    from ccm_ctl.fleet.discovery import TargetSet
+
+    offline = [node for node in nodes if not inventory.nodes[node].is_present]
+    return TargetSet(nodes=nodes, offline=offline, scopes=[], targets=[])
+
+
+def described(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
+    """What an assignment says, line by line, to be compared with another."""
+    lines = [f"targets: {targets_words(assignment)}", f"manifest: {assignment.manifest}"]
+    lines += [f"bundle: {short(assignment.bundle.digest)}"]
+    lines += [f"  {path}: {short(digest)}" for path, digest in sorted(inside.files.items())]
+    lines += [
+        f"data: {' '.join(assignment.data) or 'none but its own'}",
+        f"data revision: {data_words(assignment)}",
+    ]
+    lines += [f"  {key}: {revision}" for key, revision in sorted(documents.items())]
+    lines += [f"mode: {assignment.mode}", f"interval: {interval_words(assignment)}"]
+    if assignment.deadline:
+        lines.append(f"deadline: {clock(assignment.deadline)}")
+    return "\n".join(lines)
+
+
+async def difference(
+    application: Application, fleet: Fleet, old: Standing, new: Assignment, inside: Inside
+) -> str:
+    """What would be another in the place of an assignment that stands."""
+    from ccm_ctl.fleet.bundles import read_inside
+    from ccm_ctl.fleet.pinned_data import read_documents
+    from ccm_ctl.render.diff import diff
+
+    before = described(
+        old.assignment,
+        await read_inside(fleet, old.assignment.bundle),
+        await read_documents(fleet.data, old.assignment),
+    )
+    after = described(new, inside, await read_documents(fleet.data, new))
+    return diff(before, after, f"{old.name} {old.revision}", f"{old.name} (new)", application.terminal.style)
+
+
+def states_of(nodes: Sequence[NodeStanding]) -> dict[str, int]:
+    """How many nodes are in which state: converged ones first, then the most."""
+    counts: dict[str, int] = {}
+    for node in nodes:
+        counts[node.state] = counts.get(node.state, 0) + 1
+    return dict(sorted(counts.items(), key=lambda one: (one[0] != "converged", -one[1], one[0])))
+
+
+def targets_words(assignment: Assignment) -> str:
+    """Whom an assignment means, as it was written."""
+    words = " or ".join(assignment.targets) or "all"
+    return f"{words} where {assignment.where}" if assignment.where else words
+
+
+def data_words(assignment: Assignment) -> str:
+    """The data's revision; `newest` where data are followed."""
+    return str(assignment.data_revision) if assignment.data_revision else "newest"
+
+
+def interval_words(assignment: Assignment) -> str:
+    """How often nodes converge."""
+    return format_duration(assignment.interval_s) if assignment.interval_s else "the node's own"
+
+
+def short(digest: str) -> str:
+    """Enough of a digest to tell it from others."""
+    return digest[:DIGEST_SHOWN]
+
+
+def title_of(standing: Standing, now: datetime) -> str:
+    """An assignment in a line."""
+    assignment = standing.assignment
+    by = f" by {standing.written_by}" if standing.written_by else ""
+    every = f" every {format_duration(assignment.interval_s)}" if assignment.interval_s else ""
+    until = f", to begin by {clock(assignment.deadline)}" if assignment.deadline else ""
+    return (
+        f"{standing.name} {standing.revision}: {assignment.mode} {assignment.manifest or '?'}{every} on "
+        f"{targets_words(assignment)} (bundle {short(assignment.bundle.digest)}, data {data_words(assignment)},"
+        f"{by} {ago(standing.time, now)}{until})"
+    )
+
+
+def assignment_fields(standing: Standing) -> dict[str, Any]:
+    """An assignment for programs."""
+    assignment = standing.assignment
+    return {
+        "name": standing.name,
+        "scope": assignment.scope,
+        "revision": standing.revision,
+        "targets": assignment.targets,
+        "where": assignment.where or None,
+        "manifest": assignment.manifest or None,
+        "digest": assignment.bundle.digest,
+        "data": assignment.data,
+        "data_revision": assignment.data_revision,
+        "mode": assignment.mode,
+        "interval_s": assignment.interval_s or None,
+        "deadline": assignment.deadline,
+        "written_by": standing.written_by or None,
+        "time": standing.time,
+        "rolled_back_from": assignment.rolled_back_from or None,
+    }
+
+
+def not_both(options: dict[str, Any], one: str, other: str) -> None:
+    """
+    Refuse two options that exclude each other.
+
+    Raises:
+        UsageError: Both were said.
+    """
+    if options[one] and options[other]:
+        raise UsageError(f"--{one.replace('_', '-')} and --{other.replace('_', '-')} exclude each other")
+
+
+def print_assigned(application: Application, standing: Standing, nodes: list[str], *, was: str) -> None:
+    """Say that an assignment stands, and how to look after it."""
+    from ccm_ctl.render import records
+
+    terminal = application.terminal
+    terminal.record(records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), changed=True)
+    terminal.show(
+        f"{standing.name}: {was}, revision {standing.revision}, for {plural(len(nodes), 'node')}\n"
+        f"  who has converged:  ccmctl assignment status {standing.name}\n"
+    )

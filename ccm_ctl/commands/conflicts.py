@@ -1,0 +1,131 @@
+"""What assignments manage already: refused to another assignment, told of before a run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import BusError, ConflictError, UsageError
+from ccm_ctl.commands.assignment_options import counts_for
+from ccm_ctl.render.text import fold_names, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments import Assignments, Standing
+    from ccm_ctl.fleet.bundles import Inside
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.ports import Fleet
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def check_name(name: str) -> None:
+    """
+    Refuse what would make a key that nobody can read.
+
+    Raises:
+        UsageError: It is no name of an assignment.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r}: no name of an assignment; use letters, digits, `-` and `_`")
+
+
+def assignment_name(text: str) -> str:
+    """A name of an assignment that is as near to a text as can be."""
+    name = _NOT_IN_NAME.sub("-", text).strip("-_")[:64]
+    return name if _NAME.fullmatch(name) else "assigned"
+
+
+async def refuse_overlaps(
+    application: Application,
+    fleet: Fleet,
+    inventory: Inventory,
+    after: Assignments,
+    standing: Standing,
+    inside: Inside,
+) -> None:
+    """
+    Refuse what agents would refuse: a resource that another assignment manages on one of the same nodes.
+
+    Names with templates that read alike may be the same on a node or not: that is said, and left to the node.
+    A plan manages nothing.
+
+    Raises:
+        ConflictError: Both are named. The other one would be refused as well, so nothing is assigned.
+    """
+    from ccm_ctl.fleet.bundles import overlaps
+
+    if standing.assignment.mode == "plan":
+        return
+    counting = {
+        node: [one for one in _managing(after, inventory, node) if one.name != standing.name]
+        for node in counts_for(inventory, after, standing)
+    }
+    found = await overlaps(fleet, counting, inside.resources)
+    for overlap in found:
+        if overlap.resource in inside.certain:
+            raise ConflictError(
+                f"{standing.name}: it manages {overlap.resource}, and so does the assignment {overlap.name} on "
+                f"{fold_names(overlap.nodes)}, where agents would refuse both; take it out of one of them"
+            )
+    for overlap in found:
+        application.terminal.note(
+            f"{overlap.resource}: the assignment {overlap.name} writes the same on {fold_names(overlap.nodes)}; "
+            "agents refuse both where it is the same resource"
+        )
+
+
+def _managing(known: Assignments, inventory: Inventory, node: str) -> list[Standing]:
+    """The assignments that write on a node."""
+    return [one for one in known.of_node(inventory.nodes[node]).values() if one.assignment.mode != "plan"]
+
+
+async def warn_of_assignments(
+    application: Application, fleet: Fleet, inventory: Inventory, nodes: Sequence[str], content: Content
+) -> None:
+    """Say what of a manifest is assigned to these nodes, too: they go back to that."""
+    from ccm_ctl.fleet.bundles import look_into, resources_in
+
+    if content.bundle is None:
+        resources = resources_in(content.text)
+    else:
+        inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
+        resources = inside.resources
+    await warn_of_resources(application, fleet, inventory, nodes, resources)
+
+
+async def warn_of_resources(
+    application: Application,
+    fleet: Fleet,
+    inventory: Inventory,
+    nodes: Sequence[str],
+    resources: Collection[str],
+) -> None:
+    """The same of resources. A run does not fail for want of a warning: what cannot be read is passed over."""
+    from ccm_ctl.fleet.assignments import read_assignments
+    from ccm_ctl.fleet.bundles import overlaps
+
+    try:
+        known = await read_assignments(fleet)
+        if not known.standing:
+            return
+        await known.fill_in(fleet, inventory)
+        counting = {node: _managing(known, inventory, node) for node in nodes}
+        found = await overlaps(fleet, counting, resources)
+    except BusError:
+        return
+    by_name: dict[str, list[str]] = {}
+    for overlap in found:
+        by_name.setdefault(overlap.name, []).append(overlap.resource)
+    for name, managed in by_name.items():
+        on = fold_names({node for overlap in found if overlap.name == name for node in overlap.nodes})
+        more = f" and {plural(len(managed) - 1, 'more resource')}" if len(managed) > 1 else ""
+        application.terminal.note(
+            f"{managed[0]}{more}: assigned by {name} on {on}, which converge on that again at the next interval; "
+            f"to change it for good, `ccmctl assign {name} ...`"
+        )

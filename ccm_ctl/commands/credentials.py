@@ -1,0 +1,350 @@
+"""Who may connect, and what for: `init --security`, `node add|revoke`, `operator add|revoke`. They need keys, and no broker."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ccm_agent.model.errors import BusUnavailableError, CcmError, InputError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.app import logins
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.durations import Duration
+from ccm_ctl.commands.keys_folder import keys_in, keys_option
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
+
+    from ccm_agent.bus.credentials import Credentials
+    from ccm_ctl.app import Application, Broker
+    from ccm_ctl.fleet.keys import Keys
+
+BROKER_S = 3.0
+"""How long making credentials may wait for the broker, which it can do without."""
+
+EVERYBODY = "everybody"
+"""On the command line, in the place of a scope: all of them."""
+
+
+_EXPIRES = click.Option(["--expires"], type=Duration(), help="How long they are good for, such as 90d.")
+
+
+def prepare_security(application: Application, folder: str) -> bool:
+    """
+    Keys for a fleet, unless there are some; whether there were, so that the broker can be asked already.
+
+    With keys, and nothing else said, the first operator's credentials are taken.
+    """
+    keys = keys_in(application, folder)
+    name = first_operator(application)
+    creds = keys.folder / f"{name}.creds"
+    if keys.exist():
+        settings = application.settings()
+        has_some = settings.creds or settings.nkey or settings.user or settings.token
+        if not has_some and creds.exists():
+            application.reach = msgspec.structs.replace(application.reach, creds=str(creds))
+        if keys.has_one_account:
+            application.terminal.note(
+                f"{keys.folder}: these keys have one account for all, where a node can reach every stream; "
+                "`ccmctl init --security --migrate` parts them"
+            )
+        else:
+            _refresh(application, keys)
+        return True
+    keys.make()
+    keys.make_root()
+    first_credentials(keys, name)
+    _tell_next(application, keys, creds)
+    return False
+
+
+def _refresh(application: Application, keys: Keys) -> None:
+    """Bring the servers' configuration to this version, and say what to do with it."""
+    name = keys.configuration
+    try:
+        if keys.refresh():
+            application.terminal.note(
+                f"{name} is new, because the accounts of this version share more: copy it to each server, then\n"
+                "    nats-server --signal reload"
+            )
+    except CcmError as err:
+        application.terminal.note(
+            f"{name} is of an earlier version and cannot be written here ({err}); run this again where all seeds are"
+        )
+
+
+def first_credentials(keys: Keys, name: str) -> Path:
+    """Credentials of an operator who may do everything, in the folder; the file."""
+    from ccm_agent.bus.permissions import Role
+    from ccm_agent.bus.trust import EVERYWHERE
+    from ccm_ctl.fleet.keys import write_private
+
+    role = Role(apply=(EVERYWHERE,), data=True, facts=True, schedules=True, admin=True)
+    made = keys.add_operator(name, role)
+    creds = keys.folder / f"{name}.creds"
+    try:
+        write_private(creds, made.text.reveal())
+    except OSError as err:
+        raise InputError(f"{creds}: cannot be written: {err.strerror}") from err
+    return creds
+
+
+def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
+    terminal = application.terminal
+    terminal.record(records.MADE, name=str(keys.folder), kind="keys", action="created")
+    terminal.show(
+        f"Keys are made, in {keys.folder}; who has its seeds has the fleet, so keep them safe.\n\n"
+        f"1. Copy {keys.configuration} beside the configuration of each server, and add to that\n"
+        f"       include {keys.configuration.name}\n"
+        "   It is not secret. Restart the servers.\n"
+        "2. Make the streams and buckets:\n"
+        f"       export CCM_CREDS={creds}\n"
+        "       ccmctl init --security\n"
+        "3. Give each node its credentials, and name them in its configuration as nats.creds:\n"
+        "       ccmctl node add web1 > web1.creds\n"
+    )
+
+
+@verb(
+    "add",
+    examples=[
+        "ccmctl node add web1 > web1.creds",
+        "ccmctl node add web1 --address 10.0.0.5 --expires 90d",
+        "ccmctl node add lb1 --reads-registrations > lb1.creds",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NODE"),
+        click.Option(
+            ["--address"],
+            multiple=True,
+            metavar="IP",
+            help="Its services may register there; may be given again.",
+        ),
+        click.Option(
+            ["--reads-registrations"],
+            is_flag=True,
+            help="Its templates may ask which services are registered.",
+        ),
+        _EXPIRES,
+        keys_option(),
+    ],
+)
+def add_node(
+    application: Application,
+    name: str,
+    address: tuple[str, ...],
+    reads_registrations: bool,
+    expires: int | None,
+    keys: str,
+) -> Exit:
+    """Print credentials with which a node may do its work, in its own name and no other. They are secret."""
+    from ccm_agent.bus.permissions import node_permissions
+
+    allowed = node_permissions(
+        name, [_checked_address(one) for one in address], reads_registrations=reads_registrations
+    )
+    folder = keys_in(application, keys)
+    floors: dict[str, int] = {}
+
+    async def read(broker: Broker) -> None:
+        from ccm_ctl.fleet.documents import numbers_for
+
+        floors.update(await numbers_for(broker.fleet, name))
+
+    _ask_broker(application, folder, read)
+    _give(application, folder.add_node(name, allowed, expires=_at(expires), floors=floors))
+    return Exit.OK
+
+
+@verb(
+    "revoke",
+    examples=["ccmctl node revoke web1"],
+    options=[click.Argument(["name"], metavar="NODE"), keys_option()],
+)
+def revoke_node(application: Application, name: str, keys: str) -> Exit:
+    """Make a node's credentials void, for the servers to learn."""
+    return _revoke(application, "node", name, keys)
+
+
+@verb(
+    "add",
+    examples=[
+        "ccmctl operator add ann > ann.creds                      # may look at everything",
+        "ccmctl operator add bob --apply role=web --data > bob.creds",
+        "ccmctl operator add eve --apply everybody --facts --schedules --admin > eve.creds",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(
+            ["--plan"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Where plans and checks may go: these run commands, too.",
+        ),
+        click.Option(
+            ["--apply"], multiple=True, metavar="SCOPE", help="Where changes may go, and plans. [nowhere]"
+        ),
+        click.Option(["--data"], is_flag=True, help="May write hiera data."),
+        click.Option(["--facts"], is_flag=True, help="May assign facts, and so move nodes into any role."),
+        click.Option(["--schedules"], is_flag=True, help="May make schedules, and so apply anywhere."),
+        click.Option(["--admin"], is_flag=True, help="May make streams and remove nodes."),
+        _EXPIRES,
+        keys_option(),
+    ],
+)
+def add_operator(
+    application: Application,
+    name: str,
+    plan: tuple[str, ...],
+    apply: tuple[str, ...],
+    data: bool,
+    facts: bool,
+    schedules: bool,
+    admin: bool,
+    expires: int | None,
+    keys: str,
+) -> Exit:
+    """
+    Print credentials with which an operator may do what is said here. They are secret.
+
+    A SCOPE is everybody, node=NAME or a routed fact such as role=web.
+    """
+    from ccm_agent.bus.permissions import Role
+
+    role = Role(
+        plan=_scopes(plan),
+        apply=_scopes(apply),
+        data=data,
+        facts=facts,
+        schedules=schedules,
+        admin=admin,
+    )
+    folder = keys_in(application, keys)
+    _give(application, folder.add_operator(name, role, expires=_at(expires)))
+    _publish_signers(application, folder)
+    return Exit.OK
+
+
+@verb(
+    "revoke",
+    examples=["ccmctl operator revoke bob"],
+    options=[click.Argument(["name"], metavar="NAME"), keys_option()],
+)
+def revoke_operator(application: Application, name: str, keys: str) -> Exit:
+    """Make an operator's credentials void, for the servers to learn."""
+    return _revoke(application, "operator", name, keys)
+
+
+def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit:
+    keys = keys_in(application, folder)
+    count = keys.revoke(kind, name)
+    application.terminal.record(records.MADE, name=name, kind=kind, action="revoked")
+    application.terminal.show(
+        f"{name}: {count} of its credentials made void, as soon as the servers have {keys.configuration} anew; "
+        "copy it to each and `nats-server --signal reload`\n"
+    )
+    _publish_signers(application, keys)
+    return Exit.OK
+
+
+def _publish_signers(application: Application, keys: Keys) -> None:
+    """Tell the nodes which operators' keys count now, if the broker is there; else say how."""
+    if not keys.has_root or not keys.signers.exist():
+        application.terminal.note(
+            f"{keys.folder}: there is no root key, so nodes cannot tell who signs; "
+            "`ccmctl init --security --migrate` makes one"
+        )
+        return
+
+    async def publish(broker: Broker) -> None:
+        from ccm_ctl.commands.signers import publish_list
+
+        await publish_list(broker, keys.signers)
+
+    if not _ask_broker(application, keys, publish):
+        application.terminal.note("the signers list has changed; `ccmctl signers publish` tells the nodes")
+
+
+def _ask_broker(
+    application: Application, keys: Keys, work: Callable[[Broker], Coroutine[Any, Any, None]]
+) -> bool:
+    """
+    Do something on the broker, if it is there and lets us: keys are made without one, too. Whether it was done.
+
+    Where no credentials are named the first operator's are taken.
+    """
+    import asyncio
+
+    async def ask() -> None:
+        async with asyncio.timeout(BROKER_S), application.broker() as broker:
+            if broker.connection is None:
+                raise BusUnavailableError("there is no connection")
+            await work(broker)
+
+    before = application.reach
+    settings = application.settings()
+    creds = keys.folder / f"{first_operator(application)}.creds"
+    if not (settings.creds or settings.nkey or settings.user or settings.token) and creds.exists():
+        application.reach = msgspec.structs.replace(before, creds=str(creds))
+    try:
+        asyncio.run(ask())
+    except (CcmError, TimeoutError):
+        return False
+    finally:
+        application.reach = before
+    return True
+
+
+def _give(application: Application, made: Credentials) -> None:
+    application.terminal.secret(made.text.reveal())
+
+
+def still_certified(application: Application, folder: str, names: Sequence[str]) -> list[str]:
+    """Those of these nodes whose credentials are good, as far as the folder with the keys knows."""
+    certified = keys_in(application, folder).certified("node")
+    return [name for name in names if name in certified]
+
+
+def first_operator(application: Application) -> str:
+    """The name of who runs this."""
+    from ccm_agent.bus.credentials import is_name
+
+    reach, environ = application.reach, application.environ
+    named = (reach.operator, environ.get("CCM_OPERATOR", ""), *logins(environ))
+    return next(filter(is_name, named))
+
+
+def _scopes(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_scope(word) for word in words)
+
+
+def _scope(word: str) -> str:
+    from ccm_agent.bus.subjects import fact_scope, node_scope
+    from ccm_agent.bus.trust import EVERYWHERE
+
+    if word == EVERYBODY:
+        return EVERYWHERE
+    key, equal, value = word.partition("=")
+    if not key or not equal:
+        raise UsageError(f"{word}: no scope; write {EVERYBODY}, node=NAME or a fact such as role=web")
+    return node_scope(value) if key == "node" else fact_scope(key, value)
+
+
+def _checked_address(text: str) -> str:
+    from ipaddress import ip_address
+
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise UsageError(
+            f"{text}: no address; services are registered with a number such as 10.0.0.5"
+        ) from None
+
+
+def _at(expires: int | None) -> int | None:
+    return None if expires is None else int(time.time()) + expires

@@ -1,0 +1,366 @@
+"""
+Why a node is as it is: the one reason that counts, in one sentence, and what to type next.
+
+Pure. What keeps a node from everything else comes first: that nobody is there, that two are there, that somebody disabled it.
+Only then does it matter what failed, what is refused and what waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
+from ccm_ctl.fleet.node_diagnostics import SILENT
+from ccm_ctl.render.text import ago, clock, one_line, plural, span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from ccm_agent.model.outcome import FailedResource
+    from ccm_agent.model.wire import AgentEvent, Disabled
+    from ccm_ctl.fleet.node_diagnostics import Evidence, Status
+
+UNIT = "ccm-agent"
+"""The agent's service, as the packages install it."""
+
+HEADLINE_ERROR = 160
+"""So many characters of an error stand in the sentence."""
+
+
+class Next(Struct, frozen=True):
+    """Something to type, and what for; `where` is the machine it is typed on, "" for here."""
+
+    command: str
+    purpose: str
+    where: str = ""
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    """
+    Why a node is as it is.
+
+    Attributes:
+        state: In a word: never came, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
+            undelivered, well.
+        sentence: For people; begins with the node's name.
+        meaning: How to paint it: a key of `render.table.COLOURS`.
+        next: What to type, the most likely first.
+        failed: The resources that failed, where that is the reason.
+        run: The run that it is about; "" when it is about none.
+    """
+
+    state: str
+    sentence: str
+    meaning: str = "bad"
+    next: tuple[Next, ...] = ()
+    failed: tuple[FailedResource, ...] = ()
+    run: str = ""
+
+
+def explain(evidence: Evidence, now: datetime) -> Reason:
+    """The first reason that holds."""
+    for judge in _JUDGES:
+        if (reason := judge(evidence, now)) is not None:
+            return reason
+    return _well(evidence, now)
+
+
+def is_duplicate(evidence: Evidence) -> bool:
+    """Two agents use the identity, as one of them said last."""
+    record = evidence.node.record
+    return record is not None and record.conflict.startswith(DUPLICATE_IDENTITY)
+
+
+def went(evidence: Evidence) -> AgentEvent | None:
+    """What the agent said when it was stopped; None when it came again since, or never said goodbye."""
+    goodbye, hello = evidence.told.get("shutdown"), evidence.told.get("startup")
+    if goodbye is None or (hello is not None and hello.timestamp > goodbye.timestamp):
+        return None
+    return goodbye
+
+
+def disabled_words(disabled: Disabled, now: datetime) -> str:
+    """`2 h ago by ann until …: why`."""
+    until = f" until {clock(disabled.until)}" if disabled.until else " until somebody enables it"
+    if disabled.until:
+        until += f" ({in_words(disabled.until, now)})"
+    by = f" by {disabled.by}" if disabled.by else ""
+    return one_line(f"{ago(disabled.since, now)}{by}{until}: {disabled.why or 'no reason was given'}")
+
+
+def in_words(moment: datetime, now: datetime) -> str:
+    """`in 12 min`, or `due` when the moment has passed."""
+    seconds = (moment - now).total_seconds()
+    return f"in {span(seconds)}" if seconds >= 1 else "due"
+
+
+def _never_came(evidence: Evidence, now: datetime) -> Reason | None:
+    node = evidence.node
+    if node.record is not None or node.is_present:
+        return None
+    why = "facts are assigned to it" if node.assigned else "its record was removed"
+    return Reason(
+        state="never came",
+        sentence=f"{node.name} has never come: {why}, and no agent of that name has written its record.",
+        meaning="gone",
+        next=(
+            Next(f"systemctl status {UNIT}", "is the agent installed and running?", node.name),
+            Next(f"ccmctl node add {node.name} > {node.name}.creds", "credentials, if it has none"),
+            Next(f"ccmctl node rm {node.name}", "if it is never to come"),
+        ),
+    )
+
+
+def _offline(evidence: Evidence, now: datetime) -> Reason | None:
+    node = evidence.node
+    if node.is_present:
+        return None
+    goodbye = went(evidence)
+    if goodbye is not None:
+        words = f"its agent was stopped at {clock(goodbye.timestamp)} ({ago(goodbye.timestamp, now)})"
+    else:
+        heard = f"{clock(evidence.heard_of)} ({ago(evidence.heard_of, now)})" if evidence.heard_of else ""
+        since = f"last heard of at {heard}" if heard else "nobody knows since when"
+        words = f"{since}, without a goodbye: the machine, its network or its agent is down"
+    return Reason(
+        state="offline",
+        sentence=f"{node.name} is off: {words}.",
+        meaning="gone",
+        next=(
+            Next(f"systemctl status {UNIT}; journalctl -u {UNIT} -n 50", "what became of it", node.name),
+            Next(f"ccmctl node rm {node.name}", "if it is gone for good"),
+        ),
+    )
+
+
+def _duplicate(evidence: Evidence, now: datetime) -> Reason | None:
+    if not is_duplicate(evidence):
+        return None
+    name = evidence.node.name
+    return Reason(
+        state="duplicate",
+        sentence=f"{name} is the identity of two agents, so both refuse all work until one of them is gone.",
+        next=(
+            Next(
+                f"systemctl disable --now {UNIT}", "then give it an identity of its own", "the wrong machine"
+            ),
+            Next(f"ccmctl why {name}", "a moment later"),
+        ),
+    )
+
+
+def _disabled(evidence: Evidence, now: datetime) -> Reason | None:
+    record = evidence.node.record
+    if record is None or record.disabled is None:
+        return None
+    return Reason(
+        state="disabled",
+        sentence=f"{evidence.node.name} was disabled {disabled_words(record.disabled, now)}.",
+        meaning="change",
+        next=(Next("ccm agent enable", "to let it converge again", evidence.node.name),),
+    )
+
+
+def _failed(evidence: Evidence, now: datetime) -> Reason | None:
+    record = evidence.node.record
+    found = next((item for item in evidence.judged.items() if item[1].state == NodeState.FAILED), None)
+    if found is not None:
+        name, judged = found
+        return _failure(
+            evidence, judged.run, f"the assignment {name}", judged.reason, _since(judged.since, now)
+        )
+    if record is None or record.last_state != NodeState.FAILED:
+        return None
+    return _failure(evidence, record.last_run, "its last run", "", _since(record.last_time, now))
+
+
+def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -> Reason:
+    name = evidence.node.name
+    summary = evidence.summaries.get(run)
+    failed = tuple(summary.failed) if summary is not None else ()
+    if failed:
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        why = f"{failed[0].resource}{more} failed in {what}: {_first(failed[0].error)}"
+    else:
+        said = reason or (summary.reason if summary else "") or "what it said is no longer in the stream"
+        why = f"{what} failed: {_first([said])}"
+    looking = Next(f"ccmctl events --no-follow -n {name} -r {run}", "all that it did in that run")
+    # a node says what it likes, and this is for somebody's shell
+    is_run = is_id(run)
+    return Reason(
+        state="failed",
+        sentence=f"{name} has failed{since}: {one_line(why).rstrip('.')}.",
+        next=(
+            *((looking,) if is_run else ()),
+            Next("ccm agent run-once", "when it is mended, not to wait", name),
+        ),
+        failed=failed,
+        run=run,
+    )
+
+
+def _refused(evidence: Evidence, now: datetime) -> Reason | None:
+    name, record = evidence.node.name, evidence.node.record
+    found = next((item for item in evidence.judged.items() if item[1].has_failed), None)
+    if found is not None:
+        what = f"the assignment {found[0]}: {found[1].reason or 'it did not say why'}"
+        following = Next(f"ccmctl assignment status {found[0]}", "whether others refuse it, too")
+    elif record is not None and record.conflict:
+        what = f"what is assigned to it: {record.conflict}"
+        following = Next("ccmctl assignments", "which there are")
+    elif evidence.status.refused_facts:
+        why = evidence.status.refused_facts
+        what = f"the facts that are assigned to it, and goes on with those it had: {why}"
+        following = Next(f"ccmctl facts history {name}", "who wrote them")
+    else:
+        return None
+    return Reason(
+        state="refused", sentence=one_line(f"{name} refuses {what.rstrip('.')}."), next=(following,)
+    )
+
+
+def _silent(evidence: Evidence, now: datetime) -> Reason | None:
+    if evidence.asked != SILENT:
+        return None
+    name = evidence.node.name
+    return Reason(
+        state="silent",
+        sentence=f"{name} gives signs of life, and its agent does not answer: it hangs, or the machine is overloaded.",
+        meaning="gone",
+        next=(Next(f"journalctl -u {UNIT} -n 50", "what it is at", name),),
+    )
+
+
+def _running(evidence: Evidence, now: datetime) -> Reason | None:
+    presence, status = evidence.node.presence, evidence.status
+    run = status.run if evidence.answer is not None else presence.run if presence else ""
+    if not run:
+        return None
+    name, blocked = evidence.node.name, _behind(evidence)
+    words = hand_words(run, status)
+    return Reason(
+        state="waiting" if blocked else "running",
+        sentence=one_line(
+            f"{name} waits with {blocked}: {words} is in hand." if blocked else f"{name} is at work: {words}."
+        ),
+        meaning="change",
+        next=(
+            Next(f"ccmctl events -n {name} -r {run}", "to look on"),
+            Next(f"ccmctl run stop {run}", "to end it"),
+        )
+        if is_id(run)
+        else (),
+        run=run,
+    )
+
+
+def _behind(evidence: Evidence) -> str:
+    """What waits for the run in hand to end; "" when nothing does."""
+    status = evidence.status
+    for name, judged in evidence.judged.items():
+        if judged.is_on_its_way and name != status.name:
+            return f"the assignment {name}"
+    return status.waiting[0].name or status.waiting[0].run if status.waiting else ""
+
+
+def hand_words(run: str, status: Status) -> str:
+    """The run in hand, and where it is."""
+    words = f"run {run}" + (f" of {status.name}" if status.name else "")
+    at = status.progress
+    if at is not None and at.run == run and at.resource:
+        place = f" ({at.position} of {at.total})" if at.total else ""
+        words += f", at {at.resource}{place} for {span(at.resource_s)}"
+    for lock, holder in status.waits_for.items():
+        words += f"; it waits for the {lock} lock, which {holder} has"
+    return words
+
+
+def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
+    found = next((item for item in evidence.judged.items() if not item[1].is_converged), None)
+    if found is None:
+        return None
+    name, judged = found
+    node, revision = evidence.node.name, evidence.standing[name].revision
+    when = f"; it tries {_when(judged.next_time, now)}" if judged.next_time else ""
+    is_late = judged.state == NodeState.EXPIRED
+    did = "did not begin in time" if is_late else "waits"
+    why = judged.reason or "its turn comes"
+    return Reason(
+        state="expired" if is_late else "waiting",
+        sentence=one_line(f"{node} {did} with the assignment {name}, revision {revision}: {why}{when}."),
+        meaning="change",
+        next=(
+            Next("ccm agent run-once", "not to wait", node),
+            Next(f"ccmctl assignment status {name}", "how the others stand to it"),
+        ),
+    )
+
+
+def _undelivered(evidence: Evidence, now: datetime) -> Reason | None:
+    status = evidence.status
+    if not status.trouble:
+        return None
+    count = plural(status.spool.events, "event")
+    return Reason(
+        state="undelivered",
+        sentence=one_line(
+            f"{evidence.node.name} cannot tell what it did ({count} in its spool): {status.trouble}."
+        ),
+        next=(Next("ccmctl init", "are the streams there, and has the broker room?"),),
+    )
+
+
+def _well(evidence: Evidence, now: datetime) -> Reason:
+    name, record = evidence.node.name, evidence.node.record
+    count = len(evidence.judged)
+    if record is None or not (record.last_run or count):
+        sentence = f"{name} is well, and nothing has been applied to it yet."
+    else:
+        kept = f"{plural(count, 'assignment')} converged" if count else "nothing is assigned to it"
+        last = (
+            f"its last run ended {record.last_state} {ago(record.last_time, now)}" if record.last_run else ""
+        )
+        sentence = f"{name} is as it should be: {', '.join(part for part in (kept, last) if part)}."
+    return Reason(
+        state="well",
+        sentence=sentence,
+        meaning="good",
+        next=(Next(f"ccmctl events --no-follow -n {name}", "what it did of late"),),
+    )
+
+
+def _since(moment: datetime | None, now: datetime) -> str:
+    return (
+        f" for {ago(moment, now).removesuffix(' ago')}"
+        if moment and (now - moment).total_seconds() >= 1
+        else ""
+    )
+
+
+def _when(moment: datetime, now: datetime) -> str:
+    return in_words(moment, now) if moment > now else "any moment"
+
+
+def _first(errors: Sequence[str]) -> str:
+    """The first line of the first error, short enough for a headline; the rest stands below it."""
+    line = one_line(next(iter(errors), "").partition("\n")[0])
+    return line if len(line) <= HEADLINE_ERROR else f"{line[: HEADLINE_ERROR - 1]}…"
+
+
+_JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (
+    _never_came,
+    _offline,
+    _duplicate,
+    _disabled,
+    _failed,
+    _refused,
+    _silent,
+    _running,
+    _waiting,
+    _undelivered,
+)
+"""In this order: what comes first is why the rest does not matter."""

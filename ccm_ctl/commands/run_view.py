@@ -1,0 +1,418 @@
+"""Showing a run while it goes and at its end; `apply`, `ensure` and `run watch` do it alike."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.outcome import Outcome
+from ccm_agent.model.verdicts import Verdict
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.fleet.follow import Follower
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.joining import Joining
+from ccm_ctl.fleet.proof import read_proof
+from ccm_ctl.fleet.run import LIMIT_S, EventReceived, Run
+from ccm_ctl.fleet.run_request import put_on_record, send, send_again
+from ccm_ctl.render import records
+from ccm_ctl.render.outcome import (
+    At,
+    Failure,
+    NodeResult,
+    ResourceResult,
+    end_line,
+    live_line,
+    run_report,
+)
+from ccm_ctl.render.text import fold_names, plural
+from ccm_ctl.render.verdicts import part_sentence
+
+if TYPE_CHECKING:
+    from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.model.run_records import RunRecord
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.proof import RunProof
+    from ccm_ctl.fleet.run import News, NodeRun
+    from ccm_ctl.fleet.run_request import Launch
+
+KEEP_EACH_S = 1.0
+"""Ends that no stream holds are written down at most so often while a run goes."""
+
+SLOWEST_SHOWN = 2
+
+NUMBERS_SHOWN = 1000
+"""So many missing events are looked at for a sentence about them."""
+
+MISSING_TOLD = 1000
+"""So many numbers of missing events are told to programs, the lowest first; `missing_count` has how many there are."""
+
+
+class RunView:
+    """
+    One run before somebody's eyes.
+
+    Args:
+        application: Where to show it.
+        fleet: Where its record is.
+        record: What was asked.
+        run: Its state.
+        offline_ok: Nodes that are offline are forgiven.
+        offer: The command with which nodes that are offline would get the same when they come back; "": there is none.
+        proof: What verifies the run's messages; None when these credentials cannot.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        fleet: Fleet,
+        record: RunRecord,
+        run: Run,
+        *,
+        offline_ok: bool,
+        offer: str = "",
+        proof: RunProof | None = None,
+    ) -> None:
+        self.record = record
+        self._proof = proof
+        self._terminal = application.terminal
+        self._application = application
+        self._fleet = fleet
+        self._run = run
+        self._history = History(fleet)
+        self._offline_ok = offline_ok
+        self._offer = offer
+        self._told: dict[str, NodeState] = {}
+        self._untold: dict[str, None] = dict.fromkeys(run.nodes)
+        self._is_kept = True
+        self._kept_at = 0.0
+        self._told_away = False
+
+    @property
+    def is_plan(self) -> bool:
+        """Nothing is changed by it."""
+        return self.record.action == "plan"
+
+    @property
+    def title(self) -> str:
+        """What is being done, in a word or two."""
+        return f"{self.record.action} {self.record.name}"
+
+    def begin(self) -> None:
+        """Say what begins, and how to come back to it."""
+        record, run = self.record, self.record.run
+        offline = f" ({record.offline} offline)" if record.offline else ""
+        self._terminal.record(records.RUN, **run_fields(record))
+        self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")
+        self._application.farewell = (
+            f"stopped watching; the nodes go on\n"
+            f"  watch:  ccmctl run watch {run}\n  stop:   ccmctl run stop {run}"
+        )
+
+    async def on_turn(self, news: list[News]) -> None:
+        """Show what is new, and write down what no stream will tell."""
+        for one in news:
+            if isinstance(one, EventReceived):
+                self._terminal.record(records.EVENT, event=one.event, verdict=self.event_verdict(one.node))
+            else:
+                self._untold[one.node] = None
+                self._is_kept = self._is_kept and not one.state.is_final
+        self._tell_ends()
+        self._tell_away()
+        if self._terminal.is_live:
+            self._terminal.live(self._line())
+        self._terminal.flush()
+        await self._keep()
+
+    async def finish(self) -> Exit:
+        """Show the end and close the record; the exit code."""
+        self._tell_ends(everything=True)
+        self._terminal.live("")
+        try:
+            await self._history.finish(self._run)
+        except BusError as err:
+            self._terminal.note(f"the run's record could not be closed: {err}")
+        self._application.farewell = ""
+        code = exit_of(self._run, offline_ok=self._offline_ok)
+        self.show()
+        self._terminal.record(
+            records.END,
+            run=self.record.run,
+            counts={str(state): count for state, count in self._run.counts().items()},
+            exit=int(code),
+        )
+        self._tell_offline()
+        return code
+
+    def show(self) -> None:
+        """The table, the failures and the last line."""
+        if self._terminal.json:
+            return
+        if self._run.ignored:
+            names = fold_names(self._run.ignored)
+            self._terminal.note(
+                f"ignored: {names} answered, but what is assigned there does not fit this run"
+            )
+        results = [result_of(node) for node in self._run.nodes.values()]
+        seconds = _took_s(self.record, self._run, self._fleet.clock.now())
+        style = self._terminal.style
+        last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
+        report = run_report(results, style, plan=self.is_plan)
+        self._terminal.show(f"{report}\n{last}" if report else last)
+        self._tell_unproven()
+
+    def result_fields(self, node: NodeRun) -> dict[str, Any]:
+        """The result of a node for programs, with the verdict on it."""
+        fields = result_fields(self.record.run, node)
+        if self._proof is None:
+            return fields
+        report = self._proof.report(node.node, len(node.lacking))
+        return fields | {
+            "verdict": str(report.verdict),
+            "unproven": report.unproven or None,
+            "forged": report.forged or None,
+            "reasons": report.reasons or None,
+        }
+
+    def event_verdict(self, node: str) -> str | None:
+        """The verdict on the events of a node that are shown now; None when these credentials cannot verify any."""
+        return str(self._proof.of_events(node)) if self._proof is not None else None
+
+    def _tell_unproven(self) -> None:
+        """Say which nodes' events are missing or not genuine, a sentence each, and which nodes do not sign."""
+        if self._proof is None:
+            return
+        unsigned = []
+        for name, node in sorted(self._run.nodes.items()):
+            report = self._proof.report(name, len(node.lacking))
+            if report.verdict is Verdict.UNSIGNED:
+                unsigned.append(name)
+            numbers = node.lacking.first(NUMBERS_SHOWN) if report.missing else []
+            if sentence := part_sentence(report, numbers):
+                self._terminal.note(sentence)
+        if unsigned:
+            self._terminal.note(
+                f"not signed: {fold_names(unsigned)}; `ccmctl signers list` says until when that is allowed"
+            )
+
+    def _tell_offline(self) -> None:
+        """Say who was left behind, and how they get it without anybody's trying again."""
+        offline = [name for name, node in self._run.nodes.items() if node.state is NodeState.OFFLINE]
+        if offline and self._offer:
+            who = (
+                "it gets this when it comes back"
+                if len(offline) == 1
+                else "they get this when they come back"
+            )
+            self._terminal.note(
+                f"offline: {fold_names(offline)}; {who}, once it is assigned:\n  {self._offer}"
+            )
+
+    def _tell_ends(self, *, everything: bool = False) -> None:
+        """Tell programs of nodes that ended, each after all of its events; a lost node that comes back is told again."""
+        for name in list(self._untold):
+            node = self._run.nodes[name]
+            if not node.state.is_final:
+                del self._untold[name]
+            elif everything or not node.has_gap:
+                del self._untold[name]
+                if self._told.get(name) is not node.state:
+                    self._told[name] = node.state
+                    self._terminal.record(records.RESULT, **self.result_fields(node))
+
+    def _tell_away(self) -> None:
+        is_away = self._run.away_since is not None
+        if is_away != self._told_away:
+            self._told_away = is_away
+            self._terminal.note(
+                "the broker is away; the nodes go on, and so does this when it is back"
+                if is_away
+                else "the broker is back; reading what was said meanwhile"
+            )
+
+    async def _keep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._is_kept or now - self._kept_at < KEEP_EACH_S or self._run.is_done:
+            return
+        self._kept_at = now
+        try:
+            await self._history.keep_ends(self._run)
+            self._is_kept = True
+        except BusError:
+            return  # tried again with the next turn
+
+    def _line(self) -> str:
+        now = asyncio.get_running_loop().time()
+        busy = [
+            At(
+                node=node.node,
+                resource=node.progress.resource,
+                seconds=node.progress.resource_s + now - node.heard_at,
+                position=node.progress.position,
+                total=node.progress.total,
+            )
+            for node in self._run.nodes.values()
+            if node.state is NodeState.RUNNING and node.progress and node.progress.resource
+        ]
+        slowest = sorted(busy, key=lambda at: -at.seconds)[:SLOWEST_SHOWN]
+        note = "waiting for the broker" if self._run.away_since is not None else ""
+        return live_line(
+            self.title, self._run.counts(), slowest, note, self._terminal.live_style, plan=self.is_plan
+        )
+
+
+async def start_and_watch(
+    application: Application,
+    fleet: Fleet,
+    launch: Launch,
+    *,
+    offline_ok: bool,
+    timeout_s: int | None = None,
+    offer: str = "",
+) -> Exit:
+    """
+    Send a request and follow its run to the end; see Watch for `offline_ok` and `offer`.
+
+    After `timeout_s` nodes that have not ended are lost; without it a day after the request's deadline.
+    """
+    limit_s = timeout_s or _limit_s(launch.request.deadline, fleet.clock.now())
+    now, resolved = asyncio.get_running_loop().time(), launch.resolved
+    run = Run(launch.record.run, resolved.nodes, resolved.offline, now, asked=True, limit_s=limit_s)
+    proof = await read_proof(fleet)
+    watch = RunView(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer, proof=proof)
+
+    async def begin() -> None:
+        await put_on_record(fleet, launch)
+        try:
+            await send(fleet, launch)
+        except BusDeniedError:
+            await History(fleet).forget(run.run)
+            raise
+        except BusUnavailableError:
+            # It went away this very moment. Whether the request went out nobody knows; those who do not answer are asked again.
+            run.away(asyncio.get_running_loop().time())
+        watch.begin()
+
+    follower = Follower(
+        fleet,
+        run,
+        ask=lambda named: send_again(fleet, launch, named),
+        may_join=Joining(fleet, launch.record.targets, launch.record.where).may_join,
+        on_turn=watch.on_turn,
+        proof=proof,
+    )
+    await follower.follow(begin)
+    return await watch.finish()
+
+
+def _limit_s(deadline: datetime | None, now: datetime) -> float:
+    """How long a run is watched when nothing is said: nodes may begin until the deadline, and need some time then."""
+    return LIMIT_S + (max(0.0, (deadline - now).total_seconds()) if deadline else 0.0)
+
+
+def exit_of(run: Run, *, offline_ok: bool) -> Exit:
+    """The exit code that a run's end means."""
+    states = set(run.counts())
+    if states & {NodeState.FAILED, NodeState.REFUSED}:
+        return Exit.FAILED
+    forgiven = {NodeState.STABLE, NodeState.CHANGED} | ({NodeState.OFFLINE} if offline_ok else set())
+    return Exit.MISSING if states - forgiven else Exit.OK
+
+
+def result_of(node: NodeRun) -> NodeResult:
+    """What there is to show of a node."""
+    events = [node.events[number] for number in sorted(node.events)]
+    summary = node.summary
+    told = [
+        event
+        for event in events
+        if event.outcome is not Outcome.STABLE or event.noop_message or event.unknown
+    ]
+    return NodeResult(
+        node=node.node,
+        state=node.state,
+        reason=_reason(node),
+        joined=node.joined,
+        seconds=summary.total_duration / 1e9 if summary else 0,
+        resources=tuple(_resource(event) for event in told),
+        stable=summary.stable_resources if summary else 0,
+        failures=_failures(node, events),
+        missing=len(node.lacking),
+    )
+
+
+def _reason(node: NodeRun) -> str:
+    if node.reason or node.state.is_final:
+        return node.reason
+    if node.state is NodeState.QUEUED and node.position:
+        return f"number {node.position} in its queue"
+    if node.progress and node.progress.resource:
+        return f"at {node.progress.resource}"
+    return ""
+
+
+def _resource(event: TransactionEvent) -> ResourceResult:
+    note = event.noop_message if event.noop else ""
+    if event.unknown and not event.skipped:
+        note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
+    return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
+
+
+def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, ...]:
+    if node.summary and node.summary.failed:
+        return tuple(
+            Failure(failed.resource, "\n".join(failed.error), failed.output) for failed in node.summary.failed
+        )
+    return tuple(
+        Failure(f"{event.type}#{event.name}", "\n".join(event.error), event.output)
+        for event in events
+        if event.failed
+    )
+
+
+def run_fields(record: RunRecord) -> dict[str, Any]:
+    """The record of a run for programs."""
+    return {
+        "run": record.run,
+        "action": record.action,
+        "name": record.name,
+        "requester": record.requester,
+        "time": record.time,
+        "targets": record.targets,
+        "where": record.where or None,
+        "nodes": record.nodes,
+        "offline": record.offline,
+    }
+
+
+def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
+    """The result of a node for programs."""
+    return {
+        "run": run,
+        "node": node.node,
+        "state": str(node.state),
+        "reason": node.reason or None,
+        "code": node.code or None,
+        "joined": node.joined or None,
+        "missing": node.lacking.first(MISSING_TOLD) or None,
+        "missing_count": len(node.lacking) or None,
+        "summary": node.summary,
+    }
+
+
+def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
+    """
+    How long a run took, to its last summary; until now when there is none, or somebody is still without one.
+
+    It is no less than the longest of its sessions.
+    """
+    began = record.time or now
+    summaries = [node.summary for node in run.expected if node.summary]
+    ends = [summary.end_time for summary in summaries if summary.end_time]
+    end = max(ends).astimezone(UTC) if run.is_done and ends else now
+    longest = max((summary.total_duration for summary in summaries), default=0) / 1e9
+    # The nodes' clocks said when they ended; what cannot be is not shown.
+    return max(longest, min((end - began).total_seconds(), (now - began).total_seconds()))

@@ -1,0 +1,161 @@
+"""What an assignment was: its revisions that are kept, and going back to one of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.layout import MANIFESTS
+from ccm_agent.bus.subjects import assignment_key
+from ccm_agent.model.errors import NotFoundError
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.model.wire import Assignment
+from ccm_ctl.fleet.assignments import LATEST, LISTING, Assignments, Standing, standing_of
+from ccm_ctl.fleet.document_history import read_history
+from ccm_ctl.fleet.pinned_data import lost_data
+
+if TYPE_CHECKING:
+    from ccm_ctl.fleet.ports import Fleet
+
+
+class Revision(Struct, frozen=True, kw_only=True):
+    """
+    One revision of an assignment.
+
+    Attributes:
+        standing: What stood; None: that was its removal.
+        time: When it was written.
+    """
+
+    standing: Standing | None
+    time: datetime | None = None
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """
+    The revisions of one assignment that are kept, oldest first.
+
+    Attributes:
+        name: What it is called.
+        revisions: All of them, removals too.
+    """
+
+    name: str
+    revisions: list[Revision]
+
+    @property
+    def current(self) -> Standing | None:
+        """What stands now; None when it was removed."""
+        return self.revisions[-1].standing
+
+    @property
+    def stood(self) -> list[Standing]:
+        """Without removals."""
+        return [one.standing for one in self.revisions if one.standing is not None]
+
+    @property
+    def newest(self) -> Standing:
+        """What stands, or stood last."""
+        return self.stood[-1]
+
+    def pick(self, revision: int | None) -> Standing:
+        """
+        A revision to go back to: the one that is named, else the one before.
+
+        The one before is the newest that asks something else than what stands. After a rollback it is looked for before the
+        revision that was restored, so that one rollback after the other goes further back, and never forth.
+
+        Raises:
+            NotFoundError: It is not kept, or nothing else is.
+        """
+        if revision is not None:
+            for one in self.stood:
+                if one.revision == revision:
+                    return one
+            kept = ", ".join(str(one.revision) for one in self.stood)
+            raise NotFoundError(f"{self.name}: revision {revision} is not kept; kept are {kept}")
+        if self.current is None:
+            return self.newest
+        now = self.current.assignment
+        before = self.stood[:-1]
+        if now.rolled_back_from:
+            restored = [
+                one.revision
+                for one in before
+                if one.revision < now.rolled_back_from and is_same(one.assignment, now)
+            ]
+            before = [one for one in before if one.revision < max(restored, default=0)]
+        for one in reversed(before):
+            if not is_same(one.assignment, now):
+                return one
+        raise NotFoundError(f"{self.name}: no other revision before {self.current.revision} is kept")
+
+
+async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = "") -> Past:
+    """
+    The revisions of an assignment: of the one that stands, or that stood in a scope.
+
+    Raises:
+        NotFoundError: There never was one.
+        UsageError: The name stands for several scopes, and none was said.
+    """
+    if not scope and not known.named(name):
+        near = did_you_mean(name, (one.name for one in known.standing))
+        raise NotFoundError(
+            f"{name}: there is no such assignment{near or f'; `{LISTING}` shows which there are'}"
+            f"{'' if near else ','} --scope says for whom one stood that is there no longer"
+        )
+    key = assignment_key(scope or known.one(name).assignment.scope, name)
+    history = await read_history(fleet.assignments, key, "assignment", LISTING)
+    revisions = [Revision(standing=standing_of(one), time=one.time) for one in history]
+    past = Past(name=name, revisions=revisions)
+    if not past.stood:
+        raise NotFoundError(f"{name}: no revision of it is kept")
+    return past
+
+
+async def check_there(fleet: Fleet, standing: Standing) -> None:
+    """
+    Make sure that a revision can be had as it was.
+
+    Raises:
+        NotFoundError: Its bundle or its data are gone.
+    """
+    digest = standing.assignment.bundle.digest
+    what = f"{standing.name}: revision {standing.revision} cannot come back"
+    if await fleet.manifests.digest(digest) != digest:
+        raise NotFoundError(
+            f"{what}: its bundle {digest[:12]} is in {MANIFESTS} no longer; assign it from its files"
+        )
+    lost = await lost_data(fleet.data, standing.assignment)
+    if lost:
+        raise NotFoundError(
+            f"{what}: {', '.join(lost)} as of data revision {standing.assignment.data_revision} is kept no longer; "
+            "put it again, and assign it from its files"
+        )
+
+
+def revived(fleet: Fleet, old: Standing, newest: Standing) -> Standing:
+    """An old revision as it is to stand now. A deadline that has passed goes: nobody would begin."""
+    now = fleet.clock.now()
+    deadline = old.assignment.deadline
+    assignment = msgspec.structs.replace(
+        old.assignment,
+        deadline=deadline if deadline and deadline > now else None,
+        requester=fleet.operator,
+        time=now,
+        rolled_back_from=newest.revision,
+    )
+    return msgspec.structs.replace(old, assignment=assignment, written=LATEST)
+
+
+def is_same(one: Assignment, other: Assignment) -> bool:
+    """They ask the same of the same nodes, whoever asked when."""
+
+    def bare(assignment: Assignment) -> Assignment:
+        return msgspec.structs.replace(assignment, requester="", time=None, deadline=None, rolled_back_from=0)
+
+    return bare(one) == bare(other)

@@ -1,0 +1,259 @@
+"""
+All that can be known of one node from here: what it wrote, what it said last, what it answers, and what it is assigned to be.
+
+A few direct gets by key and subject, and one question; no consumer, and nothing is read of any other node.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import check_node, event_subject, node_scope
+from ccm_agent.model.errors import BusDeniedError, ProtocolError
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.untrusted_json import Moment, decode_foreign
+from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
+from ccm_ctl.fleet.assignments import read_assignments
+from ccm_ctl.fleet.convergence import judge, read_away
+from ccm_ctl.fleet.discovery import DuplicateIdentity, Inventory, Node, TargetSet, read_inventory, read_twins
+from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.gather import gather
+from ccm_ctl.fleet.messages import hear
+
+if TYPE_CHECKING:
+    from ccm_agent.model.ports import Entry, StoredEvent
+    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.convergence import NodeStanding
+    from ccm_ctl.fleet.ports import Fleet
+
+T = TypeVar("T")
+
+KIND = f"{PROTOCOL}.agent."
+RUNS_READ = 20
+"""So many assignments' last runs are read; a node with more is still explained by its newest run."""
+
+ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
+
+
+class Waiting(Struct, frozen=True):
+    """A run that waits at the node for its turn."""
+
+    run: str = ""
+    name: str = ""
+
+
+class Backlog(Struct, frozen=True):
+    """What the node has not been able to tell yet."""
+
+    events: int = 0
+    bytes: int = 0
+
+
+class Own(Struct, frozen=True):
+    """A manifest of the node's own configuration: what was applied, what is wrong with its source, when its turn is."""
+
+    name: str = ""
+    digest: str = ""
+    trouble: str = ""
+    next: datetime | None = None
+
+
+class PolicyState(Struct, frozen=True):
+    """The policy of the node: the file's digest and number of rules, or why it cannot be used."""
+
+    digest: str = ""
+    rules: int = 0
+    trouble: str = ""
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """
+    What an agent answers, as far as it matters here; the fields are those of its answer.
+
+    Attributes:
+        run, name: What is in hand; "" when nothing is.
+        progress: Where that is.
+        waits_for: Locks of the host that it waits for, each with who has it.
+        waiting: What waits for its turn.
+        spool, trouble: What it could not tell yet, and why.
+        refused_facts: Why it does not obey the facts that are assigned to it.
+        manifests: Those of its own configuration.
+        policy: The node's policy; None when it has none.
+        last_run, last_state, last_time: Its newest finished run.
+    """
+
+    run: str = ""
+    name: str = ""
+    progress: Progress | None = None
+    waits_for: dict[str, str] = {}
+    waiting: list[Waiting] = []
+    spool: Backlog = Backlog()
+    trouble: str = ""
+    refused_facts: str = ""
+    manifests: list[Own] = []
+    policy: PolicyState | None = None
+    last_run: str = ""
+    last_state: str = ""
+    last_time: Moment | None = None
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """
+    What is known of a node.
+
+    Attributes:
+        node: Record, presence and assigned facts.
+        told: What the agent said last about itself, newest of each kind, by the word: `startup`, `shutdown`, `refused`.
+        heard_of: When anything was last heard of it; None when nothing ever was.
+        twins: The agents that use its identity, when there are two.
+        summaries: How its last run, and the last run of each assignment, ended, by run id.
+        standing: The assignments that count for it, by name, as they are stored now.
+        judged: How it stands to each of them.
+        answer: What its agent answered, all of it; None when it did not.
+        status: The same, as far as it can be read.
+        asked: ANSWERED, SILENT, NOT_ASKED (it is offline) or DENIED (this operator may not ask).
+    """
+
+    node: Node
+    told: dict[str, AgentEvent] = {}
+    heard_of: datetime | None = None
+    twins: list[DuplicateIdentity] = []
+    summaries: dict[str, SessionSummary] = {}
+    standing: dict[str, Standing] = {}
+    judged: dict[str, NodeStanding] = {}
+    answer: dict[str, Any] | None = None
+    status: Status = Status()
+    asked: str = NOT_ASKED
+
+
+async def read_evidence(fleet: Fleet, name: str) -> Evidence:
+    """
+    What is known of a node.
+
+    Raises:
+        NoTargetError: Nobody has ever heard of it; the error names the nearest.
+    """
+    node, written = await _read_node(fleet, name)
+    told = await _read_told(fleet, name)
+    answer, asked = await _ask(fleet, node)
+    node.record = _with_newest(node.record, read_status(answer))
+    summaries = await _read_summaries(fleet, node)
+    moments = [written, *(event.timestamp for event in told.values())]
+    moments += [summary.timestamp for summary in summaries.values()]
+    if node.presence:
+        moments.append(node.presence.time)
+    standing = await _read_standing(fleet, node)
+    away = None if node.is_present else (await read_away(fleet, [node])).get(name)
+    now = fleet.clock.now()
+    return Evidence(
+        node=node,
+        told=told,
+        heard_of=max((moment for moment in moments if moment is not None), default=None),
+        twins=await read_twins(fleet, name) if "duplicate" in told else [],
+        summaries=summaries,
+        standing=standing,
+        judged={one: judge(node, found, now, away) for one, found in standing.items()},
+        answer=answer,
+        status=read_status(answer),
+        asked=asked,
+    )
+
+
+async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
+    """The node, and when it last wrote something other than a sign of life."""
+    check_node(name)
+    node, written = Node(name=name), None
+    for entry in await fleet.nodes.matching([f"{kind}.{name}" for kind in ("node", "presence", "facts")]):
+        kind = entry.key.partition(".")[0]
+        if kind == "node":
+            node.record = _decoded(entry, NodeRecord)
+        elif kind == "presence":
+            node.presence = _decoded(entry, Presence)
+        written = max(written, entry.created) if written else entry.created
+    assigned = await fleet.facts.get(name)
+    document = decode_document(assigned) if assigned else None
+    if document is not None and isinstance(document.body, dict):
+        node.assigned = document.body
+    if written is None and not node.assigned:
+        (await read_inventory(fleet)).need(name)
+    return node, written
+
+
+def _decoded(entry: Entry, kind: type[T]) -> T | None:
+    try:
+        return decode_foreign(entry.value, kind)
+    except msgspec.MsgspecError:
+        return None  # what a broken node wrote explains nothing; that it does not answer will
+
+
+async def _read_told(fleet: Fleet, name: str) -> dict[str, AgentEvent]:
+    found = {}
+    for message in await fleet.events.newest([f"{KIND}*.{name}"]):
+        said = _said(message)
+        if isinstance(said, AgentEvent):
+            found[said.protocol.removeprefix(KIND)] = said
+    return found
+
+
+async def _read_summaries(fleet: Fleet, node: Node) -> dict[str, SessionSummary]:
+    record = node.record or NodeRecord(node=node.name)
+    runs = [record.last_run, *(state.run for state in record.assignments.values())]
+    wanted = list(dict.fromkeys(run for run in runs if is_id(run)))[: RUNS_READ + 1]
+    found = {}
+    for message in await fleet.events.newest(
+        [event_subject(SESSION_SUMMARY, node.name, run) for run in wanted]
+    ):
+        said = _said(message)
+        if isinstance(said, SessionSummary):
+            found[said.run] = said
+    return found
+
+
+async def _read_standing(fleet: Fleet, node: Node) -> dict[str, Standing]:
+    assignments = await read_assignments(fleet)
+    await assignments.fill_in(fleet, Inventory({node.name: node}))
+    return assignments.of_node(node)
+
+
+async def _ask(fleet: Fleet, node: Node) -> tuple[dict[str, Any] | None, str]:
+    """What its agent answers, if it is there; bounded by the rounds of a question."""
+    if not node.is_present:
+        return None, NOT_ASKED
+    meant = TargetSet(nodes=[node.name], offline=[], scopes=[node_scope(node.name)], targets=[])
+    try:
+        replies, _ = await gather(fleet, NODE_STATUS, meant)
+    except BusDeniedError:
+        return None, DENIED
+    reply = replies.get(node.name)
+    return (dict(reply.answer.body), ANSWERED) if reply else (None, SILENT)
+
+
+def read_status(answer: dict[str, Any] | None) -> Status:
+    """What an answer says; one that cannot be read, of an agent of another version perhaps, says nothing."""
+    try:
+        return msgspec.convert(answer or {}, Status)
+    except msgspec.ValidationError:
+        return Status()
+
+
+def _with_newest(record: NodeRecord | None, status: Status) -> NodeRecord | None:
+    """What a node wrote of itself, with the run that has ended since: its agent knows at once, and writes it some time later."""
+    if record is None or status.last_time is None or not is_id(status.last_run):
+        return record
+    if record.last_time is not None and status.last_time <= record.last_time:
+        return record
+    newest = {"last_run": status.last_run, "last_state": status.last_state, "last_time": status.last_time}
+    return msgspec.structs.replace(record, **newest)
+
+
+def _said(message: StoredEvent) -> object:
+    """What breaks the protocol is nobody's word."""
+    try:
+        return hear(message).said
+    except (ProtocolError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,135 @@
+"""Sending a request to the nodes that are meant, as a run on record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import request_subject
+from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.secret import mask_url
+from ccm_agent.model.wire import RUN_STOP, Request, StopRequest
+from ccm_ctl.fleet.history import History
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.ports import Fleet
+
+NAMED_AT_ONCE = 2000
+"""So many nodes are named in one request: a message to the broker has a limit."""
+
+
+class Launch(Struct, frozen=True, kw_only=True):
+    """
+    A request on its way.
+
+    Attributes:
+        record: What stands on record of it.
+        request: What is sent.
+        resolved: Whom it is for.
+    """
+
+    record: RunRecord
+    request: Request
+    resolved: TargetSet
+
+
+def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, name: str) -> Launch:
+    """
+    Make a run of a request: its id, time, targets and record; nothing is sent yet.
+
+    Args:
+        fleet: The bus.
+        request: What is asked; its run, time, targets and requester are filled in here.
+        resolved: Whom it is for.
+        action: "apply", "plan", "check" or "ensure".
+        name: The manifest's or resource's name.
+    """
+    now = fleet.clock.now()
+    request = msgspec.structs.replace(
+        request,
+        run=new_id(now),
+        time=now,
+        targets=resolved.targets,
+        where=resolved.where,
+        requester=fleet.operator,
+    )
+    record = RunRecord(
+        run=request.run,
+        action=action,
+        name=name,
+        requester=fleet.operator,
+        time=now,
+        targets=resolved.targets,
+        where=resolved.where,
+        subjects=[request_subject(request.protocol, scope) for scope in resolved.scopes],
+        request=_on_record(request),
+        nodes=len(resolved.nodes),
+        offline=len(resolved.offline),
+    )
+    return Launch(record=record, request=request, resolved=resolved)
+
+
+async def put_on_record(fleet: Fleet, launch: Launch) -> None:
+    """Write the run down, so that it can be picked up whatever happens to us."""
+    await History(fleet).begin(launch.record, launch.resolved.nodes, launch.resolved.offline)
+
+
+async def send(fleet: Fleet, launch: Launch) -> None:
+    """
+    Send the request.
+
+    Raises:
+        BusDeniedError: The broker does not let this operator ask this of these nodes.
+        BusUnavailableError: The broker is away.
+    """
+    body = msgspec.json.encode(launch.request)
+    for subject in launch.record.subjects:
+        await fleet.requests.publish(subject, body)
+
+
+async def send_again(fleet: Fleet, launch: Launch, named: Sequence[str]) -> None:
+    """Send the request again on the same subjects, naming who must answer; while the broker is away nothing is sent."""
+    for begin in range(0, len(named), NAMED_AT_ONCE):
+        again = msgspec.structs.replace(launch.request, named=list(named[begin : begin + NAMED_AT_ONCE]))
+        try:
+            for subject in launch.record.subjects:
+                await fleet.requests.publish(subject, msgspec.json.encode(again))
+        except BusUnavailableError:
+            return
+
+
+async def send_stop(fleet: Fleet, record: RunRecord) -> str:
+    """Ask everybody who may have got a run to stop it; the id of this question, by which they answer."""
+    stop = StopRequest(
+        protocol=RUN_STOP,
+        run=new_id(fleet.clock.now()),
+        stop=record.run,
+        time=fleet.clock.now(),
+        requester=fleet.operator,
+    )
+    scopes = {subject.partition(".request.")[2] for subject in record.subjects}
+    for scope in sorted(scopes):
+        await fleet.requests.publish(request_subject(RUN_STOP, scope), msgspec.json.encode(stop))
+    return stop.run
+
+
+_TOLD = ("protocol", "name", "bundle", "digest", "events", "data", "cause", "type", "deadline")
+"""What the record says of a request. Texts of manifests, values of properties, headers and environment may hold passwords."""
+
+
+def _on_record(request: Request) -> dict[str, Any]:
+    """What every operator may know of a request, for months: names, digests and options."""
+    mapping: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(request))
+    told = {name: mapping[name] for name in _TOLD if name in mapping}
+    if "data" in told:
+        told["data"] = [mask_url(url) for url in told["data"]]
+    if "properties" in mapping:
+        told["properties"] = sorted(mapping["properties"])
+    return told

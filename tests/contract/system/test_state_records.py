@@ -1,0 +1,97 @@
+"""What `Records` promises, on the fake and on this host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import Records
+from ccm_agent.system.state_records import SystemRecords, record_directory
+from ccm_agent.testing.records import FakeRecords
+
+
+@pytest.fixture(params=["fake", "host"])
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> Records:
+    return FakeRecords() if request.param == "fake" else SystemRecords(f"{tmp_path}/state/records")
+
+
+async def test_what_is_kept_is_recalled(records: Records) -> None:
+    await records.keep("scaffold", "/etc/app", b"one")
+    await records.keep("scaffold", "/etc/app", b"two")
+
+    assert await records.recall("scaffold", "/etc/app") == b"two"
+
+
+async def test_kinds_and_keys_are_told_apart(records: Records) -> None:
+    await records.keep("scaffold", "/a", b"one")
+    await records.keep("other", "/a", b"two")
+
+    assert [
+        await records.recall(kind, key)
+        for kind, key in (("scaffold", "/a"), ("other", "/a"), ("scaffold", "/b"), ("third", "/a"))
+    ] == [b"one", b"two", None, None]
+
+
+@pytest.mark.parametrize("key", ["", "/", "../../etc/passwd", "x" * 5000, "\udcff\n"])
+async def test_any_text_is_a_key(records: Records, key: str) -> None:
+    await records.keep("scaffold", key, b"x")
+
+    assert await records.recall("scaffold", key) == b"x"
+
+
+async def test_what_is_forgotten_is_gone(records: Records) -> None:
+    await records.keep("scaffold", "/a", b"one")
+
+    await records.keep("scaffold", "/a", None)
+    await records.keep("scaffold", "/b", None)
+
+    assert await records.recall("scaffold", "/a") is None
+
+
+class TestHost:
+    async def test_only_who_runs_this_may_read_them(self, tmp_path: Path) -> None:
+        await SystemRecords(f"{tmp_path}/records").keep("scaffold", "/a", b"one")
+
+        (file,) = (tmp_path / "records/scaffold").iterdir()
+        assert [one.stat().st_mode & 0o777 for one in (tmp_path / "records", file.parent, file)] == [
+            0o700,
+            0o700,
+            0o600,
+        ]
+
+    async def test_a_kind_that_leads_elsewhere_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match="cannot be a kind of record"):
+            await SystemRecords(str(tmp_path)).keep("../x", "/a", b"one")
+
+    @pytest.mark.parametrize(
+        ("uid", "environ", "directory"),
+        [
+            (0, {"XDG_CONFIG_HOME": "/c", "HOME": "/h"}, "/var/lib/ccm/records"),
+            (0, {"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/ccm/records"),
+            (1000, {"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/ccm/records"),
+            (1000, {"XDG_CONFIG_HOME": "/c", "HOME": "/h"}, "/c/choria/ccm/records"),
+            (1000, {"XDG_STATE_HOME": "relative", "HOME": "/h"}, "/h/.config/choria/ccm/records"),
+            (1000, {"HOME": "/h"}, "/h/.config/choria/ccm/records"),
+        ],
+    )
+    def test_they_stand_where_all_programs_of_a_user_find_them(
+        self, monkeypatch: pytest.MonkeyPatch, uid: int, environ: dict[str, str], directory: str
+    ) -> None:
+        for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("os.geteuid", lambda: uid)
+
+        assert record_directory() == directory
+
+
+async def test_what_others_could_have_written_is_not_recalled(tmp_path: Path) -> None:
+    records = SystemRecords(str(tmp_path))
+    await records.keep("scaffold", "/out", b"{}")
+    (tmp_path / "scaffold").chmod(0o777)
+
+    with pytest.raises(FileError, match="others may write there, and would say what is removed"):
+        await records.recall("scaffold", "/out")

@@ -1,0 +1,97 @@
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ccm_agent.agent.desired.assignment_status import AssignmentStatus
+from ccm_agent.model.wire import AssignmentState
+from ccm_agent.testing.clock import NOON, FakeClock
+
+STABLE = AssignmentState(key="all.site", revision=1, digest="d1", state="stable", run="r1")
+
+
+class Stage:
+    def __init__(self, folder: Path) -> None:
+        self.clock = FakeClock()
+        self.changes = 0
+        self.path = folder / "states.json"
+
+    def states(self, node: str = "web1") -> AssignmentStatus:
+        return AssignmentStatus(node, self.path, self.clock, self._changed)
+
+    def _changed(self, soon: bool) -> None:
+        self.changes += soon
+
+
+async def test_a_run_that_found_the_same_is_known_here_and_no_news(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    states = at.states()
+    states.put("site", STABLE)
+    await at.clock.advance(60)
+
+    states.put("site", replace(STABLE, run="r2", next_time=NOON))
+
+    assert (states.told, at.changes) == ({"site": replace(STABLE, since=NOON)}, 1)
+    assert states.now == {"site": replace(STABLE, run="r2", since=NOON, next_time=NOON)}
+
+
+async def test_one_that_fails_is_news_each_time_and_since_says_when_it_began(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    states = at.states()
+    failed = replace(STABLE, state="failed", reason="no", next_time=NOON)
+    states.put("site", failed)
+    await at.clock.advance(60)
+
+    states.put("site", replace(failed, run="r2", next_time=NOON + timedelta(seconds=60)))
+
+    assert states.told["site"] == replace(
+        failed, run="r2", since=NOON, next_time=NOON + timedelta(seconds=60)
+    )
+    assert at.changes == 2
+
+
+async def test_another_revision_in_the_same_state_has_come_to_it_anew(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    states = at.states()
+    states.put("site", STABLE)
+    await at.clock.advance(60)
+
+    states.put("site", replace(STABLE, revision=2, digest="d2"))
+
+    assert states.told["site"].since == NOON + timedelta(seconds=60)
+
+
+async def test_what_is_known_outlives_the_process_but_not_the_nodes_name(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    before = at.states()
+    before.put("site", STABLE)
+    before.begin("all.site", 1)
+    await before.keep()
+    after, renamed = at.states(), at.states("web2")
+
+    await asyncio.to_thread(after.open)
+    await asyncio.to_thread(renamed.open)
+
+    assert (after.told, after.has_begun("all.site", 1)) == (before.told, True)
+    assert (after.has_begun("all.site", 2), renamed.told) == (False, {})
+
+
+async def test_what_does_not_mean_the_node_any_more_is_forgotten(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    states = at.states()
+    states.put("site", STABLE)
+    states.begin("all.site", 1)
+
+    states.keep_only(set(), set())
+
+    assert (states.told, states.now, states.has_begun("all.site", 1), at.changes) == ({}, {}, False, 2)
+
+
+async def test_what_can_wait_is_told_with_the_next_thing_that_is_told(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    states = at.states()
+
+    states.put("site", replace(STABLE, state="waiting"), soon=False)
+
+    assert (states.told["site"].state, at.changes) == ("waiting", 0)

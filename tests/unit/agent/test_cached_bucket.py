@@ -1,0 +1,250 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.agent.cache.cached_bucket import CachedBucket
+from ccm_agent.agent.cache.revision_guard import RevisionGuard
+from ccm_agent.model.errors import BusUnavailableError, ProtocolError
+from ccm_agent.model.ports import Entry
+from ccm_agent.model.wire import Stamped
+from ccm_agent.testing.memory_bus import MemoryBroker
+from tests.support.agent import Bus, memory_bus
+from tests.support.signing import unsigned_stamps
+
+BUCKET = "CCM_DATA"
+
+
+class Stage:
+    """A bucket, and what a process keeps of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.broker = MemoryBroker()
+        self.bus: Bus = memory_bus(self.broker, "web1")
+        self.refused: list[tuple[str, str]] = []
+
+    async def process(self, *, demand_stamps: bool = False) -> tuple[CachedBucket, RevisionGuard]:
+        """As a process that has just started."""
+        stamps = unsigned_stamps(self.folder / "documents.json")
+        await asyncio.to_thread(stamps.open)
+        inner = self.bus.bucket(BUCKET)
+        return (
+            CachedBucket(
+                inner,
+                BUCKET,
+                stamps,
+                self.folder / "data",
+                lambda *one: self.refused.append(one),
+                demand_stamps=demand_stamps,
+            ),
+            stamps,
+        )
+
+    async def put(self, key: str, value: bytes) -> None:
+        await self.bus.bucket(BUCKET).put(key, value)
+
+
+def stamped(text: str, number: int, key: str = "common", bucket: str = BUCKET) -> bytes:
+    return msgspec.json.encode(Stamped(bucket=bucket, key=key, number=number, body=text))
+
+
+def value(entry: Entry | None) -> Any:
+    return entry.value if entry else None
+
+
+async def test_a_plain_document_is_given_as_it_is(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {a: 1}")
+    bucket, _ = await at.process()
+
+    assert value(await bucket.get("common")) == b"data: {a: 1}"
+    assert await bucket.get("none") is None
+
+
+async def test_the_last_good_document_stands_while_the_broker_is_away_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    at = Stage(tmp_path)
+    await at.put("site/web", b"data: {a: 1}")
+    bucket, _ = await at.process()
+    seen = await bucket.get("site/web")
+    at.broker.deny("web1", ">")
+    at.broker.stop()
+
+    bucket, _ = await at.process()
+
+    assert await bucket.get("site/web") == seen
+
+
+async def test_what_was_read_last_stands_after_the_broker_was_made_anew_too(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {word: old}")
+    bucket, _ = await at.process()
+    await bucket.get("common")
+    at.broker.make_anew()
+    await at.put("common", b"data: {word: new}")
+    await bucket.get("common")
+    at.broker.stop()
+
+    again, _ = await at.process()
+
+    assert value(await again.get("common")) == b"data: {word: new}"
+
+
+async def test_what_was_never_read_is_an_error_while_the_broker_is_away(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    at.broker.stop()
+    bucket, _ = await at.process()
+
+    with pytest.raises(BusUnavailableError):
+        await bucket.get("common")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(stamped("data: {}", 9, key="other"), id="another key"),
+        pytest.param(stamped("data: {}", 9, bucket="CCM_FACTS"), id="another bucket"),
+        pytest.param(stamped("data: {}", 4), id="an older number"),
+    ],
+)
+async def test_a_document_that_is_not_to_be_obeyed_is_told_and_the_last_good_one_stands(
+    tmp_path: Path, bad: bytes
+) -> None:
+    at = Stage(tmp_path)
+    good = stamped("data: {a: 1}", 5)
+    await at.put("common", good)
+    bucket, stamps = await at.process()
+    await bucket.get("common")
+    stamps.numbers["CCM_DATA/common"] = 5
+    await stamps.keep()
+    await at.put("common", bad)
+
+    bucket, _ = await at.process()
+
+    assert value(await bucket.get("common")) == good
+    assert [what for what, _ in at.refused] == ["CCM_DATA/common"]
+
+
+async def test_a_bad_document_without_a_good_one_before_it_is_an_error(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", stamped("data: {}", 1, key="other"))
+    bucket, _ = await at.process()
+
+    with pytest.raises(ProtocolError):
+        await bucket.get("common")
+
+
+async def test_the_last_good_document_of_a_deleted_key_stands_and_that_is_told_once(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {a: 1}")
+    bucket, _ = await at.process()
+    seen = await bucket.get("common")
+
+    await at.bus.bucket(BUCKET).delete("common")
+    found = [await bucket.get("common"), await bucket.get("common")]
+    bucket, _ = await at.process()
+    found.append(await bucket.get("common"))
+
+    gone = ("CCM_DATA/common", "kv://CCM_DATA/common was deleted; put a document there, {} for none")
+    assert found == [seen] * 3
+    assert at.refused == [gone] * 2, "once for each process"
+
+
+async def test_a_document_that_comes_again_takes_the_place_of_the_deleted_one(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {a: 1}")
+    bucket, _ = await at.process()
+    await bucket.get("common")
+    await at.bus.bucket(BUCKET).delete("common")
+    await bucket.get("common")
+    await at.put("common", b"{}")
+    again = await bucket.get("common")
+    await at.bus.bucket(BUCKET).delete("common")
+    await bucket.get("common")
+
+    assert value(again) == b"{}"
+    assert len(at.refused) == 2, "a second deletion is news"
+
+
+async def test_where_stamps_are_demanded_a_plain_document_takes_no_good_ones_place(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    good = stamped("data: {a: 1}", 5)
+    await at.put("common", good)
+    bucket, _ = await at.process(demand_stamps=True)
+    await bucket.get("common")
+    await at.put("common", b"data: {a: 2}")
+
+    assert value(await bucket.get("common")) == good
+    assert [what for what, _ in at.refused] == ["CCM_DATA/common"]
+
+
+async def test_a_kept_document_that_somebody_damaged_does_not_count(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {a: 1}")
+    bucket, _ = await at.process()
+    await bucket.get("common")
+    await asyncio.to_thread(damage, tmp_path / "data")
+    at.broker.stop()
+
+    bucket, _ = await at.process()
+
+    with pytest.raises(BusUnavailableError):
+        await bucket.get("common")
+
+
+def damage(folder: Path) -> None:
+    for path in folder.rglob("*.json"):
+        path.write_text("{half")
+
+
+async def test_the_past_is_read_once_and_kept_for_a_start_without_a_broker(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"old")
+    await at.put("common", b"new")
+    bucket, _ = await at.process()
+    before = await bucket.as_of("common", 1)
+    at.broker.stop()
+
+    again, _ = await at.process()
+
+    assert (value(before), value(await again.as_of("common", 1))) == (b"old", b"old")
+    with pytest.raises(BusUnavailableError):
+        await again.as_of("common", 2)
+
+
+async def test_what_is_kept_of_the_past_is_not_used_when_nobody_pins_it(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"one")
+    await at.put("common", b"two")
+    bucket, _ = await at.process()
+    await bucket.as_of("common", 1)
+    await bucket.as_of("common", 2)
+
+    bucket.forget_pins({2})
+    at.broker.stop()
+
+    assert value(await bucket.as_of("common", 2)) == b"two"
+    with pytest.raises(BusUnavailableError):
+        await bucket.as_of("common", 1)
+
+
+async def test_what_no_two_sets_of_pins_after_each_other_name_goes_from_the_disk(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"one")
+    await at.put("common", b"two")
+    await at.put("common", b"three")
+    bucket, _ = await at.process()
+    for revision in (1, 2, 3):
+        await bucket.as_of("common", revision)
+
+    bucket.forget_pins({1, 2})
+    bucket.forget_pins({2, 3})
+    before = bucket.has_unused
+    await bucket.drop_unused()
+
+    kept = await asyncio.to_thread(lambda: [path.parent.name for path in tmp_path.rglob("pinned/*/*/*.json")])
+    assert (before, bucket.has_unused, kept) == (True, False, ["2"])

@@ -1,0 +1,28 @@
+"""Files of state that a disk damaged: the agent starts without them, and says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccm_agent.agent.cache.state_file import load_state
+from ccm_agent.agent.node.maintenance import read_disabled
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"a": "\xff"}', b"[" * 100_000, b"\0" * 100])
+def test_a_file_that_holds_anything_is_passed_over(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+
+    assert load_state(tmp_path / "a.json", dict[str, Any]) is None
+    assert "a file of state is passed over" in caplog.text
+
+
+def test_a_damaged_word_about_being_disabled_does_not_end_the_agent(tmp_path: Path) -> None:
+    for name in ("disabled.json", "disabled"):
+        (tmp_path / name).write_bytes(b'{"reason": "\xff"}')
+
+    read_disabled(tmp_path)

@@ -1,0 +1,38 @@
+"""What a full spool gave up, as ranges of places."""
+
+from __future__ import annotations
+
+from ccm_agent.agent.events import losses
+from ccm_agent.agent.events.losses import Losses
+
+
+def test_places_are_named_as_ranges_by_chain() -> None:
+    lost = Losses()
+
+    lost.add([("a", 5), ("a", 3), ("a", 4), ("a", 9), ("b", 1)])
+    lost.add([("a", 10), ("", 0)])
+
+    assert lost.count == 7
+    assert lost.words() == {"a": "3-5,9-10", "b": "1"}
+
+
+def test_what_was_reported_is_not_named_again() -> None:
+    lost = Losses()
+    lost.add([("a", 1)])
+
+    lost.reported(1)
+    lost.add([("a", 2)])
+
+    assert (lost.count, lost.words()) == (1, {"a": "2"})
+
+
+def test_too_many_ranges_are_joined_where_the_gaps_are_smallest() -> None:
+    lost = Losses()
+    numbers = list(range(0, 4 * losses.RANGES_LIMIT, 4))
+
+    lost.add(("a", number) for number in [*numbers, 2, 10_001])
+
+    assert lost.count == losses.RANGES_LIMIT + 2
+    assert len(lost.places["a"]) == losses.RANGES_LIMIT
+    assert lost.places["a"][0] == (0, 4)
+    assert lost.places["a"][-1] == (10_001, 10_001)

@@ -1,0 +1,79 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from ccm_agent.agent.events.truncation import MARK, encode_event, encode_summary
+from ccm_agent.model.health import HealthResult
+from ccm_agent.model.outcome import SESSION_SUMMARY, FailedResource, SessionSummary
+from ccm_agent.model.wire import EVENT_LIMIT_BYTES
+from tests.support.agent import resource_event
+
+
+def test_an_event_that_fits_stays_as_it_is() -> None:
+    event = resource_event("/a", failed=True, error=["no"], output="x" * 8000)
+
+    assert json.loads(encode_event(event))["output"] == "x" * 8000
+    assert "cut" not in json.loads(encode_event(event))
+
+
+def test_long_output_is_cut_first_keeps_its_end_and_is_marked() -> None:
+    event = resource_event("/a", failed=True, error=["no"], output="x" * 100_000 + "the end")
+
+    body = encode_event(event)
+
+    told = json.loads(body)
+    assert len(body) <= EVENT_LIMIT_BYTES
+    assert told["cut"] == ["output"]
+    assert told["output"].startswith(MARK)
+    assert told["output"].endswith("the end")
+    assert told["error"] == ["no"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"error": ["e" * 200_000]}, id="a long error"),
+        pytest.param({"error": ["e" * 300] * 5000}, id="many errors"),
+        pytest.param({"properties": {"content": "c" * 200_000, "name": "/a"}}, id="a long property"),
+        pytest.param({"properties": {f"key{n}": "v" for n in range(20_000)}}, id="many properties"),
+        pytest.param({"properties": {"a": {"b": {"c": ["d" * 100] * 5000}}}}, id="deep properties"),
+        pytest.param({"status": ["s" * 100] * 5000}, id="a long state"),
+        pytest.param({"noop_message": "n" * 100_000}, id="a long noop message"),
+        pytest.param({"unmet_requirements": ["file#" + "x" * 100] * 5000}, id="many requirements"),
+        pytest.param({"name": "n" * 100_000, "alias": "a" * 100_000}, id="a long name"),
+        pytest.param(
+            {"health_check": [HealthResult(status=2, output="o" * 100_000, name="c")]}, id="a long check"
+        ),
+        pytest.param({"output": "\u00e9\u4e2d" * 50_000}, id="text of several bytes a character"),
+        pytest.param({"error": ['"\\\n\x01' * 20_000]}, id="text that JSON makes longer"),
+    ],
+)
+def test_whatever_is_too_long_the_event_fits_and_says_what_was_cut(fields: dict[str, object]) -> None:
+    body = encode_event(resource_event(**({"name": "/a"} | fields)))
+
+    told = json.loads(body)
+    assert len(body) <= EVENT_LIMIT_BYTES
+    assert told["cut"]
+
+
+def test_a_summary_keeps_its_numbers_and_all_failed_resources_with_less_output() -> None:
+    failed = [
+        FailedResource(resource=f"exec#{n}", error=["e" * 5000], code="host.command", output="o" * 8192)
+        for n in range(20)
+    ]
+    summary = SessionSummary(
+        protocol=SESSION_SUMMARY,
+        event_id="x",
+        timestamp=datetime(2026, 11, 21, tzinfo=UTC),
+        events_sent=22,
+        failed_resources=20,
+        failed=failed,
+    )
+
+    body = encode_summary(summary)
+
+    told = json.loads(body)
+    assert len(body) <= EVENT_LIMIT_BYTES
+    assert (told["events_sent"], told["failed_resources"]) == (22, 20)
+    assert [one["resource"] for one in told["failed"]] == [f"exec#{n}" for n in range(20)]

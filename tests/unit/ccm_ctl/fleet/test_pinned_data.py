@@ -1,0 +1,53 @@
+"""Which documents an assignment reads, and as what."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccm_agent.model.wire import Assignment, Bundle
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet.pinned_data import absent_data, read_documents, reads
+
+
+def assignment(*data: str, revision: int = 0) -> Assignment:
+    bundle = Bundle(digest="d", size_bytes=1)
+    return Assignment(name="web", scope="all", bundle=bundle, data=list(data), data_revision=revision)
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "is_read"),
+    [
+        ("kv://CCM_DATA/common", "common", True),
+        ("kv://CCM_DATA/common", "common2", False),
+        ("kv://CCM_DATA/role/{{ lookup('facts.role') }}", "role/web", True),
+        ("kv://CCM_DATA/role/${ Facts.role }/x", "role/web/x", True),
+        ("kv://CCM_DATA/role/${ Facts.role }/x", "role/web", False),
+        ("kv://OTHER/common", "common", False),
+        ("https://example.net/common", "common", False),
+    ],
+)
+def test_a_document_is_read_that_a_url_names_or_may_name(url: str, key: str, is_read: bool) -> None:
+    assert reads(assignment("file:///x", url), key) is is_read
+
+
+async def test_documents_are_read_as_they_were() -> None:
+    bucket = MemoryBus(MemoryBroker(), "op").bucket("CCM_DATA")
+    for key in ("a", "b", "a"):
+        await bucket.put(key, b"data: {}")
+    await bucket.delete("b")
+    urls = (
+        "kv://CCM_DATA/a",
+        "kv://CCM_DATA/b",
+        "kv://CCM_DATA/c",
+        "kv://CCM_DATA/{{ x }}",
+        "kv://CCM_DATA/..",
+    )
+
+    found = {
+        revision: await read_documents(bucket, assignment(*urls, revision=revision))
+        for revision in (1, 3, 4, 0)
+    }
+
+    assert found == {1: {"a": 1}, 3: {"a": 3, "b": 2}, 4: {"a": 3}, 0: {"a": 3}}
+    assert await absent_data(bucket, assignment(*urls, revision=3)) == ["c"]
+    assert await absent_data(bucket, assignment(*urls)) == []

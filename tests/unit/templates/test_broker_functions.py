@@ -1,0 +1,77 @@
+"""What templates ask the broker, and from where."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ccm_agent.model.errors import BusUnavailableError, ExpressionError
+from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.templates.broker_functions import BrokerFunctions
+
+
+class Broker:
+    """Knows one key, and no registrations."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    async def registrations(self, *_query: str) -> list[RegistrationEntry]:
+        if self.error is not None:
+            raise self.error
+        return []
+
+    async def kv_get(self, _bucket: str, key: str) -> bytes | None:
+        return b"one \xff" if key == "there" else None
+
+
+async def test_a_thread_is_answered_from_the_loop() -> None:
+    asking = BrokerFunctions(asyncio.get_running_loop(), Broker)
+
+    assert await asyncio.to_thread(asking.registrations, "*", "*", "*", "*") == []
+    assert await asyncio.to_thread(asking.kv_get, "B", "there") == "one \udcff"
+
+
+async def test_who_knows_is_made_once_and_not_before_it_is_asked() -> None:
+    made: list[Broker] = []
+
+    def make() -> Broker:
+        made.append(Broker())
+        return made[-1]
+
+    asking = BrokerFunctions(asyncio.get_running_loop(), make)
+    before = len(made)
+    for _ in range(2):
+        await asyncio.to_thread(asking.kv_get, "B", "there")
+
+    assert (before, len(made)) == (0, 1)
+
+
+async def test_on_the_loop_itself_it_is_refused_for_it_would_wait_for_ever() -> None:
+    asking = BrokerFunctions(asyncio.get_running_loop(), Broker)
+
+    with pytest.raises(ExpressionError, match="cannot be asked here"):
+        asking.registrations("*", "*", "*", "*")
+
+
+async def test_without_a_loop_it_is_refused() -> None:
+    with pytest.raises(ExpressionError, match="cannot be asked here"):
+        await asyncio.to_thread(BrokerFunctions(None, Broker).kv_get, "B", "there")
+
+
+async def test_a_key_that_is_not_there_is_an_error() -> None:
+    asking = BrokerFunctions(asyncio.get_running_loop(), Broker)
+
+    with pytest.raises(ExpressionError, match="no key gone in the bucket B"):
+        await asyncio.to_thread(asking.kv_get, "B", "gone")
+
+
+async def test_an_error_of_the_broker_is_behind_that_of_the_expression() -> None:
+    reason = BusUnavailableError("nobody there")
+    asking = BrokerFunctions(asyncio.get_running_loop(), lambda: Broker(reason))
+
+    with pytest.raises(ExpressionError, match=r"registrations\(\): nobody there") as caught:
+        await asyncio.to_thread(asking.registrations, "*", "*", "*", "*")
+
+    assert caught.value.__cause__ is reason
