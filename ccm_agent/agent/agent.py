@@ -1,8 +1,7 @@
 """
-The agent: what listens, applies and reports on one node for years.
+The agent of one node: it wires the services together, starts them, and stops them in order.
 
-It never waits for the broker: it connects in the background, and what it has to say waits in the spool. Everything that it must
-know after a kill is on disk before anybody is told of it.
+It never waits for the broker: events wait in the spool. What it must know after a kill is on disk before it is published.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Agent:
     """
 
     def __init__(self, settings: Settings, ports: AgentPorts, *, version: str) -> None:
-        """Nothing runs yet; blocking, for it reads the identity."""
+        """Blocking: reads the identity."""
         self.settings = settings
         state = Path(settings.state_dir)
         self.node = determine_identity(settings.identity, state)
@@ -108,7 +107,6 @@ class Agent:
         self._turns = RunQueue(settings.queue_limit)
         nodes, facts_bucket = ports.bucket("CCM_NODES"), ports.bucket("CCM_FACTS")
         self._assigned = AssignedFacts(self.node, facts_bucket, self._stamps, state / "assigned.json")
-        # nobody pays for numbers that nobody can read
         self._metrics = AgentMetrics(Registry()) if settings.monitor_port else None
         self._facts = FactCache(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)

@@ -1,8 +1,8 @@
 """
-One assignment of this node: when it is applied, and what is said of it.
+One assignment of this node: when it is applied, and the status that is published.
 
-It is applied when it is new and then on its interval, each node at moments of its own; when data that it follows change, and when
-one of its health checks is critical. A newer revision takes the place of an older one that waits; one in hand is finished first.
+It is applied when it is new, on its interval, when data that it follows change, and when a health check is critical. A newer
+revision replaces an older one that waits. A run that has started is finished first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MINIMUM_INTERVAL_S = 1.0
 """An assignment that asks for less would leave the node no time for anything else."""
 
 MAXIMUM_INTERVAL_S = 366 * 86_400.0
-"""More is never, and would be no time that a calendar knows."""
+"""The longest interval that still gives a valid date."""
 
 RETRY_S = 30.0
 """What could not be fetched though the broker is there is tried again after this, if that is sooner than the interval."""
@@ -79,11 +79,11 @@ class AssignmentContext(Struct, frozen=True, kw_only=True):
         bucket: A bucket by name, for the data that an assignment follows.
         on_connect: Has a function called at each connection, until what it returns is called.
         is_disabled: The node converges on nothing now; its checks go on.
-        metrics: Counts remediations; None: nobody counts.
-        refusal: Why nothing of this action is begun now; None when it may be.
-        forbids: Why the node's policy refuses this action to whoever assigned it now; None when it does not.
-        on_refused: Told of an assignment that cannot be applied: which, and why.
-        on_drift: Told of the corrections of a run.
+        metrics: Counts remediations; None where metrics are off.
+        refusal: Why the agent starts nothing of this action now; None when it may start.
+        forbids: Why the node's policy refuses this action to the operator who assigned it; None when it allows it.
+        on_refused: Called with an assignment that cannot be applied, and the reason.
+        on_drift: Called with the corrections of a run.
     """
 
     node: str
@@ -116,7 +116,6 @@ class AssignmentLoop:
     """The worker of one name; whichever assignment wins under that name is its business."""
 
     def __init__(self, name: str, drift: Drift, shop: AssignmentContext) -> None:
-        """Nothing runs yet."""
         self._name = name
         self._drift = drift
         self._shop = shop
