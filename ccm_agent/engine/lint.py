@@ -128,8 +128,19 @@ class _Linter:
         hierarchy = root.get("hierarchy")
         if self._strict and isinstance(hierarchy, dict) and "secret" in hierarchy:
             self._ours("`hierarchy` of Choria CCM has no `secret`", ("hierarchy", "secret"))
+        self._precedence(root)
         for key in ("data", "hierarchy", "overrides"):
             self.template(root.get(key), (key,), names=("Facts",), functions=frozenset({"lookup"}))
+
+    def _precedence(self, root: Mapping[str, Any]) -> None:
+        """One warning for each entry of the order that is probably in the wrong place."""
+        from ccm_agent.hiera.precedence import reversals
+
+        first: dict[int, str] = {}
+        for reversal in reversals(root):
+            first.setdefault(reversal.place, str(reversal))
+        for place, sentence in first.items():
+            self.add(WARNING, "order", sentence, self.place(("hierarchy", "order", place)))
 
     def resources(self, raw: list[Any]) -> None:
         everywhere = self._all_names(raw)

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.hiera import rules
+from ccm_agent.hiera.precedence import reversals
 from ccm_agent.hiera.resolve import DATA_KEY, Layer, read_layers
 from ccm_agent.model import codec, merge
 from ccm_agent.model.data import Hierarchy, Merge, Rule
 from ccm_agent.model.errors import DataError, Place
 
 _MISSING = object()
+
+REVERSALS_TOLD = 3
+"""Of one document; a doubtful order usually shows in many keys."""
 
 
 class Effect(StrEnum):
@@ -39,6 +44,9 @@ class Effect(StrEnum):
     """Every expression in the entry gave nothing: the node lacks the facts."""
     NOT_REACHED = "not reached"
     """`merge: first`, and an earlier override was there."""
+
+
+_NOT_THERE = frozenset((Effect.ABSENT, Effect.UNNAMED, Effect.NOT_REACHED))
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -122,6 +130,7 @@ def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Ex
         found, doubtful = rules.read_rules(source.text, source.name)
         demands += found
         warnings += doubtful
+        warnings += _reversed(source, tale.root, tale.candidates[before:], tale.path)
     path = tale.path
     mine = tuple(rule for rule in demands if rule.path == path)
     return Explained(
@@ -136,6 +145,20 @@ def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Ex
     )
 
 
+def _reversed(
+    source: Source, root: object, candidates: Sequence[Candidate], path: tuple[str, ...]
+) -> list[str]:
+    """Warnings about the order of a document, as far as it decided the value of this key on this node."""
+    there = {candidate.layer for candidate in candidates if candidate.effect not in _NOT_THERE}
+    sentences = (
+        f"{source.name}: {reversal}"
+        for reversal in reversals(root)
+        if {reversal.general, reversal.specific} <= there
+        and reversal.path[: len(path)] == path[: len(reversal.path)]
+    )
+    return list(islice(sentences, REVERSALS_TOLD))
+
+
 def _broken(data: Mapping[str, Any], demands: Sequence[Rule]) -> list[str]:
     sentences = []
     for rule in demands:
@@ -147,10 +170,11 @@ def _broken(data: Mapping[str, Any], demands: Sequence[Rule]) -> list[str]:
 
 
 class _Tale:
-    """The data as it grows, and what each layer did to one key of it."""
+    """The data as it grows, and what each layer did to one key of it; `root` is the document that was added last."""
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.root: object = None
         self.data: dict[str, Any] = {}
         self.candidates: list[Candidate] = []
         self.secret: dict[str, None] = {}
@@ -167,7 +191,7 @@ class _Tale:
 
     def add(self, source: Source, facts: Mapping[str, Any]) -> None:
         """Merge a document over what is there."""
-        root = codec.decode_document(source.text, source.name)
+        self.root = root = codec.decode_document(source.text, source.name)
         hierarchy, layers = read_layers(root, facts, source.name, source.text)
         self._has_order = isinstance(root, Mapping) and "hierarchy" in root
         self.secret |= dict.fromkeys(hierarchy.secret)

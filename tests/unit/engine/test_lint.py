@@ -92,6 +92,15 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
             "which it names under `require`, is declared further down",
             id="the same template declared later",
         ),
+        pytest.param(
+            resources(
+                "note: {name: a}",
+                top='hierarchy: {merge: deep, order: ["r:${ Facts.r }", all]}\n'
+                "overrides: {'r:web': {port: 80}, all: {port: 8080}}",
+            ),
+            "$.hierarchy.order[1]: warning: with `merge: deep` the last entry of `order` wins, so `all` replaces `port`",
+            id="order",
+        ),
         pytest.param(resources("note: {name: a, mode: 0644}"), "`mode` must be quoted", id="unquoted mode"),
         pytest.param(
             resources("note: {name: a, ensure: 1.10}"),
