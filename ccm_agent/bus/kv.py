@@ -13,12 +13,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.pokes import PokeLimit, poke_of
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
     Stored,
     call,
     parse_time,
-    poke_of,
     read_all,
     read_as_of,
     read_last,
@@ -27,6 +27,7 @@ from ccm_agent.bus.streams import (
 )
 from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
 from ccm_agent.model.errors import ProtocolError, RevisionError, UsageError
+from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import Entry
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class NatsKeyValue:
         self._connection = connection
         self._stream = f"KV_{bucket}"
         self._signatory = signatory
+        self._limited = LimitedLog(log)
 
     async def get(self, key: str, at_least: int = 0) -> Entry | None:
         """See `KeyValue.get`."""
@@ -132,15 +134,17 @@ class NatsKeyValue:
     async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
         """See `KeyValue.pokes`."""
         prefix = poke_subject(self.bucket, "")
+        limit = PokeLimit(on_poke)
 
         def poked(message: Message) -> None:
             key = message.subject.removeprefix(prefix)
             if revision := poke_of(message.headers, self._stream, key_subject(self.bucket, key)):
-                on_poke(key, revision)
+                limit.poked(key, revision)
 
         made = await self._connection.subscribe([poke_subject(self.bucket, pattern)], poked)
 
         async def stop() -> None:
+            limit.close()
             await self._connection.unsubscribe(made)
 
         return stop
@@ -193,7 +197,7 @@ class NatsKeyValue:
     def _is_copy(self, stored: Stored) -> bool:
         is_foreign = self._is_foreign(stored)
         if is_foreign:
-            log.warning("a copied entry is passed over", extra={"subject": stored.subject})
+            self._limited.warning("a copied entry is passed over", extra={"subject": stored.subject})
         return is_foreign
 
     def _is_foreign(self, stored: Stored) -> bool:

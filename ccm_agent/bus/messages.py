@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
+from ccm_agent.model.limited_log import LimitedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -99,6 +100,7 @@ class Subscription:
         self._on_message = on_message
         self._client: BusClient | None = None
         self._theirs: Any = None
+        self._limited = LimitedLog(log)
 
     def is_attached(self, client: BusClient) -> bool:
         """This connection was asked for the subject."""
@@ -122,8 +124,8 @@ class Subscription:
     def _deliver(self, theirs: Any) -> None:
         try:
             self._on_message(message_of(theirs))
-        except Exception:  # a callback's fault must not end the subscription
-            log.exception("a message could not be handled", extra={"subject": theirs.subject})
+        except Exception:  # noqa: BLE001 - a callback's fault must not end the subscription
+            self._limited.exception("a message could not be handled", extra={"subject": theirs.subject})
 
 
 class PendingReply:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.pokes import PokeLimit, poke_of
 from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.streams import RetryWindow, call, poke_of, read_all, read_last, store
+from ccm_agent.bus.streams import RetryWindow, call, read_all, read_last, store
 from ccm_agent.bus.subjects import poke_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, NotFoundError, ProtocolError
 from ccm_agent.model.untrusted_json import decode_foreign
@@ -154,14 +155,16 @@ class NatsObjects:
     async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Callable[[], Awaitable[None]]:
         """See `Objects.pokes`."""
         subject = self._meta_subject(name)
+        limit = PokeLimit(lambda _key, revision: on_poke(revision))
 
         def poked(message: Message) -> None:
             if revision := poke_of(message.headers, self._stream, subject):
-                on_poke(revision)
+                limit.poked(name, revision)
 
         made = await self._connection.subscribe([poke_subject(self.bucket, _token(name))], poked)
 
         async def stop() -> None:
+            limit.close()
             await self._connection.unsubscribe(made)
 
         return stop

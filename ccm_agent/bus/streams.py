@@ -402,16 +402,6 @@ def _end_of_page(question: str, answer: Message) -> tuple[int, int]:
         raise ProtocolError(f"{question}: unexpected reply: {err}") from err
 
 
-def poke_of(headers: Mapping[str, str], stream: str, subject: str) -> int:
-    """The sequence of a message that a stream republishes for a subject; 0 when the headers say otherwise."""
-    if headers.get("Nats-Stream") != stream or headers.get("Nats-Subject") != subject:
-        return 0
-    try:
-        return parse_sequence(headers.get("Nats-Sequence", ""))
-    except ValueError:
-        return 0
-
-
 def _stored(question: str, answer: Message) -> Stored:
     if answer.status:
         raise BusError(f"{question}: the broker answers {answer.status}")

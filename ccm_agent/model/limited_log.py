@@ -1,4 +1,9 @@
-"""Lines in a log that others cause: bounded, so that a flood of bad messages does not fill a disk."""
+"""
+Lines in a log that others cause: bounded, so that a flood of bad messages does not fill a disk.
+
+`LimitedLog` is for what arrives from outside and is refused. `FloodFilter` bounds every message of a log, so that a line that was
+overlooked cannot fill a disk either.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +15,72 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
 LINES = 10
 """So many lines of one message are written within a window."""
 
+LINES_OF_ANY = 100
+"""So many lines of any one message are written within a window. Each run of a node writes a few."""
+
 WINDOW_S = 60.0
+
+MESSAGES_LIMIT = 1_000
+"""Messages are constants, so there are fewer; one with values in it would otherwise be remembered once for each."""
+
+LEFT_OUT = "more of the same were not logged"
 
 
 class _Window(Struct):
     began: float
     written: int = 0
     left_out: int = 0
+
+
+class _Windows:
+    """Counts lines by key, so many to a window, and reports at a window's end how many were left out."""
+
+    def __init__(
+        self, lines: int, report: Callable[[int, Any, int], None], monotonic: Callable[[], float]
+    ) -> None:
+        self._lines = lines
+        self._report = report
+        self._monotonic = monotonic
+        self._windows: dict[Hashable, _Window] = {}
+
+    def admit(self, level: int, key: Hashable) -> bool:
+        """Whether one more line may be written."""
+        now = self._monotonic()
+        window = self._windows.get(key)
+        if window is None or now - window.began >= WINDOW_S:
+            self._close(level, key)
+            if len(self._windows) >= MESSAGES_LIMIT:
+                self._close(level, next(iter(self._windows)))
+            window = self._windows[key] = _Window(now)
+        if window.written < self._lines:
+            window.written += 1
+            return True
+        window.left_out += 1
+        if window.left_out == 1:
+            self._close_later(level, key, window)
+        return False
+
+    def _close_later(self, level: int, key: Hashable, window: _Window) -> None:
+        """Say how many were left out when the window ends, also when the flood has ended by then."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # the next message after the window says it
+        loop.call_later(WINDOW_S, self._close_window, level, key, window)
+
+    def _close_window(self, level: int, key: Hashable, window: _Window) -> None:
+        if self._windows.get(key) is window:
+            self._close(level, key)
+
+    def _close(self, level: int, key: Hashable) -> None:
+        window = self._windows.pop(key, None)
+        if window is not None and window.left_out:
+            self._report(level, key, window.left_out)
 
 
 class LimitedLog:
@@ -33,8 +92,7 @@ class LimitedLog:
 
     def __init__(self, log: logging.Logger, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = log
-        self._monotonic = monotonic
-        self._windows: dict[str, _Window] = {}
+        self._windows = _Windows(LINES, self._report, monotonic)
 
     def warning(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
         """Write a warning, unless there were too many of this message."""
@@ -55,33 +113,30 @@ class LimitedLog:
     def _write(
         self, level: int, message: str, extra: Mapping[str, Any] | None, *, exc_info: bool = False
     ) -> None:
-        now = self._monotonic()
-        window = self._windows.get(message)
-        if window is None or now - window.began >= WINDOW_S:
-            self._close(level, message)
-            window = self._windows[message] = _Window(now)
-        if window.written < LINES:
-            window.written += 1
+        if self._windows.admit(level, message):
             self._log.log(level, message, extra=extra, stacklevel=3, exc_info=exc_info)
-            return
-        window.left_out += 1
-        if window.left_out == 1:
-            self._close_later(level, message, window)
 
-    def _close_later(self, level: int, message: str, window: _Window) -> None:
-        """Say how many were left out when the window ends, also when the flood has ended by then."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return  # the next message after the window says it
-        loop.call_later(WINDOW_S, self._close_window, level, message, window)
+    def _report(self, level: int, message: str, count: int) -> None:
+        self._log.log(level, LEFT_OUT, extra={"of": message, "count": count})
 
-    def _close_window(self, level: int, message: str, window: _Window) -> None:
-        if self._windows.get(message) is window:
-            self._close(level, message)
 
-    def _close(self, level: int, message: str) -> None:
-        window = self._windows.pop(message, None)
-        if window is not None and window.left_out:
-            extra = {"of": message, "count": window.left_out}
-            self._log.log(level, "more of the same were not logged", extra=extra)
+class FloodFilter(logging.Filter):
+    """
+    Lets LINES_OF_ANY lines a minute of each message through, and then says how many it left out.
+
+    For a handler of the root logger. Debugging lines are not limited.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._windows = _Windows(LINES_OF_ANY, self._report, monotonic)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is written."""
+        if record.levelno < logging.INFO or record.msg == LEFT_OUT:
+            return True
+        return self._windows.admit(record.levelno, (record.name, str(record.msg)))
+
+    def _report(self, level: int, key: tuple[str, str], count: int) -> None:
+        name, message = key
+        logging.getLogger(name).log(level, LEFT_OUT, extra={"of": message, "count": count})

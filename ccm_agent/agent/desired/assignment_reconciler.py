@@ -34,6 +34,7 @@ from ccm_agent.agent.desired.run_once import ConvergenceResult
 from ccm_agent.agent.node.node_presence import facts_digest
 from ccm_agent.agent.requests.request_handler import Refusal
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError
+from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, KeyValue
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class AssignmentReconciler:
         self._told: dict[str, str] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}
         self._has_read = self._has_swept = False
+        self._limited = LimitedLog(log)
 
     @property
     def states(self) -> AssignmentStatus:
@@ -140,8 +142,8 @@ class AssignmentReconciler:
                 try:
                     await self._read()
                     await self._judge(group)
-                except Exception:  # one bad moment must not end the assignments
-                    log.exception("assignments could not be looked at")
+                except Exception:  # noqa: BLE001 - one bad moment must not end the assignments
+                    self._limited.exception("assignments could not be looked at")
                 await self.states.keep()
                 self._is_up.set()
                 self._keep_later(group)
@@ -203,7 +205,9 @@ class AssignmentReconciler:
             else:
                 is_news = await self._read_one(*poked.popitem())
             if is_news:
-                log.info("assignments have changed", extra={"assignments": len(self._ground.source.known)})
+                self._limited.info(
+                    "assignments have changed", extra={"assignments": len(self._ground.source.known)}
+                )
             self._failures = 0
             self._has_read = True
         except ProtocolError:
@@ -212,7 +216,7 @@ class AssignmentReconciler:
             # a broker that is slow, for a whole fleet asks at once, would otherwise be asked again at the next interval
             self._failures += 1
             self._must_read = True
-            log.info("assignments cannot be read now", extra={"reason": str(err)})
+            self._limited.info("assignments cannot be read now", extra={"reason": str(err)})
 
     async def _listen(self) -> None:
         """Be poked for each scope of the node, and for no other."""
@@ -247,7 +251,7 @@ class AssignmentReconciler:
         refused = await self._refused(best) | self._lost(best)
         self.states.keep_only(set(best), set(self._ground.source.known))
         for name in [name for name in self._workers if name not in best]:
-            log.info("an assignment has ended", extra={"assignment": name})
+            self._limited.info("an assignment has ended", extra={"assignment": name})
             worker, task = self._workers.pop(name)
             task.cancel()
             self._endings[name] = group.create_task(
@@ -303,7 +307,7 @@ class AssignmentReconciler:
             self._conflict = sentence
             self._ground.on_conflict(sentence)
             for one in sentences:
-                log.error("assignments are in conflict", extra={"reason": one})
+                self._limited.error("assignments are in conflict", extra={"reason": one})
         return refused
 
     def _lost(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:

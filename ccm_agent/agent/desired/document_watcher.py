@@ -39,6 +39,7 @@ class DocumentWatcher:
         self._absent: set[str] = set()
         self._news: dict[str, int] = {}
         self._must_look = False
+        self._doubtful: set[str] = set()
 
     def look_again(self) -> None:
         """The connection was made: whatever was missed is to be found."""
@@ -48,10 +49,12 @@ class DocumentWatcher:
 
     async def is_behind(self) -> bool:
         """A document is other than it was read, as far as is known."""
+        doubtful, self._doubtful = self._doubtful, set()
         if self._must_look:
             self._must_look = False
-            for url in list(self._stops):
-                await self._look(url)
+            doubtful = set(self._stops)
+        for url in sorted(doubtful & self._stops.keys()):
+            await self._look(url)
         return bool(self._news)
 
     def begin(self) -> None:
@@ -103,10 +106,14 @@ class DocumentWatcher:
             self._came(url, revision)
 
     def _on_poke(self, url: str, _key: str, revision: int) -> None:
-        # what comes after nothing is new whatever its revision is: a broker that was made anew counts from 1 again
-        if revision != self._read.get(url) or url in self._absent:
+        # what comes after nothing is new whatever its revision is: a bucket that was made again counts from 1
+        if revision > self._read.get(url, 0) or url in self._absent:
             self._absent.discard(url)
             self._came(url, revision)
+        elif revision < self._read.get(url, 0):
+            # a bucket that was made again, or an old poke that was replayed: a read tells them apart, and costs less than a run
+            self._doubtful.add(url)
+            self._on_change()
 
     def _came(self, url: str, revision: int) -> None:
         self._news[url] = revision

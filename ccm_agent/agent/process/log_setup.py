@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from ccm_agent.model.limited_log import FloodFilter
 from ccm_agent.model.secret import Masker
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
@@ -34,6 +35,7 @@ def set_up_logging(
     masker = secrets if secrets is not None else Masker()
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(masker) if form == "json" else TextFormatter(masker))
+    handler.addFilter(FloodFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -26,6 +26,7 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock, Events, IncomingRequest
 from ccm_agent.model.untrusted_json import decode_foreign
@@ -123,6 +124,7 @@ class RequestHandler:
         self._ledger = ledger
         self._worker = worker
         self._clock = clock
+        self._limited = LimitedLog(log)
 
     async def handle(self, incoming: IncomingRequest) -> None:
         """
@@ -158,7 +160,7 @@ class RequestHandler:
             return
         refusal = self._forbids(incoming, principal)
         if refusal is not None:
-            log.info("refused by the policy", extra={"run": request.run, "reason": str(refusal)})
+            self._limited.info("refused by the policy", extra={"run": request.run, "reason": str(refusal)})
             await self._refuse(incoming, request, refusal)
         elif incoming.protocol == RUN_STOP:
             await self._stop(request, is_called=is_called)
@@ -267,7 +269,7 @@ class RequestHandler:
                 self._ledger.end(run, NodeState.FAILED, "stopped before it came", "run.stopped")
                 if not is_called:
                     return
-        log.info("a run is stopped", extra={"run": run, "requester": request.requester})
+        self._limited.info("a run is stopped", extra={"run": run, "requester": request.requester})
         entry = self._ledger.find(run)
         await self._answer(request.run, AnswerState.DONE, outcome=entry.outcome if entry else "")
 
@@ -337,7 +339,7 @@ class RequestHandler:
             )
         except BusError as err:
             # the request comes again, with our name in it, and is then answered from the ledger
-            log.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
+            self._limited.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
 
 
 def decode_request(incoming: IncomingRequest) -> Request:

@@ -14,6 +14,7 @@ from ccm_agent.agent.node.assigned_facts import AssignedFacts
 from ccm_agent.agent.requests.authentication import SignersReader
 from ccm_agent.bus.subjects import scopes_of
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
+from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, IncomingRequest, KeyValue, Requests
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Subscriptions:
         self._trust = trust
         self._poked = 0
         self._wake = asyncio.Event()
+        self._limited = LimitedLog(log)
 
     async def begin(self) -> None:
         """Listen on the scopes that follow from what was known before; more comes with the first reading."""
@@ -103,7 +105,7 @@ class Subscriptions:
                 await self._subscribe()
                 self.is_right = self._link.connected
             except BusError as err:
-                log.info("assigned facts cannot be read now", extra={"reason": str(err)})
+                self._limited.info("assigned facts cannot be read now", extra={"reason": str(err)})
                 if self._poked and self._link.connected:
                     # whoever told of that revision may be a broker that is no more: what this one shows is to be read
                     self._poked = 0
@@ -118,9 +120,9 @@ class Subscriptions:
             await self._trust.read()
         try:
             if await self._assigned.read(self._poked):
-                log.info("assigned facts have changed", extra={"revision": self._assigned.revision})
+                self._limited.info("assigned facts have changed", extra={"revision": self._assigned.revision})
         except ProtocolError as err:
-            log.error("assigned facts are refused", extra={"reason": str(err)})
+            self._limited.error("assigned facts are refused", extra={"reason": str(err)})
             self._on_refused(f"CCM_FACTS/{self._node}", str(err))
 
     async def _subscribe(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from ccm_agent.agent.process.log_setup import JsonFormatter, TextFormatter, set_up_logging
+from ccm_agent.model.limited_log import LINES_OF_ANY
 from ccm_agent.model.secret import Masker
 
 
@@ -121,3 +122,15 @@ def test_the_level_is_that_of_our_own_words_and_libraries_are_quieter() -> None:
     logging.getLogger("ccm_agent.x").debug("more")
 
     assert [line.split(" ")[-1] for line in stream.getvalue().splitlines()] == ["ours", "more"]
+
+
+def test_a_message_that_is_repeated_without_end_writes_so_many_lines_a_minute() -> None:
+    stream = io.StringIO()
+    set_up_logging("info", "text", stream)
+
+    for number in range(10 * LINES_OF_ANY):
+        logging.getLogger("ccm_agent.somewhere").info("a run has ended", extra={"run": number})
+    logging.getLogger("ccm_agent.somewhere").info("another message")
+
+    assert stream.getvalue().count("a run has ended") == LINES_OF_ANY
+    assert "another message" in stream.getvalue()

@@ -14,7 +14,6 @@ from ccm_agent.bus.streams import (
     fault,
     parse_sequence,
     parse_time,
-    poke_of,
 )
 from ccm_agent.model.errors import (
     BusError,
@@ -77,15 +76,6 @@ def test_a_sequence_is_a_number_of_64_bits(text: str) -> None:
 def test_what_is_not_a_time_of_the_broker_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_time(text)
-
-
-def test_a_poke_names_the_message_that_its_stream_has_stored() -> None:
-    headers = {"Nats-Stream": "KV_B", "Nats-Subject": "$KV.B.key", "Nats-Sequence": "7"}
-
-    assert poke_of(headers, "KV_B", "$KV.B.key") == 7
-    assert poke_of(headers, "KV_C", "$KV.B.key") == 0
-    assert poke_of(headers, "KV_B", "$KV.B.other") == 0
-    assert poke_of(headers | {"Nats-Sequence": "9" * 5000}, "KV_B", "$KV.B.key") == 0
 
 
 @pytest.mark.parametrize(

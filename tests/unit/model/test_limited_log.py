@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from ccm_agent.model import limited_log
-from ccm_agent.model.limited_log import LINES, WINDOW_S, LimitedLog
+from ccm_agent.model.limited_log import LINES, LINES_OF_ANY, WINDOW_S, FloodFilter, LimitedLog
 
 
 class Clock:
@@ -87,3 +87,30 @@ def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture, 
     limited.warning("refused")
 
     assert caplog.records[0].funcName == "test_a_line_names_the_place_that_wrote_it"
+
+
+def test_a_filter_limits_each_message_of_each_logger_and_says_how_many_it_left_out(
+    caplog: pytest.LogCaptureFixture, clock: Clock
+) -> None:
+    caplog.handler.addFilter(one := FloodFilter(clock))
+    try:
+        for number in range(LINES_OF_ANY + 5):
+            logging.getLogger("ccm_agent.a").warning("refused", extra={"subject": str(number)})
+        logging.getLogger("ccm_agent.b").warning("refused")
+        clock.now_s = WINDOW_S
+        logging.getLogger("ccm_agent.a").warning("refused")
+    finally:
+        caplog.handler.removeFilter(one)
+
+    expected = [("refused", None)] * (LINES_OF_ANY + 1)
+    assert written(caplog) == [*expected, ("more of the same were not logged", 5), ("refused", None)]
+
+
+def test_messages_that_are_remembered_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited_log, "MESSAGES_LIMIT", 3)
+    one = FloodFilter(clock)
+
+    for number in range(10):
+        one.filter(logging.LogRecord("a", logging.INFO, "", 0, str(number), (), None))
+
+    assert len(one._windows._windows) == 3
