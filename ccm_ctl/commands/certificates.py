@@ -20,7 +20,7 @@ AT_A_NODE = "/etc/choria/ccm/ca.pem"
 
 def server_name_option() -> click.Option:
     """Names of the broker's servers, for their certificate."""
-    text = "With --security: make certificates for a server of this name or address; may be given again."
+    text = "With --security: create certificates for a server with this name or address; repeatable."
     return click.Option(["--server-name"], multiple=True, metavar="HOST", help=text)
 
 
@@ -42,7 +42,7 @@ def _print_next(application: Application, certificates: Certificates, name: str)
     terminal, folder = application.terminal, certificates.folder
     terminal.record(records.MADE, name=str(folder / "server.pem"), kind="certificate", action="created")
     terminal.show(
-        f"Certificates are made, in {folder}; ca.key there makes more of them, so keep it safe.\n\n"
+        f"Certificates created in {folder}. The holder of ca.key can create more, so keep it safe.\n\n"
         f"1. Copy {certificates.configuration.name}, server.pem and server.key (which is secret) to each server, correct the\n"
         f"   paths in {certificates.configuration.name} there, and add to the server's configuration\n"
         f"       include {certificates.configuration.name}\n"
@@ -51,6 +51,6 @@ def _print_next(application: Application, certificates: Certificates, name: str)
         "       nats:\n"
         f"         url: tls://{name}:4222\n"
         f"         tls: {{ca: {AT_A_NODE}}}\n"
-        "3. Let ccmctl know the servers by it:\n"
+        "3. Let ccmctl verify the servers with it:\n"
         f"       export CCM_CA={certificates.authority}\n\n"
     )

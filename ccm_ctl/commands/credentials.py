@@ -1,4 +1,4 @@
-"""Who may connect, and what for: `init --security`, `node add|revoke`, `operator add|revoke`. They need keys, and no broker."""
+"""Keys and credentials: `init --security`, `node add|revoke`, `operator add|revoke`. They need the keys, but no broker."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.keys_folder import keys_in, keys_option
 from ccm_ctl.render import records
+from ccm_ctl.render.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.keys import Keys
 
 BROKER_S = 3.0
-"""How long making credentials may wait for the broker, which it can do without."""
+"""How long issuing credentials may wait for the broker, which is optional."""
 
 EVERYBODY = "everybody"
-"""On the command line, in the place of a scope: all of them."""
+"""On the command line, instead of a scope: every node."""
 
 
-_EXPIRES = click.Option(["--expires"], type=Duration(), help="How long they are good for, such as 90d.")
+_EXPIRES = click.Option(
+    ["--expires"], type=Duration(), help="How long the credentials are valid, such as 90d. [no limit]"
+)
 
 
 def prepare_security(application: Application, folder: str) -> bool:
@@ -50,8 +53,8 @@ def prepare_security(application: Application, folder: str) -> bool:
             application.reach = msgspec.structs.replace(application.reach, creds=str(creds))
         if keys.has_one_account:
             application.terminal.note(
-                f"{keys.folder}: these keys have one account for all, where a node can reach every stream; "
-                "`ccmctl init --security --migrate` parts them"
+                f"{keys.folder}: all users share one account, so a node can reach every stream; "
+                "run `ccmctl init --security --migrate`"
             )
         else:
             _refresh(application, keys)
@@ -69,12 +72,12 @@ def _refresh(application: Application, keys: Keys) -> None:
     try:
         if keys.refresh():
             application.terminal.note(
-                f"{name} is new, because the accounts of this version share more: copy it to each server, then\n"
+                f"{name} was updated, because the accounts of this version share more. Copy it to each server, then run\n"
                 "    nats-server --signal reload"
             )
     except CcmError as err:
         application.terminal.note(
-            f"{name} is of an earlier version and cannot be written here ({err}); run this again where all seeds are"
+            f"{name} is of an earlier version and cannot be updated here ({err}); run this again where all seeds are"
         )
 
 
@@ -98,14 +101,14 @@ def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
     terminal = application.terminal
     terminal.record(records.MADE, name=str(keys.folder), kind="keys", action="created")
     terminal.show(
-        f"Keys are made, in {keys.folder}; who has its seeds has the fleet, so keep them safe.\n\n"
+        f"Keys created in {keys.folder}. Their holder controls the fleet, so keep them safe.\n\n"
         f"1. Copy {keys.configuration} beside the configuration of each server, and add to that\n"
         f"       include {keys.configuration.name}\n"
         "   It is not secret. Restart the servers.\n"
-        "2. Make the streams and buckets:\n"
+        "2. Create the streams and buckets:\n"
         f"       export CCM_CREDS={creds}\n"
         "       ccmctl init --security\n"
-        "3. Give each node its credentials, and name them in its configuration as nats.creds:\n"
+        "3. Issue credentials to each node, and name them in its configuration as nats.creds:\n"
         "       ccmctl node add web1 > web1.creds\n"
     )
 
@@ -123,12 +126,12 @@ def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
             ["--address"],
             multiple=True,
             metavar="IP",
-            help="Its services may register there; may be given again.",
+            help="Address on which its services may register; repeatable.",
         ),
         click.Option(
             ["--reads-registrations"],
             is_flag=True,
-            help="Its templates may ask which services are registered.",
+            help="Allow its templates to read which services are registered.",
         ),
         _EXPIRES,
         keys_option(),
@@ -142,7 +145,7 @@ def add_node(
     expires: int | None,
     keys: str,
 ) -> Exit:
-    """Print credentials with which a node may do its work, in its own name and no other. They are secret."""
+    """Issue credentials for a node, and print them. They are secret, and valid for this node name only."""
     from ccm_agent.bus.permissions import node_permissions
 
     allowed = node_permissions(
@@ -167,14 +170,14 @@ def add_node(
     options=[click.Argument(["name"], metavar="NODE"), keys_option()],
 )
 def revoke_node(application: Application, name: str, keys: str) -> Exit:
-    """Make a node's credentials void, for the servers to learn."""
+    """Revoke all credentials of a node. Servers refuse them after a reload with the new configuration."""
     return _revoke(application, "node", name, keys)
 
 
 @verb(
     "add",
     examples=[
-        "ccmctl operator add ann > ann.creds                      # may look at everything",
+        "ccmctl operator add ann > ann.creds                      # may read everything",
         "ccmctl operator add bob --apply role=web --data > bob.creds",
         "ccmctl operator add eve --apply everybody --facts --schedules --admin > eve.creds",
     ],
@@ -184,15 +187,22 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
             ["--plan"],
             multiple=True,
             metavar="SCOPE",
-            help="Where plans and checks may go: these run commands, too.",
+            help="Allow plans and checks in this scope; repeatable.",
         ),
         click.Option(
-            ["--apply"], multiple=True, metavar="SCOPE", help="Where changes may go, and plans. [nowhere]"
+            ["--apply"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Allow changes, plans and checks in this scope; repeatable.",
         ),
-        click.Option(["--data"], is_flag=True, help="May write hiera data."),
-        click.Option(["--facts"], is_flag=True, help="May assign facts, and so move nodes into any role."),
-        click.Option(["--schedules"], is_flag=True, help="May make schedules, and so apply anywhere."),
-        click.Option(["--admin"], is_flag=True, help="May make streams and remove nodes."),
+        click.Option(["--data"], is_flag=True, help="Allow writing hiera data."),
+        click.Option(
+            ["--facts"], is_flag=True, help="Allow assigning facts, and so moving nodes into any role."
+        ),
+        click.Option(
+            ["--schedules"], is_flag=True, help="Allow creating schedules, and so applying anywhere."
+        ),
+        click.Option(["--admin"], is_flag=True, help="Allow creating streams and removing nodes."),
         _EXPIRES,
         keys_option(),
     ],
@@ -210,9 +220,10 @@ def add_operator(
     keys: str,
 ) -> Exit:
     """
-    Print credentials with which an operator may do what is said here. They are secret.
+    Issue credentials for an operator, and print them. They are secret.
 
-    A SCOPE is everybody, node=NAME or a routed fact such as role=web.
+    Without options, the operator may only read. A SCOPE is everybody, node=NAME or a routed fact such as role=web.
+    Nodes in unsigned operation run the guards and checks of planned manifests as root.
     """
     from ccm_agent.bus.permissions import Role
 
@@ -236,7 +247,7 @@ def add_operator(
     options=[click.Argument(["name"], metavar="NAME"), keys_option()],
 )
 def revoke_operator(application: Application, name: str, keys: str) -> Exit:
-    """Make an operator's credentials void, for the servers to learn."""
+    """Revoke all credentials of an operator, and remove the operator from the signers list."""
     return _revoke(application, "operator", name, keys)
 
 
@@ -245,19 +256,19 @@ def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit
     count = keys.revoke(kind, name)
     application.terminal.record(records.MADE, name=name, kind=kind, action="revoked")
     application.terminal.show(
-        f"{name}: {count} of its credentials made void, as soon as the servers have {keys.configuration} anew; "
-        "copy it to each and `nats-server --signal reload`\n"
+        f"{name}: {plural(count, 'credentials file')} revoked. To apply this, copy {keys.configuration} to each server, "
+        "then run `nats-server --signal reload`\n"
     )
     _publish_signers(application, keys)
     return Exit.OK
 
 
 def _publish_signers(application: Application, keys: Keys) -> None:
-    """Tell the nodes which operators' keys count now, if the broker is there; else say how."""
+    """Publish the signers list if the broker can be reached; else print how."""
     if not keys.has_root or not keys.signers.exist():
         application.terminal.note(
-            f"{keys.folder}: there is no root key, so nodes cannot tell who signs; "
-            "`ccmctl init --security --migrate` makes one"
+            f"{keys.folder}: no root key, so nodes cannot verify signatures; "
+            "`ccmctl init --security --migrate` creates one"
         )
         return
 
@@ -267,24 +278,27 @@ def _publish_signers(application: Application, keys: Keys) -> None:
         await publish_list(broker, keys.signers)
 
     if not _ask_broker(application, keys, publish):
-        application.terminal.note("the signers list has changed; `ccmctl signers publish` tells the nodes")
+        application.terminal.note(
+            "the signers list has changed; run `ccmctl signers publish` to publish it to the nodes"
+        )
 
 
 def _ask_broker(
     application: Application, keys: Keys, work: Callable[[Broker], Coroutine[Any, Any, None]]
 ) -> bool:
     """
-    Do something on the broker, if it is there and lets us: keys are made without one, too. Whether it was done.
+    Do some work on the broker if it can be reached and permits it; whether the work was done.
 
-    Where no credentials are named the first operator's are taken.
+    Keys are created without a broker, too. Without other credentials, those of the first operator are used.
     """
     import asyncio
 
-    async def ask() -> None:
+    async def ask() -> Exit:
         async with asyncio.timeout(BROKER_S), application.broker() as broker:
             if broker.connection is None:
-                raise BusUnavailableError("there is no connection")
+                raise BusUnavailableError("no connection")
             await work(broker)
+        return Exit.OK
 
     before = application.reach
     settings = application.settings()
@@ -292,12 +306,11 @@ def _ask_broker(
     if not (settings.creds or settings.nkey or settings.user or settings.token) and creds.exists():
         application.reach = msgspec.structs.replace(before, creds=str(creds))
     try:
-        asyncio.run(ask())
+        return application.run_alone(ask) == Exit.OK
     except (CcmError, TimeoutError):
         return False
     finally:
         application.reach = before
-    return True
 
 
 def _give(application: Application, made: Credentials) -> None:
@@ -331,7 +344,7 @@ def _scope(word: str) -> str:
         return EVERYWHERE
     key, equal, value = word.partition("=")
     if not key or not equal:
-        raise UsageError(f"{word}: no scope; write {EVERYBODY}, node=NAME or a fact such as role=web")
+        raise UsageError(f"{word}: not a valid scope; use {EVERYBODY}, node=NAME or a fact such as role=web")
     return node_scope(value) if key == "node" else fact_scope(key, value)
 
 
@@ -342,7 +355,7 @@ def _checked_address(text: str) -> str:
         return str(ip_address(text))
     except ValueError:
         raise UsageError(
-            f"{text}: no address; services are registered with a number such as 10.0.0.5"
+            f"{text}: not a valid address; services register with an IP address such as 10.0.0.5"
         ) from None
 
 

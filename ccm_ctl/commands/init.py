@@ -1,4 +1,4 @@
-"""`ccmctl init`: what the fleet needs on the broker."""
+"""`ccmctl init`: create what the fleet needs on the broker."""
 
 from __future__ import annotations
 
@@ -42,42 +42,44 @@ def _age(name: str, default: str, text: str) -> click.Option:
         "ccmctl init --server nats://broker:4222",
         "ccmctl init --security",
         "ccmctl init --security --server-name nats1.example.net   # and certificates",
-        "ccmctl init --security --migrate   # a fleet that was secured when there was one account for all",
+        "ccmctl init --security --migrate                          # from the old one-account layout",
     ],
     options=[
         _number(
             "--replicas",
             0,
-            "Copies of everything. [3 where the cluster has 3 servers, else 1]",
+            "Copies of each stream and bucket. [3 if the cluster has 3 servers, else 1]",
             most=5,
             shown=False,
         ),
         _number("--history", 20, "Revisions kept of facts, data and assignments.", most=64, least=1),
         _age("--events-age", "30d", "How long events are kept."),
-        _number("--events-size", 2048, "And how much of them, in MiB.", least=1),
-        _age("--duplicate-window", "1h", "How long the broker knows an event again."),
-        _age("--runs-age", "90d", "How long runs stay on record."),
+        _number("--events-size", 2048, "Maximum size of all events, in MiB.", least=1),
+        _age("--duplicate-window", "1h", "How long the broker recognizes a repeated event."),
+        _age("--runs-age", "90d", "How long records of runs are kept."),
         click.Option(
-            ["--security"], is_flag=True, help="For a broker that knows each node: make keys first."
+            ["--security"], is_flag=True, help="Set up a broker where each node and operator has credentials."
         ),
         server_name_option(),
         click.Option(
             ["--migrate"],
             is_flag=True,
-            help="From one account for all to several: begin, see who is left, end when nobody is.",
+            help="Migrate from one account to several: start, list the users that are left, or finish.",
         ),
         click.Option(
             ["--migrate-within"],
             type=Duration(),
             default="30d",
             show_default=True,
-            help="How long credentials of one account stay good at most.",
+            help="How long old credentials stay valid at most.",
         ),
-        click.Option(["--finish"], is_flag=True, help="End the migration, whoever is left."),
+        click.Option(
+            ["--finish"], is_flag=True, help="End the migration, even if some users have not migrated."
+        ),
         click.Option(
             ["--allow-unsigned"],
             type=Duration(),
-            help="Let nodes also obey what is not signed for so long, while some agents or controllers cannot sign.",
+            help="Let nodes also accept unsigned requests for this long, while some agents or controllers cannot sign.",
         ),
         keys_option(),
     ],
@@ -99,23 +101,23 @@ def init(
     keys: str,
 ) -> Exit:
     """
-    Make the streams, buckets and object store that agents and controller use, and say what was done.
+    Create the streams, buckets and the object store on the broker, and report what changed.
 
-    Run again it changes nothing, or what the options say differently; it never shrinks and never deletes.
-    With --security the first call only makes keys, and says what the servers need; once they have it, call it again.
+    Run it again to apply new settings. It never lowers a limit, and never deletes anything. With --security, the first call only
+    creates keys and prints what to install on the servers; then run it again.
     """
     if duplicate_window > events_age:
         raise UsageError(
-            f"--duplicate-window {format_duration(duplicate_window)}: an event cannot be known longer than "
+            f"--duplicate-window {format_duration(duplicate_window)}: an event cannot be recognized longer than "
             f"it is kept ({format_duration(events_age)})"
         )
 
     if server_name and not security:
-        raise UsageError("--server-name makes certificates for a broker with security: add --security")
+        raise UsageError("--server-name requires --security")
     if allow_unsigned is not None and not security:
-        raise UsageError("--allow-unsigned belongs to --security")
+        raise UsageError("--allow-unsigned requires --security")
     if (migrate and not security) or (finish and not migrate):
-        raise UsageError("--migrate belongs to --security, and --finish to --migrate")
+        raise UsageError("--migrate requires --security, and --finish requires --migrate")
     if migrate and begin_migration(application, keys, migrate_within):
         return Exit.OK
     if security:
@@ -160,7 +162,7 @@ async def _publish_signers(application: Application, broker: Broker, folder: str
 
 
 def show_made(application: Application, made: list[LayoutChange]) -> None:
-    """Say what was done about each thing."""
+    """Print what was done about each stream and bucket."""
     from ccm_ctl.render.table import Cell, Column
 
     meanings = {"created": "change", "updated": "change", "unchanged": "good", "skipped": "quiet"}

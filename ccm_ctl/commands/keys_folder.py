@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def keys_option() -> click.Option:
     """The folder with the fleet's keys."""
-    text = "The folder with the fleet's keys. [CCM_KEYS, or ~/.config/ccm/keys]"
+    text = "Folder with the fleet's keys. [CCM_KEYS, or ~/.config/ccm/keys]"
     return click.Option(["--keys"], metavar="DIR", default="", help=text)
 
 

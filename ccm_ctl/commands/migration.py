@@ -1,4 +1,4 @@
-"""`ccmctl init --security --migrate`: from one account for all to several, without losing a stream or a node on the way."""
+"""`ccmctl init --security --migrate`: from one account to several, without losing a stream or a node."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.moving import Left
 
 _SHOWN = 20
-"""More names than this are counted, not listed."""
+"""Names beyond this number are counted, not listed."""
 
 
 def begin_migration(application: Application, folder: str, seconds: int) -> bool:
     """
-    Make the accounts that the keys lack, and say what is next; False when they have them already.
+    Create the accounts that the keys lack, and print the next steps; False if they have them already.
 
     Raises:
         UsageError: There are no keys.
@@ -64,43 +64,41 @@ def _tell_begun(application: Application, keys: Keys, creds: Path, seconds: int)
     from ccm_agent.model.durations import format_duration
 
     application.terminal.show(
-        f"Accounts for nodes and operators are made, in {keys.folder}, and a root key. Streams stay where they are. Credentials\n"
-        f"of before stay good for {format_duration(seconds)} at most, so agents go on.\n\n"
-        f"1. Copy {keys.configuration} to each server, over the one that it has, and\n"
+        f"Accounts for nodes and operators, and a root key, were created in {keys.folder}. Streams keep their account.\n"
+        f"Old credentials stay valid for {format_duration(seconds)} at most, so agents keep working.\n\n"
+        f"1. Replace the file on each server with {keys.configuration}, and run\n"
         "       nats-server --signal reload\n"
-        f"   Your own credentials are new already: {creds}\n"
-        "2. Give each operator and each node new credentials, as for a new one, and restart its agent:\n"
+        f"   Your own new credentials: {creds}\n"
+        "2. Issue new credentials to each operator and each node, and restart its agent:\n"
         "       ccmctl operator add bob --apply role=web > bob.creds\n"
         "       ccmctl node add web1 > web1.creds\n"
-        "3. Ask who is left, as often as you like; when nobody is, this ends it:\n"
+        "3. List the users that are left, as often as you like. When none is left, this ends the migration:\n"
         "       ccmctl init --security --migrate\n"
     )
 
 
 async def go_on_migrating(application: Application, folder: str, *, finish: bool) -> None:
-    """Say who has not moved yet; when nobody is left, or `finish` says so, make credentials of before void."""
+    """List the users that have not migrated. If none is left, or with `finish`, void the old credentials."""
     from ccm_ctl.fleet.moving import connected_users, who_is_left
 
     keys = keys_in(application, folder)
     moving = keys.moving
     if moving is None:
-        application.terminal.note("all credentials are of several accounts; there is nothing to migrate")
+        application.terminal.note("all credentials use separate accounts; nothing to migrate")
         return
     connected = await connected_users(application.settings(), keys)
     left = who_is_left(keys.of_one_account(), keys.moved(), connected)
     _show_left(application, left)
     if left and not finish and time.time() < moving.until:
         until = time.strftime("%Y-%m-%d %H:%M", time.localtime(moving.until))
-        application.terminal.note(
-            f"they have until {until}; --finish makes their credentials void before that"
-        )
+        application.terminal.note(f"their credentials are valid until {until}; --finish voids them now")
         return
     keys.end_moving()
     keys.signers.allow_unsigned(0)
     application.terminal.record(records.MADE, name=str(keys.folder), kind="accounts", action="migrated")
     application.terminal.show(
-        f"Credentials of one account are void as soon as the servers have {keys.configuration};\n"
-        "copy it to each and `nats-server --signal reload`\n"
+        f"To void the old credentials, copy {keys.configuration} to each server,\n"
+        "then run `nats-server --signal reload`\n"
     )
 
 
@@ -112,11 +110,11 @@ def _show_left(application: Application, left: list[Left]) -> None:
     rows = [[one.name, one.kind or "unknown", _state(one)] for one in left[:_SHOWN]]
     if len(left) > _SHOWN:
         rows.append([f"and {len(left) - _SHOWN} more", "", ""])
-    columns = [Column("NOT MOVED"), Column("KIND"), Column("STATE", fold=True)]
-    application.terminal.table(columns, rows, otherwise="nobody uses credentials of one account any more\n")
+    columns = [Column("NOT MIGRATED"), Column("KIND"), Column("STATE", fold=True)]
+    application.terminal.table(columns, rows, otherwise="no user has old credentials any more\n")
 
 
 def _state(one: Left) -> str:
     if one.has_new:
-        return "has new credentials, and is connected with the old ones"
+        return "has new credentials, but is connected with old ones"
     return "has no new credentials" + (", and is connected" if one.connected else "")

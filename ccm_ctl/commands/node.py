@@ -1,4 +1,4 @@
-"""`ccmctl node`: one node, whole."""
+"""`ccmctl node`: commands for single nodes."""
 
 from __future__ import annotations
 

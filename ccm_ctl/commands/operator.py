@@ -1,4 +1,4 @@
-"""`ccmctl operator`: people, and what they may do."""
+"""`ccmctl operator`: credentials of operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     examples=["ccmctl operator add ann --apply role=web --data > ann.creds"],
 )
 def operator(application: Application) -> None:
-    """Give operators credentials for a broker that `ccmctl init --security` prepared, and take them back."""
+    """Issue and revoke operators' credentials, for a broker that `ccmctl init --security` set up."""
 
 
 operator.add_command(add_operator)

@@ -1,4 +1,4 @@
-"""`ccmctl signers`: which operators' signatures nodes obey."""
+"""`ccmctl signers`: the operators whose signatures nodes obey."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     examples=["ccmctl signers list", "ccmctl signers publish", "ccmctl signers allow-unsigned 30d"],
 )
 def signers(application: Application) -> None:
-    """Show the signers list, which the fleet's root key signs and nodes obey; publish it to the nodes."""
+    """Manage the signers list: the operators whose signatures nodes obey. The fleet's root key signs it."""
 
 
 @verb("list", examples=["ccmctl signers list", "ccmctl signers list --json"], options=[keys_option()])
 def _list(application: Application, keys: str) -> Exit:
-    """List the operators whose signatures nodes obey, and whether the nodes have this list."""
+    """List the operators in the signers list of this folder, with role and expiry."""
     found = signers_in(application, keys)
     listed = found.read()
     from ccm_ctl.render.table import Column
@@ -50,7 +50,7 @@ def _list(application: Application, keys: str) -> Exit:
 
 @verb("publish", examples=["ccmctl signers publish"], options=[keys_option()])
 def _publish(application: Application, keys: str) -> Exit:
-    """Write the signers list to the broker. Nodes take it within seconds, and never go back to an older one."""
+    """Publish the signers list. Nodes read it within seconds, and never return to an older list."""
     found = signers_in(application, keys)
     listed = found.read()
 
@@ -60,7 +60,7 @@ def _publish(application: Application, keys: str) -> Exit:
         application.terminal.record(
             records.MADE, name="signers", kind="list", action="published", number=number
         )
-        done = "published" if is_new else "was published already"
+        done = "published" if is_new else "already published"
         application.terminal.show(f"signers list {number}: {done}\n")
         return Exit.OK
 
@@ -72,22 +72,22 @@ def _publish(application: Application, keys: str) -> Exit:
     examples=["ccmctl signers allow-unsigned 30d", "ccmctl signers allow-unsigned --end"],
     options=[
         click.Argument(["time"], metavar="DURATION", type=Duration(), required=False),
-        click.Option(["--end"], is_flag=True, help="From now on nodes obey only what is signed."),
+        click.Option(["--end"], is_flag=True, help="End this time now: nodes accept only what is signed."),
         keys_option(),
     ],
 )
 def _allow_unsigned(application: Application, time: int | None, end: bool, keys: str) -> Exit:
     """
-    Let nodes obey unsigned requests and documents for a time, and let `ccmctl` take unsigned events.
+    Let nodes accept unsigned requests and documents for a limited time, and `ccmctl` unsigned events.
 
-    For a fleet in which some agents or controllers cannot sign yet. Publish the list afterwards.
+    Use it while some agents or controllers of a fleet cannot sign yet. Run `ccmctl signers publish` afterwards.
     """
     if (time is None) != end:
-        raise UsageError("say for how long, such as 30d, or --end")
+        raise UsageError("specify a duration such as 30d, or --end")
     listed = signers_in(application, keys).allow_unsigned(time or 0)
-    for note in _notes(listed) or ["nodes obey only what is signed"]:
+    for note in _notes(listed) or ["nodes accept only what is signed"]:
         application.terminal.show(f"{note}\n")
-    application.terminal.note("`ccmctl signers publish` tells the nodes")
+    application.terminal.note("run `ccmctl signers publish` to publish this to the nodes")
     return Exit.OK
 
 
@@ -102,7 +102,7 @@ def signers_in(application: Application, folder: str) -> Signers:
 
 async def publish_list(broker: Broker, found: Signers) -> bool:
     """
-    Publish the list, unless the nodes have it; whether it was new.
+    Publish the list, unless it is published already; whether it was new.
 
     Raises:
         ProtocolError: A newer list is published, or one that another root key has signed.
@@ -120,7 +120,7 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
         if newest.number > listed.number:
             raise ProtocolError(
                 f"signers list {newest.number} is published, and the one here is {listed.number}: "
-                "take the trust.json from where the newest one was made"
+                "copy trust.json from the folder where the newest one was created"
             )
         if newest.number == listed.number:
             return False
@@ -132,8 +132,8 @@ def _notes(listed: SignersList) -> list[str]:
     if not listed.allow_unsigned_until:
         return []
     until = datetime.fromtimestamp(listed.allow_unsigned_until / 1000, UTC)
-    word = "obey" if until > datetime.now(UTC) else "obeyed"
-    return [f"nodes {word} what is not signed, too, until {until:%Y-%m-%d %H:%M} UTC"]
+    word = "accept" if until > datetime.now(UTC) else "accepted"
+    return [f"nodes {word} unsigned requests and documents until {until:%Y-%m-%d %H:%M} UTC"]
 
 
 def _fields(one: Signer) -> dict[str, Any]:

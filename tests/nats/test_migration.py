@@ -115,7 +115,9 @@ def test_a_fleet_moves_to_several_accounts_without_losing_a_stream_or_a_node(old
     shutil.copy(old.keys.folder / "tester.creds", old.creds / "tester.creds")
     again = fleet.ctl("init", "--security", "--migrate", "--json")
 
-    assert (begun.code, again.code, again.err.count("they have until")) == (0, 0, 1), again.err
+    assert (begun.code, again.code, again.err.count("their credentials are valid until")) == (0, 0, 1), (
+        again.err
+    )
     assert {(one["name"], one["kind"], one["connected"]) for one in again.named("left")} == {
         ("web1", "node", True),
         ("bob", "operator", False),
@@ -144,7 +146,7 @@ def test_a_fleet_moves_to_several_accounts_without_losing_a_stream_or_a_node(old
     old.reload()
 
     assert ended.code == 0
-    assert "nobody uses credentials of one account any more" in ended.out
+    assert "no user has old credentials any more" in ended.out
     for name in ("bob.old", "web1.first"):
         if name == "web1.first":
             shutil.copy(old.keys.folder / "web1.creds", old.creds / f"{name}.creds")
@@ -177,7 +179,8 @@ def test_its_time_ends_by_itself_with_whatever_is_done_next(old: Old) -> None:
     assert old.fleet.ctl("init", "--security", "--migrate", "--migrate-within", "4s").code == 0
     shutil.copy(old.keys.folder / "tester.creds", old.creds / "tester.creds")
     old.fleet.wait_for(
-        lambda: old.fleet.ctl("init", "--security", "--migrate").out.count("are void"), "the time to be over"
+        lambda: old.fleet.ctl("init", "--security", "--migrate").out.count("void the old credentials"),
+        "the time to be over",
     )
     old.reload()
 

@@ -169,7 +169,7 @@ DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m
         ),
         (
             "init --events-age 1h --duplicate-window 2h",
-            "--duplicate-window 2h: an event cannot be known longer than it is kept (1h)",
+            "--duplicate-window 2h: an event cannot be recognized longer than it is kept (1h)",
         ),
         (
             "events --no-follow",

@@ -53,7 +53,7 @@ def test_configuration_of_an_earlier_version_is_written_again(keys: Path) -> Non
     first = ccmctl(keys, "init", "--security")
     second = ccmctl(keys, "init", "--security")
 
-    assert "copy it to each server, then\n    nats-server --signal reload" in first.err
+    assert "Copy it to each server, then run\n    nats-server --signal reload" in first.err
     assert "reload" not in second.err
     assert path.read_text() != before
     assert preloaded(keys) == current
@@ -66,7 +66,7 @@ def test_configuration_that_cannot_be_written_again_is_named(keys: Path) -> None
 
     said = ccmctl(keys, "init", "--security")
 
-    assert "is of an earlier version and cannot be written here" in said.err
+    assert "is of an earlier version and cannot be updated here" in said.err
     assert path.read_text() == "# of an earlier version\n"
 
 
@@ -167,11 +167,17 @@ def test_a_plan_is_a_matter_of_trust(keys: Path, words: list[str], scopes: list[
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["operator", "add", "x", "--apply", "web"], "web: no scope; write everybody, node=NAME or a fact such as role=web"),
+        (
+            ["operator", "add", "x", "--apply", "web"],
+            "web: not a valid scope; use everybody, node=NAME or a fact such as role=web",
+        ),
         (["operator", "add", "a b"], "'a b': no name: letters, digits, `.`, `_`, `@` and `-`, the first a letter or a digit"),
         (["operator", "add", "web1"], "web1: is the name of a node already; an operator needs another"),
         (["node", "add", "op"], "op: is the name of an operator already; a node needs another"),
-        (["node", "add", "web2", "--address", "x.y"], "x.y: no address; services are registered with a number such as 10.0.0.5"),
+        (
+            ["node", "add", "web2", "--address", "x.y"],
+            "x.y: not a valid address; services register with an IP address such as 10.0.0.5",
+        ),
         (["node", "revoke", "web9"], "web9: no node was given credentials under that name from KEYS"),
     ],
 )  # fmt: skip
@@ -220,7 +226,7 @@ def test_revoking_names_every_key_of_the_name_to_the_servers(keys: Path) -> None
 
     said = ccmctl(keys, "node", "revoke", "web1")
 
-    assert said.out.startswith("web1: 2 of its credentials made void, as soon as the servers have")
+    assert said.out.startswith("web1: 2 credentials files revoked. To apply this, copy")
     accounts = preloaded(keys)
     users = [msgspec.json.decode(line) for line in (keys / "users.jsonl").read_bytes().splitlines()]
     assert set(accounts["nodes"]["revocations"]) == {

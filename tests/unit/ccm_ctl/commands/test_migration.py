@@ -110,8 +110,8 @@ def test_its_time_over_the_next_change_ends_it(old: OneAccount) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--migrate"], "--migrate belongs to --security, and --finish to --migrate"),
-        (["--security", "--finish"], "--migrate belongs to --security, and --finish to --migrate"),
+        (["--migrate"], "--migrate requires --security, and --finish requires --migrate"),
+        (["--security", "--finish"], "--migrate requires --security, and --finish requires --migrate"),
     ],
 )
 def test_options_that_belong_together(tmp_path: Path, words: list[str], said: str) -> None:
