@@ -34,9 +34,9 @@ class Control(
 
 class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """
-    What every resource may say.
+    Properties of every resource type.
 
-    Mutable by design: deferred templates are rendered into it after the control gate.
+    Mutable by design: deferred templates are rendered into it after `control` was evaluated.
     """
 
     name: Annotated[str, Meta(description="The resource's name, unique within its type.")]
@@ -58,14 +58,14 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
 
 class CommonState(Struct, kw_only=True):
     """
-    What was found, with the outcome that the flow adds to it.
+    The current state of a resource, with the outcome that the flow adds.
 
     Attributes:
         protocol: `io.choria.ccm.v1.resource.<type>.state`.
         type: The resource type.
         name: The resource's name.
-        ensure: What was found, in the words of `ensure`; of a package its version.
-        timestamp: When it was looked at.
+        ensure: The current state as a value of `ensure`; for a package, its version.
+        timestamp: When it was read.
         changed, refreshed, stable, noop, noop_message: The outcome, as in the event.
     """
 
@@ -93,6 +93,6 @@ class Reference(Struct, frozen=True):
 
 
 def parse_reference(text: str) -> Reference | None:
-    """The reference that a text is, or None."""
+    """Parse `type#name`; None for any other text."""
     found = REFERENCE.fullmatch(text)
     return Reference(found["type"], found["name"]) if found else None

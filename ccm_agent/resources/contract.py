@@ -1,21 +1,22 @@
 """
-What a resource type is, and what it may rely on: the page to read before writing one.
+The contract of resource types and providers. Read it before you write one.
 
-A type is a folder beside this file with one public name, `TYPE`, a `ResourceType`. One shared flow (`converge.py`) drives all of
-them, for one resource after the other:
+A type is a folder beside this file with one public name, `TYPE`, a `ResourceType`. One shared flow (`converge.py`) applies every
+resource:
 
-    look      found = await provider.status(wanted)                 looks, and changes nothing
-    decide    decision = TYPE.decide(wanted, found, situation)      pure: no await, no I/O, no clock
-    act       await step.action(provider)  for each step            or, under noop, print `step.noop` instead
-    verify    look again, decide again: any step left is a failure  (unless the type says why it cannot be verified)
+    look      found = await provider.status(wanted)             # changes nothing
+    decide    decision = TYPE.decide(wanted, found, situation)  # pure: no await, I/O or clock
+    act       await step.action(provider)                       # for each step; noop prints step.noop
+    verify    look and decide again: a step is a failure        # unless verify=False
 
-*wanted* are the resource's properties (a Struct that extends `CommonProperties`), *found* is what a provider saw (a Struct that
-extends `CommonState`). A provider has `status` and verbs, and nothing else: it takes no decision, knows no noop, writes no event.
+*wanted* is the desired state: the resource's properties (a Struct that extends `CommonProperties`). *found* is the current state
+that a provider read (a Struct that extends `CommonState`). A provider has `status` and verbs, and nothing else: it makes no
+decision, does not know noop, and emits no event.
 
-Whatever fails raises an error of `model/errors.py`; the flow makes a failed outcome of it. Of several providers that can work on
-a host the one with the **lowest rank** wins; this is the only place that says so.
+A failure raises an error of `model/errors.py`; the flow turns it into a failed outcome. Of several providers that can work on a
+host, the one with the **lowest rank** is used.
 
-Types and providers of others are found through the entry-point groups `ccm.types` (an entry is a `ResourceType`) and
+Types and providers of other packages are found through the entry-point groups `ccm.types` (an entry is a `ResourceType`) and
 `ccm.providers` (an entry named `<type>.<provider>` is a `ProviderSpec`).
 """
 
@@ -44,14 +45,14 @@ PROVIDERS_GROUP = "ccm.providers"
 
 class DecisionContext(Struct, frozen=True, kw_only=True):
     """
-    What `decide` must know besides wanted and found.
+    What `decide` needs to know besides the desired and current state.
 
     Attributes:
-        noop: Nothing will be changed: the steps' noop texts are printed instead.
+        noop: Nothing will be changed; the steps' noop texts are printed instead.
         triggered_by: The subscribed resource (`type#name`) that changed before; "" when none did.
-        verifying: The steps have run and this is the second look: say what is left to do, but not what is done each time
-            anyway (such as asking for the latest version).
-        is_restricted: It is a plan that runs no command of the manifest: what the look could not run is unknown.
+        verifying: The steps have run and this is the second look. Return the steps that are still needed, without those that
+            run every time (such as asking for the latest version).
+        is_restricted: This is a plan that runs no command of the manifest, so what `status` could not run is unknown.
     """
 
     noop: bool = False
@@ -65,10 +66,10 @@ class Step(Struct, frozen=True, kw_only=True):
     One change.
 
     Attributes:
-        noop: What is said instead under noop, such as "Would have created the file". Of several steps the texts are joined
-            by the type's `noop_joint`.
-        action: Makes the change, by verbs of the provider it is given. What it returns is None, or the state that it left
-            when that cannot be looked at afterwards (the exit code of a command); then nobody looks again.
+        noop: The text printed under noop, such as "Would have created the file". The texts of several steps are joined by the
+            type's `noop_joint`.
+        action: Makes the change with verbs of the provider. Returns None, or the resulting state if it cannot be read afterwards
+            (the exit code of a command); then `status` is not called again.
     """
 
     noop: str
@@ -77,15 +78,15 @@ class Step(Struct, frozen=True, kw_only=True):
 
 class Decision(Struct, frozen=True, kw_only=True):
     """
-    What `decide` says.
+    The result of `decide`.
 
     Attributes:
-        steps: What must be done, in order; none when the host is as wanted.
-        error: It cannot be done at all, and nothing is tried: a directory stands where a file is wanted.
-        reason: What differs, for the error when it still does after the steps: "mode mismatch: found 0600, wanted 0644".
+        steps: The steps to run, in order; empty when the resource is in its desired state.
+        error: Why the desired state cannot be reached, such as a directory in the place of a file. No step runs.
+        reason: The difference, for the error if it remains after the steps: "mode mismatch: found 0600, wanted 0644".
         refreshed: The steps run because of a subscription.
-        stable: Whether the state is to report `stable`; None: it is when there are no steps.
-        unknown: Under `is_restricted`: what was not run and would decide; then nothing else of the decision counts.
+        stable: Whether the state reports `stable`; None means: if there are no steps.
+        unknown: Under `is_restricted`: what was not run and would decide. The rest of the decision is then ignored.
     """
 
     steps: tuple[Step, ...] = ()
@@ -103,24 +104,24 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 class Provider(Protocol[P_contra, S_co]):
     """
-    What every provider offers; its verbs are its type's own business and stand in the type's `provider.py`.
+    What every provider implements. Its verbs are defined by its type, in the type's `provider.py`.
 
-    A provider that can answer for many resources at once MAY have, besides,
+    A provider that can read many resources at once MAY also have
 
         async def look_ahead(self, wanted: Sequence[P]) -> Sequence[S | None]
 
-    which gives what `status` would give for each, in order; None where it cannot tell yet. It MUST NOT raise for one resource:
-    None makes the flow ask `status`, which says what is wrong. What it said holds until something on the host was changed.
+    which returns the result of `status` for each, in order, or None where it is not known yet. It MUST NOT raise for one
+    resource: after None the flow calls `status`, which raises. Its results are used until something on the host is changed.
     """
 
     async def status(self, wanted: P_contra) -> S_co:
         """
-        What is there now.
+        Read the current state.
 
-        MUST NOT change anything, and MUST look anew each time.
+        MUST NOT change anything, and MUST read again each time.
 
         Raises:
-            HostError: It could not be looked at; the resource fails.
+            HostError: The state could not be read; the resource fails.
         """
         ...
 
@@ -130,11 +131,11 @@ class Child(Struct, frozen=True, kw_only=True):
     A manifest to be applied within this run (`ResourceContext.apply_child`).
 
     Attributes:
-        path: The manifest's file, relative to the directory of the manifest that asks for it, or absolute.
-        noop, health_check_only: Stronger modes for the child; what the run has already cannot be taken away.
-        allow_apply: Whether the child may hold children of its own.
-        data: What the child sees as data over its own; None: the data of the manifest that asks for it.
-        resource: The resource that asks, `apply#name`, for the events of the child.
+        path: The manifest's file, absolute or relative to the directory of the parent manifest.
+        noop, health_check_only: Stricter modes for the child. The modes of the run stay in force.
+        allow_apply: Whether the child may contain `apply` resources.
+        data: Data merged over the child's own; None: the child sees the parent's data.
+        resource: The parent's resource, `apply#name`, for the child's events.
     """
 
     path: str
@@ -147,12 +148,12 @@ class Child(Struct, frozen=True, kw_only=True):
 
 class ChildOutcome(Struct, frozen=True, kw_only=True):
     """
-    What became of a child manifest's resources.
+    The result of a child manifest.
 
     Attributes:
-        resources: How many it holds.
-        changed, failed: How many of those changed (under noop: would have), and failed or had unmet requirements.
-        noop: It ran without changing anything.
+        resources: Number of resources.
+        changed, failed: Number of resources that changed (under noop: would change), and that failed or had unmet requirements.
+        noop: The child ran under noop.
     """
 
     resources: int = 0
@@ -163,15 +164,15 @@ class ChildOutcome(Struct, frozen=True, kw_only=True):
 
 class ResourceContext(Protocol):
     """
-    What a provider may use of the world, for one manifest in one run. A factory takes what it needs out of it.
+    What a provider may use, for one manifest in one run. `ProviderSpec.make` passes on what the provider needs.
 
     Attributes:
         runner, files, clock: Ports, the only ways to the host.
-        directory: Absolute directory of the manifest; relative sources are looked up there.
-        shown_directory: The same as whoever named the manifest wrote it, for what is shown; "" for the working directory.
-        facts, data, environ: As expressions see them; `facts` are gathered when first asked for.
-        may_run_commands: Whether the node's policy lets commands of the manifest run. Where it does not, the runner of a type
-            with `commands` refuses to start anything.
+        directory: Absolute directory of the manifest; relative sources begin there.
+        shown_directory: The directory as it was written on the command line, for output; "" for the working directory.
+        facts, data, environ: As expressions see them; `facts` are gathered on first access.
+        may_run_commands: Whether the node's policy allows commands of the manifest. If not, the runner of a type with `commands`
+            refuses to start anything.
     """
 
     @property
@@ -194,20 +195,20 @@ class ResourceContext(Protocol):
     def may_run_commands(self) -> bool: ...
 
     def port(self, name: str) -> Any:
-        """A port that not every type needs, by name: "download", "locks". KeyError when this program has none."""
+        """Return a port that not every type needs, by name: "download", "locks". KeyError if this program does not have it."""
         ...
 
     def environment(self, data: Mapping[str, Any] | None = None) -> Environment:
         """
-        What whole-file templates see: facts, environment variables, functions, and data.
+        Return what whole-file templates see: facts, environment variables, functions, and data.
 
         Args:
-            data: In the place of the manifest's own; None leaves that.
+            data: Replaces the manifest's data; None keeps it.
         """
         ...
 
     def say(self, message: str, **fields: object) -> None:
-        """A line for people about the resource in hand: the output of a command that was asked to be shown."""
+        """Log a line about the current resource, such as a line of a command's output."""
         ...
 
     async def apply_child(self, child: Child) -> ChildOutcome:
@@ -215,33 +216,33 @@ class ResourceContext(Protocol):
         Apply another manifest as part of this run, its events in the same session.
 
         Raises:
-            InputError: The manifest cannot be read, is not right or goes too deep; nothing of it was applied.
+            InputError: The manifest cannot be read, is invalid or nested too deeply; nothing of it was applied.
         """
         ...
 
 
 class Probe(Protocol):
-    """What a provider may ask of the host to say whether it can work there. Answers are kept for the run."""
+    """What a provider may ask of the host to tell whether it can work there. Answers are cached for the run."""
 
     def has_program(self, name: str) -> bool:
-        """Whether an executable of this name is in our PATH or in one of the system's directories."""
+        """Whether an executable of this name is in PATH or in one of the system's directories."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether something stands at an absolute path."""
+        """Whether an absolute path exists."""
         ...
 
 
 class Reach(Struct, frozen=True, kw_only=True):
     """
-    What a resource touches on the host, for the node's policy to judge.
+    What a resource touches on the host, so that the node's policy can judge it.
 
     Attributes:
         paths: Absolute paths that it manages.
-        trees: Absolute paths of directories that it manages with all that is in them.
-        reads: Files and URLs that it takes content from; a relative path begins in the manifest's directory.
-        reads_trees: Likewise directories.
-        packages, services: Names of those that it manages.
+        trees: Absolute paths of directories that it manages with their content.
+        reads: Files and URLs whose content it uses; a relative path begins in the manifest's directory.
+        reads_trees: Directories whose content it uses.
+        packages, services: Names of packages and services that it manages.
     """
 
     paths: tuple[str, ...] = ()
@@ -261,11 +262,11 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
     One way to manage a type.
 
     Attributes:
-        name: What manifests and events call it: the tool's name.
-        make: Builds the provider; imports its module then and not before.
-        rank: Of the providers that can work here the one with the lowest rank is taken.
-        is_usable: Whether it can work on this host. Asked once for each run, in a thread: it may not take long.
-        fits: Whether it is meant for a host with these facts: of several usable ones such a one comes first. None: for any.
+        name: Its name in manifests and events: the name of the tool.
+        make: Builds the provider. It imports the provider's module, so that the module is not imported before.
+        rank: Of the providers that can work on a host, the one with the lowest rank is used.
+        is_usable: Whether it can work on this host. Called once for each run, in a thread; it must be quick.
+        fits: Whether it is made for a host with these facts. Usable providers that fit come first. None: for any host.
         takes: Whether it can manage a resource with these properties; None: any.
     """
 
@@ -279,18 +280,18 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
 
 class Flag(Struct, frozen=True, kw_only=True):
     """
-    How `ccm ensure TYPE` asks for a property where the plain rule does not do.
+    A flag of `ccm ensure TYPE` that differs from the default rule.
 
-    The plain rule: a property `log_output` is the flag `--log-output`, which takes a text, nothing (a boolean), a number, or may
-    be repeated (a list; a mapping takes K=V).
+    The default rule: a property `log_output` is the flag `--log-output`, which takes a text, nothing (a boolean) or a number, or
+    can be repeated (a list; a mapping takes K=V).
 
     Attributes:
         field: The property it sets; "" for one that only `CommandLine.gather` reads.
         names: The flag's names, such as ("--environment", "-e").
-        help: One line; "" takes the property's own description.
-        default: What holds when it is not given; None leaves the property unset.
-        kind: "text", "switch", "number", "list", "map" or "" for what the property's type says.
-        placeholder: What help shows as its value.
+        help: One line; "" uses the property's description.
+        default: The default; None leaves the property unset.
+        kind: "text", "switch", "number", "list", "map", or "" to derive it from the property's type.
+        placeholder: The name of the value in help.
     """
 
     names: tuple[str, ...]
@@ -303,17 +304,17 @@ class Flag(Struct, frozen=True, kw_only=True):
 
 class CommandLine(Struct, frozen=True, kw_only=True):
     """
-    What `ccm ensure TYPE` looks like.
+    The command line of `ccm ensure TYPE`.
 
     Attributes:
-        arguments: Properties given by position; the first is required, as is each named in `required`.
-        required: Further arguments that must be given.
-        flags: Flags that differ from the plain rule, or come on top of it.
+        arguments: Properties given by position; the first is required, and so is each one in `required`.
+        required: Other arguments that are required.
+        flags: Flags that differ from the default rule, or are added to it.
         hidden: Properties without a flag.
         alias: A second name for the command, such as `pkg`; "" for none.
-        gather: Turns what was given (by flag name without dashes, `-` as `_`) into properties; None takes them as they are. May
+        gather: Converts the given values (by flag name without dashes, `-` as `_`) to properties; None uses them unchanged. May
             raise UsageError. Values that were not given are absent.
-        is_offered: The type has a command at all.
+        is_offered: Whether the type has a command.
     """
 
     arguments: tuple[str, ...] = ("name", "ensure")
@@ -327,50 +328,49 @@ class CommandLine(Struct, frozen=True, kw_only=True):
 
 class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     """
-    A type: everything that the rest of the program knows about it.
+    A resource type: everything that the rest of the program knows about it.
 
     Attributes:
-        name: Its name in manifests, `[a-z][a-z0-9_]*`; also the folder's.
+        name: Its name in manifests, `[a-z][a-z0-9_]*`; also the name of its folder.
         summary: One line for help and docs.
-        properties, state: The Structs of wanted and found. Descriptions stand in `Meta(description=…)`.
-        decide: See the top of this file. Gets properties after all templates, and the state that `status` gave.
+        properties, state: The Structs of desired and current state. Descriptions are in `Meta(description=…)`.
+        decide: Compares properties, with all templates rendered, with the state from `status`.
         providers: The ways to manage it.
-        ensure: Words that `ensure` may be; empty: any text (a version).
-        default_ensure: What `ensure` is when it is not given; "" makes it required.
-        check: Refuses properties that cannot be right (PropertyError). Called after templates are resolved, while nothing has
-            been changed yet; deferred fields may still hold expressions then. May fill in defaults.
-        check_in_manifest: What `check` refuses beyond that in a manifest, where a person wrote it; a request may say it. Called
+        ensure: Valid values of `ensure`; empty: any text (a version).
+        default_ensure: The default of `ensure`; "" makes it required.
+        check: Raises PropertyError for invalid properties. Called after templates are resolved and before anything is changed;
+            deferred fields may still contain expressions. May set defaults.
+        check_in_manifest: Further checks for properties written in a manifest; a request may contain what it refuses. Called
             after `check`.
-        settle: Called once nothing of the resource is a template any more: while the manifest is loaded when nothing is
-            deferred, else when its turn has come. May normalise; a PropertyError breaks the run off.
-        has_changed: Tells from the states before and after whether the resource changed; None: it did when steps ran.
-        deferred: Fields whose templates are rendered after the control gate, when the resource's turn has come.
-        literal: Fields in which nothing is a template.
+        settle: Called once when no template is left: while the manifest is loaded if nothing is deferred, otherwise just before
+            the resource is applied. May normalize; a PropertyError aborts the run.
+        has_changed: Whether the resource changed, from the states before and after; None: it changed if steps ran.
+        deferred: Fields whose templates are rendered just before the resource is applied, after `control`.
+        literal: Fields without templates.
         templated_keys: Mapping fields whose keys are templates too.
-        look_ahead_needs: Deferred fields that `look_ahead` reads: while one still holds a template the resource is not looked at
-            ahead.
-        quoted: Text fields that refuse a number: an unquoted `mode: 0644` reads as 420.
+        look_ahead_needs: Deferred fields that `look_ahead` reads; while one contains a template, the resource is not read ahead.
+        quoted: Text fields that refuse a number, because an unquoted `mode: 0644` reads as 420.
         aliases: Other spellings of properties, such as `refresh_only` for `refreshonly`.
-        secret: Fields that are masked in everything that leaves the process; of a mapping the values.
-        urls: Fields that may hold a URL: user name and password in it are masked.
-        digested: Fields of which digest and size alone leave over the bus, such as `content`; of a mapping those of its JSON.
-        names_only: Lists of `NAME=value` of which the names alone leave over the bus, such as `environment`.
-        ours: Fields that Choria CCM does not know: `ccm lint --strict-ccm` names them. With `name` among them it does not know
-            the type.
-        our_values: Of fields that it knows, the values that it does not.
-        our_forms: What else it does not understand in properties as they are written, where a list of values cannot say it:
-            pairs of the field and what Choria CCM lacks, "has no `x` in a `mode`". None: nothing.
-        verify: Whether a second look can tell that the steps have worked.
-        why_unverified: Why it cannot, when `verify` is False.
-        stable_when_changed: The state of a resource that was changed and verified reports `stable`, as CCM's `file` does.
-        nests: Its step is a run of its own, so it runs under noop and for health checks too, and takes those modes along.
-        noop_joint: What joins the noop texts of several steps; after a comma they go on with a small letter.
-        can_status: `ccm status TYPE NAME` makes sense with a name alone; `why_no_status` says why when it does not.
-        status_name: Makes the name that `ccm status` was given one that the type takes. None: it is taken as it is.
-        reach: What a resource touches, for the node's policy. None: that is not known, so a policy that limits what may be
-            touched allows the type only where it names it, and a restricted plan does not look at it.
-        commands: Fields that hold commands which the manifest chose.
-        command: What `ccm ensure TYPE` looks like.
+        secret: Fields that are masked in all output; of a mapping, the values.
+        urls: Fields that may contain a URL; user name and password in it are masked.
+        digested: Fields of which only digest and size are sent over the bus, such as `content`; of a mapping, those of its JSON.
+        names_only: Lists of `NAME=value` of which only the names are sent over the bus, such as `environment`.
+        ours: Fields that Choria CCM does not have; `ccm lint --strict-ccm` reports them. With `name` among them, the whole type
+            is an extension.
+        our_values: Values that Choria CCM does not have, by field.
+        our_forms: Finds other extensions in the properties as written, where a list of values is not enough: pairs of the field
+            and what Choria CCM lacks, such as "has no `x` in a `mode`". None: there are none.
+        verify: Whether a second look can tell that the steps worked.
+        why_unverified: Why not, if `verify` is False.
+        stable_when_changed: A resource that was changed and verified reports `stable` in its state, as Choria CCM's `file` does.
+        nests: Its step is a run of its own, so it also runs under noop and for health checks, and passes these modes on.
+        noop_joint: Joins the noop texts of several steps; after a comma the next text begins with a lower-case letter.
+        can_status: Whether `ccm status TYPE NAME` works with only a name; `why_no_status` says why not.
+        status_name: Converts the name given to `ccm status` to one that the type accepts. None: unchanged.
+        reach: What a resource touches, for the node's policy. None: unknown, so a policy that limits paths, packages or services
+            allows the type only by name, and a restricted plan does not read its state.
+        commands: Fields that contain commands of the manifest.
+        command: The command line of `ccm ensure TYPE`.
     """
 
     name: str
@@ -412,12 +412,12 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
 
     @property
     def state_protocol(self) -> str:
-        """The protocol id of its states."""
+        """The protocol id of its state."""
         return f"io.choria.ccm.v1.resource.{self.name}.state"
 
 
 AnyType = ResourceType[Any, Any]
-"""A type whose Structs do not matter to the reader."""
+"""A resource type with any properties and state."""
 
 LookAhead = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 """The optional method of a provider; see `Provider`."""
