@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @verb(
     "protect",
     examples=[
-        "ccmctl data protect --noop           # which documents every node can read",
+        "ccmctl data protect --noop   # list them",
         "ccmctl data protect",
         "ccmctl data protect node/db1",
     ],
@@ -34,7 +34,8 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
     Move documents under node/NAME that every node can read to where node NAME alone can read them.
 
     Earlier versions stored them, and their past revisions, with all other data. This keeps text, author and number, and the
-    revisions that assignments pin. Documents whose node cannot read them there yet are left and listed. Needs --admin.
+    revisions that assignments pin. Documents whose node cannot read them there yet are left and listed. Needs --admin. On
+    a broker without accounts every program can read everything, before and after.
     """
     for key in keys:
         if not owner_of(check_key(key)):
@@ -64,8 +65,8 @@ def exposed_note(key: str) -> str:
     """What to say about a document of one node that is stored where every node can read it."""
     owner = owner_of(key)
     return (
-        f"every node can read {key}: the agent of {owner} is too old to read it elsewhere, or its credentials are; upgrade it, "
-        f"or replace its credentials (`ccmctl node add {owner}`) and restart it, then `ccmctl data protect {key}`"
+        f"every node can read {key}, because {owner} has an older agent or older credentials; upgrade the agent, replace the "
+        f"credentials (`ccmctl node add {owner}`), restart it, then run `ccmctl data protect {key}`"
     )
 
 
@@ -80,5 +81,10 @@ def _show(application: Application, wanted: dict[str, int], left: list[str], *, 
         rows.append([key, str(count), readers])
     columns = [Column("KEY"), Column("REVISIONS", right=True), Column("READABLE BY")]
     terminal.table(columns, rows, "no document under node/ can be read by other nodes\n")
-    for key in left:
-        terminal.note(exposed_note(key))
+    if len(left) == 1:
+        terminal.note(exposed_note(left[0]))
+    elif left:
+        terminal.note(
+            f"every node can read {len(left)} documents, because their nodes have older agents or older credentials; upgrade "
+            "the agents, replace the credentials (`ccmctl node add`), restart them, then run `ccmctl data protect` again"
+        )

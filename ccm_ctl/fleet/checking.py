@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import CcmError
 from ccm_ctl.fleet.assignments import read_assignments
@@ -116,7 +117,8 @@ async def check_data(fleet: Fleet, key: str, text: str, source: str) -> Checked:
         else:
             readings.append(_Reading(standing.name, documents, nodes))
     if not readings and not skipped:
-        readings = [_Reading("", [new], {node.name: node.facts for node in inventory.nodes.values()})]
+        readers = [node for node in inventory.nodes.values() if owner_of(key) in ("", node.name)]
+        readings = [_Reading("", [new], {node.name: node.facts for node in readers})]
     broken = await asyncio.to_thread(_try_all, readings)
     tried = {name for reading in readings for name in reading.nodes}
     return Checked(broken=broken, nodes=len(tried), skipped=tuple(skipped))

@@ -22,7 +22,13 @@ from ccm_agent.bus.node_data import (
 )
 from ccm_agent.bus.subjects import owner_of
 from ccm_agent.hiera.sources import read_stamp
-from ccm_agent.model.errors import BusError, RevisionError, RevisionGoneError
+from ccm_agent.model.errors import (
+    BusError,
+    BusSetupError,
+    BusUnavailableError,
+    RevisionError,
+    RevisionGoneError,
+)
 from ccm_agent.model.ports import Entry
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import NodeRecord, Stamped, TextPlace
@@ -178,7 +184,14 @@ class OperatorData(NodeData):
 
     async def _store_text(self, key: str, value: bytes, signature: str, used: Iterable[int]) -> TextPlace:
         """Store a document in a slot that no other revision needs."""
-        taken, oldest = set(used), await self._slots.now() - REUSE_AFTER
+        taken = set(used)
+        try:
+            oldest = await self._slots.now() - REUSE_AFTER
+        except (BusSetupError, BusUnavailableError) as err:
+            raise type(err)(
+                f"{err}; after an upgrade, run `ccmctl init`, or with accounts `ccmctl init --security`, and copy "
+                "nats-security.conf to the servers"
+            ) from err
         for slot in itertools.islice((each for each in itertools.count() if each not in taken), SLOTS_LIMIT):
             there = await self._slots.newest(slot_key(key, slot))
             if there is not None and there.created > oldest:

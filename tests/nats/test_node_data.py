@@ -14,6 +14,7 @@ import pytest
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
 from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.node_data import NodeData, can_read_own, open_bucket, slot_key, slots_of
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import inbox_prefix
@@ -21,7 +22,14 @@ from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
 from ccm_agent.model.wire import NodeRecord, Stamped
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.node_data import OperatorData
-from tests.support.nats_server import WAIT_S, connected, secured_server, users_configuration
+from tests.support.nats_server import (
+    WAIT_S,
+    connected,
+    eventually,
+    running_cluster,
+    secured_server,
+    users_configuration,
+)
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -189,6 +197,30 @@ async def test_no_other_node_gets_a_document_however_it_asks(server: NatsServer,
         victim: True,
     }
     assert all(found.values())  # the index entries, which every node can read
+
+
+def test_no_other_node_gets_a_document_from_any_server_of_a_cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    async def attack(servers: list[NatsServer]) -> dict[tuple[str, int], bool]:
+        async with connected(servers[0], "admin") as admin:
+            await make(admin, Layout(secure=True))
+        async with operator(servers[0]) as ann:
+            await put(ann, "node/db1", SECRET.decode())
+        found = {}
+        for name in ("web1", "db1"):
+            for number, server in enumerate(servers):
+                async with connected(server, name) as connection:
+                    arrived = await everything_asked(connection, name, "db1")
+                assert arrived  # index entries
+                found[name, number] = any(SECRET in body for body in arrived)
+        return found
+
+    known = users_configuration(USERS)
+    with running_cluster(tmp_path_factory.mktemp("cluster"), known, user="admin", password="admin") as three:
+        found = asyncio.run(eventually(lambda: attack(three)))
+
+    assert found == {(name, number): name == "db1" for name in ("web1", "db1") for number in range(3)}
 
 
 async def test_no_other_node_hears_of_a_document_more_than_that_it_changed(server: NatsServer) -> None:

@@ -21,10 +21,14 @@ from ccm_agent.agent.cache.revision_guard import RevisionGuard
 from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.hiera.sources import read_stamp
-from ccm_agent.model.errors import BusError, FileError, ProtocolError
+from ccm_agent.model.errors import BusDeniedError, BusError, FileError, ProtocolError, RevisionGoneError
 from ccm_agent.model.ports import Entry, KeyValue
 
 log = logging.getLogger(__name__)
+
+
+_LASTING = (ProtocolError, BusDeniedError, RevisionGoneError)
+"""Why a document cannot be read until an operator does something."""
 
 
 class _Kept(Struct, kw_only=True):
@@ -103,8 +107,8 @@ class CachedBucket:
         return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
 
     def _tell(self, key: str, trouble: BusError) -> None:
-        # that the broker is away is not for it to hear
-        if isinstance(trouble, ProtocolError) and self._told.get(key) != str(trouble):
+        # not that the broker is away, which ends by itself
+        if isinstance(trouble, _LASTING) and self._told.get(key) != str(trouble):
             self._told[key] = str(trouble)
             self._on_refused(f"{self._bucket}/{key}", str(trouble))
 

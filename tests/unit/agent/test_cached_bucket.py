@@ -7,7 +7,13 @@ import pytest
 
 from ccm_agent.agent.cache.cached_bucket import CachedBucket
 from ccm_agent.agent.cache.revision_guard import RevisionGuard
-from ccm_agent.model.errors import BusUnavailableError, ProtocolError
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusError,
+    BusUnavailableError,
+    ProtocolError,
+    RevisionGoneError,
+)
 from ccm_agent.model.ports import Entry
 from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
@@ -127,6 +133,39 @@ async def test_a_document_that_is_not_to_be_obeyed_is_told_and_the_last_good_one
 
     assert value(await bucket.get("common")) == good
     assert [what for what, _ in at.refused] == ["CCM_DATA/common"]
+
+
+class _Failing:
+    """A bucket that cannot be read."""
+
+    def __init__(self, error: BusError) -> None:
+        self._error = error
+
+    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (BusDeniedError("for db1 alone"), [("CCM_DATA/common", "for db1 alone")]),
+        (RevisionGoneError("the text is lost"), [("CCM_DATA/common", "the text is lost")]),
+        (BusUnavailableError("away"), []),
+    ],
+)
+async def test_what_ends_only_when_an_operator_acts_is_told_once(
+    tmp_path: Path, error: BusError, told: list[tuple[str, str]]
+) -> None:
+    at = Stage(tmp_path)
+    await at.put("common", b"data: {}")
+    bucket, stamps = await at.process()
+    await bucket.get("common")
+    failing: Any = _Failing(error)
+    bucket = CachedBucket(failing, BUCKET, stamps, tmp_path / "data", lambda *one: at.refused.append(one))
+
+    read = [value(await bucket.get("common")) for _ in range(2)]
+
+    assert (read, at.refused) == ([b"data: {}"] * 2, told)
 
 
 async def test_a_bad_document_without_a_good_one_before_it_is_an_error(tmp_path: Path) -> None:

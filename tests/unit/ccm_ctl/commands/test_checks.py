@@ -108,6 +108,13 @@ def test_an_expression_that_fails_on_a_node_is_named_with_its_line(document: Pat
     assert "on db1, web[1-3]" in done.err
 
 
+@pytest.mark.parametrize(("key", "code"), [("node/db1", 0), ("node/web1", 1), ("common", 1)])
+def test_document_of_one_node_is_tried_on_that_node_alone(document: Path, key: str, code: int) -> None:
+    document.write_text(layered(port="https"))
+
+    assert a_fleet().ccmctl("data", "put", key, str(document)).code == code
+
+
 def test_without_nodes_nobody_can_be_wronged(document: Path) -> None:
     document.write_text(layered(port="https"))
 

@@ -12,8 +12,8 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.controller import Desk
 
 NOTE = (
-    "every node can read node/db1: the agent of db1 is too old to read it elsewhere, or its credentials are; upgrade it, "
-    "or replace its credentials (`ccmctl node add db1`) and restart it, then `ccmctl data protect node/db1`\n"
+    "every node can read node/db1, because db1 has an older agent or older credentials; upgrade the agent, replace the "
+    "credentials (`ccmctl node add db1`), restart it, then run `ccmctl data protect node/db1`\n"
 )
 
 
@@ -66,6 +66,19 @@ def test_operator_is_told_when_every_node_can_read_a_document(secret: str) -> No
     assert (put.code, put.err) == (0, NOTE)
     assert (left.code, left.err) == (3, NOTE)
     assert left.out == "KEY       REVISIONS  READABLE BY\nnode/db1          1  every node\n"
+
+
+def test_documents_that_are_left_are_counted(secret: str) -> None:
+    desk = announces(own_data=False)
+    for key in ("node/db1", "node/db1/more"):
+        desk.ccmctl("data", "put", key, secret)
+
+    left = desk.ccmctl("data", "protect")
+
+    assert left.err == (
+        "every node can read 2 documents, because their nodes have older agents or older credentials; upgrade the agents, "
+        "replace the credentials (`ccmctl node add`), restart them, then run `ccmctl data protect` again\n"
+    )
 
 
 def test_documents_are_moved_once_their_node_can_read_them(secret: str) -> None:
