@@ -94,6 +94,10 @@ def tail(done: Completed) -> str:
     return text(done)[-TAIL_BYTES:].strip() or "nothing"
 
 
+ROOT_WORDS = ("are you root?", "superuser privileges")
+"""What apt and dnf say to a user who may not change packages."""
+
+
 def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:
     """
     Raise for an exit status that is not 0.
@@ -104,13 +108,18 @@ def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:
 
     Raises:
         LockError: Somebody else holds the tool's lock.
-        CommandError: It failed for another reason.
+        CommandError: The user is not root, or it failed for another reason.
     """
     if done.code == 0:
         return
-    for line in text(done).splitlines():
+    said = text(done)
+    if any(word in said for word in ROOT_WORDS):
+        raise CommandError(
+            f"{what}: only root can change packages; run it as root, for example with sudo", output=said
+        )
+    for line in said.splitlines():
         if any(word in line for word in lock_words):
             raise LockError(
                 f"{what}: the package database is in use, waited {LOCK_WAIT_S} s: {line.strip()}; try again when that is done"
             )
-    raise CommandError(f"{what}: exit status {done.code}: {tail(done)}", output=text(done))
+    raise CommandError(f"{what}: exit status {done.code}: {tail(done)}", output=said)

@@ -208,6 +208,23 @@ class TestFailures:
 
         assert len(host.asked) == 1
 
+    async def test_a_user_who_is_not_root_is_told_that_root_is_needed(self) -> None:
+        host = Host()
+        # apt 2.6 run by an ordinary user, Debian 12, 2026-11
+        host.runner.when(
+            "apt-get",
+            code=100,
+            stderr="E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\n"
+            "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?\n",
+        )
+
+        with pytest.raises(CommandError) as caught:
+            await host.apt.install("zsh", "present")
+
+        assert caught.value.message == (
+            "could not install zsh: only root can change packages; run it as root, for example with sudo"
+        )
+
     async def test_a_lock_of_somebody_else_is_said_with_its_holder(self) -> None:
         host = Host()
         host.runner.when("apt-get", code=100, stderr=LOCKED)

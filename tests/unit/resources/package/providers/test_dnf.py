@@ -175,6 +175,22 @@ async def test_a_lock_that_is_not_let_go_is_said_with_its_holder(monkeypatch: py
     )
 
 
+async def test_a_user_who_is_not_root_is_told_that_root_is_needed() -> None:
+    host = Host()
+    host.runner.when(
+        "dnf",
+        code=1,
+        stderr="Error: This command has to be run with superuser privileges (under the root user on most systems).\n",
+    )
+
+    with pytest.raises(CommandError) as caught:
+        await host.dnf.install("zsh", "present")
+
+    assert caught.value.message == (
+        "could not install zsh: only root can change packages; run it as root, for example with sudo"
+    )
+
+
 async def test_a_failure_is_said_with_the_last_that_dnf_said() -> None:
     host = Host()
     host.runner.when("dnf", code=1, stderr="Error: Unable to find a match: zsh\n")
