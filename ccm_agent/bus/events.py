@@ -1,8 +1,8 @@
 """
 Events: agents publish them to a stream and wait until it has them; readers hear them early and read what they missed.
 
-What errors of `publish` mean to who keeps a spool: after BusUnavailableError soon is a good time to try again; BusDeniedError and
-BusSetupError need an operator first, so trying goes on, slowly; ProtocolError is for ever. The id is the same each time.
+What the errors of `publish` mean to the spool: after BusUnavailableError it retries soon; BusDeniedError and BusSetupError need
+an operator first, so it retries slowly; ProtocolError is permanent. The message id is the same in each attempt.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ccm_agent.model.ports import Published, StoredEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
@@ -37,10 +38,10 @@ EXPECTED_STREAM = "Nats-Expected-Stream"
 
 def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
     """
-    See that an event came from who published it.
+    Check that a message was published as an event.
 
     Raises:
-        ProtocolError: It is a copy of something stored, sent here by somebody's direct get, or no event at all.
+        ProtocolError: It is a copy of something stored, which a direct get sent to this subject, or not an event at all.
     """
     parse_event(subject)
     names = {name.lower() for name in headers}
@@ -111,11 +112,14 @@ class NatsEvents:
 
     async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
         """See `Events.read`."""
-        return [event async for event in self.scan(subject, from_sequence)]
-
-    async def scan(self, subject: str, from_sequence: int = 1) -> AsyncIterator[StoredEvent]:
-        """See `Events.scan`."""
+        found = []
         async for stored in read_all(self._connection, self._stream, subject, from_sequence):
+            found += self._genuine(stored)
+        return found
+
+    async def scan(self, subject: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
+        """See `Events.scan`."""
+        async for stored in read_all(self._connection, self._stream, subject, since=since):
             for event in self._genuine(stored):
                 yield event
 

@@ -1,8 +1,8 @@
 """
-The key that a node signs its events with, and the root's word that it is this node's.
+The key that a node signs its events with, and the root's certificate of it.
 
-Both are in the node's credentials: the seed that the broker knows it by, and in the trust block the certificate. The file is read
-again when a connection was made, since that is when new credentials take effect.
+Both are in the node's credentials file: the seed, which is also the node's identity on the broker, and the certificate in the
+trust block. The file is read again after each connect, because that is when new credentials take effect.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodeKey:
 
     def __init__(self, path: str = "") -> None:
         """
-        Nothing is read yet.
+        Take the path; `read` reads the file.
 
         Args:
             path: A credentials file, or a file with a seed alone; "" for a node that has neither.
@@ -50,9 +50,9 @@ class NodeKey:
 
     def read(self, node: str) -> bool:
         """
-        Read the file; whether the key or its certificate is another one. Blocking.
+        Read the file; True when the key or its certificate changed. Blocking.
 
-        What cannot be read leaves the key as it was: the connection says what is wrong with the file.
+        A file that cannot be read leaves the key as it was: the connection reports what is wrong with the file.
         """
         if not self._path:
             return False

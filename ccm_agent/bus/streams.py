@@ -219,28 +219,28 @@ class RetryWindow:
 
 
 async def read_all(
-    connection: Connection, stream: str, pattern: str, from_sequence: int = 1
+    connection: Connection, stream: str, pattern: str, from_sequence: int = 1, since: datetime | None = None
 ) -> AsyncIterator[Stored]:
     """
-    What a stream holds on a pattern, oldest first, page by page.
+    What a stream holds on a pattern, oldest first, page by page; from a sequence on, or from what was stored at a time.
 
     Each page may come from another replica. One that shows less than was announced lags, and is asked again for LAG_S;
     after that what was announced has been removed in between.
     """
     sequence, announced, patience = max(1, from_sequence), 0, None
     while True:
-        question = {
+        question: dict[str, Any] = {
             "next_by_subj": pattern,
-            "seq": sequence,
             "batch": PAGE_MESSAGES,
             "max_bytes": PAGE_BYTES,
         }
+        question |= {"start_time": since} if since is not None else {"seq": sequence}
         page = await _page(connection, stream, question)
         for each in page.messages:
             yield each
         announced -= len(page.messages)
         if page.messages:
-            sequence, patience = page.messages[-1].sequence + 1, None
+            sequence, since, patience = page.messages[-1].sequence + 1, None, None
         if page.pending < announced:
             patience = patience or RetryWindow()
             if await patience.pause():

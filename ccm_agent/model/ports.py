@@ -833,8 +833,14 @@ class Events(Protocol):
         """What the stream holds on a subject pattern, oldest first, by direct get."""
         ...
 
-    def scan(self, subject: str, from_sequence: int = 1) -> AsyncIterator[StoredEvent]:
-        """The same page by page, for readers that do not need all events in memory at once."""
+    def scan(self, subject: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
+        """
+        What the stream holds on a subject pattern, page by page, for readers that do not need all events in memory at once.
+
+        Args:
+            subject: The pattern.
+            since: What was stored before this time is left out.
+        """
         ...
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:

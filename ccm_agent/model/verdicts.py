@@ -48,7 +48,9 @@ class NodeReport(Struct, kw_only=True):
         changed: Places whose event is not the one that the node wrote.
         copies: Events that the stream holds a second time; they are in no count.
         reordered: Verified events that the stream holds after later ones.
-        reasons: Why events are gaps or forged, each once, with a count.
+        doubled: Events that the node signed for a place that it had given to another event: its state was restored from a copy,
+            or another host uses its key.
+        reasons: Why events are forged, each once, with a count.
     """
 
     node: str
@@ -62,7 +64,19 @@ class NodeReport(Struct, kw_only=True):
     changed: list[int] = []
     copies: int = 0
     reordered: int = 0
+    doubled: int = 0
     reasons: dict[str, int] = {}
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst that was found; VERIFIED when at least one event is verified and all others are provisional."""
+        if self.counts.get(Verdict.FORGED):
+            return Verdict.FORGED
+        if self.is_bad:
+            return Verdict.GAP
+        if self.counts.get(Verdict.VERIFIED):
+            return Verdict.VERIFIED
+        return Verdict.UNSIGNED if self.counts.get(Verdict.UNSIGNED) else Verdict.PROVISIONAL
 
     @property
     def is_bad(self) -> bool:

@@ -454,10 +454,12 @@ class MemoryEvents:
             if not write.copied
         ]
 
-    async def scan(self, subject: str, from_sequence: int = 1) -> AsyncIterator[StoredEvent]:
+    async def scan(self, subject: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
         """See `Events.scan`."""
-        for event in await self.read(subject, from_sequence):
-            yield event
+        times = {write.sequence: write.time for write in self._broker.events}
+        for event in await self.read(subject):
+            if since is None or times[event.sequence] >= since:
+                yield event
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
         """See `Events.newest`."""

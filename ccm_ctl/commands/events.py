@@ -9,7 +9,10 @@ import click
 
 from ccm_agent.model.errors import NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.verdicts import BAD, Verdict
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.durations import Duration
+from ccm_ctl.fleet.authors import Signature, read_authors
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.authors import Authors
     from ccm_ctl.fleet.messages import AgentMessage
     from ccm_ctl.fleet.ports import Fleet
 
@@ -31,6 +35,10 @@ REMEMBERED = 100_000
         "ccmctl events",
         "ccmctl events --node web1 --type resource",
         "ccmctl events --run last --no-follow --json",
+        "ccmctl events --verify                          # genuine and complete?",
+        "ccmctl events --verify -t role=web --since 7d",
+        "ccmctl events --verify                        # genuine, and none missing?",
+        "ccmctl events --verify -t role=web --since 7d",
     ],
     options=[
         click.Option(["--node", "-n"], metavar="NODE", default="", help="Show only events of this node."),
@@ -51,10 +59,45 @@ REMEMBERED = 100_000
             default=True,
             help="Keep following new events until interrupted, or exit after the stored ones.",
         ),
+        click.Option(
+            ["--verify"],
+            is_flag=True,
+            help="Check the signatures and the order of the stored events, node by node.",
+        ),
+        click.Option(
+            ["--targets", "-t"],
+            multiple=True,
+            metavar="SELECTOR",
+            help="With --verify: check nodes that match. Repeat to match any of several selectors.",
+        ),
+        click.Option(
+            ["--since"],
+            type=Duration(),
+            metavar="TIME",
+            help="With --verify: check newer events only, such as 7d.",
+        ),
     ],
 )
-def events(application: Application, node: str, run: str, kinds: tuple[str, ...], follow: bool) -> Exit:
-    """Show events of agents: changes, failures, skipped resources, progress of runs, and agents that start and stop."""
+def events(
+    application: Application,
+    node: str,
+    run: str,
+    kinds: tuple[str, ...],
+    follow: bool,
+    verify: bool,
+    targets: tuple[str, ...],
+    since: int | None,
+) -> Exit:
+    """Show events of agents: changes, failures, skipped resources, progress of runs, and agents that start and stop.
+
+    With --verify: check that the stored events of nodes are their own and that none is missing.
+
+    Exit codes: 0 success; 1 the command could not run; 2 with --verify: an event is missing, changed or forged.
+    """
+    if verify:
+        return _verify(application, node, targets, since, is_other=bool(run or kinds))
+    if targets or since:
+        raise UsageError("--targets and --since need --verify")
     if not follow and not (run or node):
         raise UsageError("--no-follow needs --run or --node: everything that is stored would be too much")
 
@@ -63,7 +106,8 @@ def events(application: Application, node: str, run: str, kinds: tuple[str, ...]
         from ccm_ctl.fleet.history import History
 
         wanted_run = await History(fleet).find(run) if run else ""
-        shown = _Shown(application, check_node(node) if node else "", wanted_run, kinds)
+        authors = await read_authors(fleet)
+        shown = _Shown(application, check_node(node) if node else "", wanted_run, kinds, authors)
         stops: list[Callable[[], Awaitable[None]]] = []
         try:
             if follow:
@@ -75,8 +119,14 @@ def events(application: Application, node: str, run: str, kinds: tuple[str, ...]
                 found = [
                     one for pattern in _stored(wanted_run, node) for one in await fleet.events.read(pattern)
                 ]
-                for message in sorted(found, key=lambda one: one.sequence):  # in the order in which they came
-                    shown.show(message)
+                found.sort(key=lambda one: one.sequence)  # in the order in which they came
+                verdicts = (
+                    await _judge(fleet, authors, found, node, is_run=bool(wanted_run))
+                    if authors is not None
+                    else {}
+                )
+                for message in found:
+                    shown.show(message, verdicts.get(message.sequence))
             if node and not found:
                 await _look_for(application, fleet, node, needed=not follow)
             if follow:
@@ -89,6 +139,32 @@ def events(application: Application, node: str, run: str, kinds: tuple[str, ...]
         return Exit.OK
 
     return application.run(work)
+
+
+def _verify(
+    application: Application, node: str, targets: tuple[str, ...], since: int | None, *, is_other: bool
+) -> Exit:
+    from ccm_ctl.commands.verifying import verify
+
+    if is_other:
+        raise UsageError("--verify checks all events of a node; `ccmctl run show` verifies one run")
+    if node and targets:
+        raise UsageError("--node and --targets both say which nodes; use one of them")
+    return application.run(lambda fleet: verify(application, fleet, node, targets, since))
+
+
+async def _judge(
+    fleet: Fleet, authors: Authors, found: list[StoredEvent], node: str, *, is_run: bool
+) -> dict[int, Verdict]:
+    """The verdicts on stored events by sequence: all events of a node, or those of a run."""
+    from ccm_ctl.fleet.authors import learn_records
+    from ccm_ctl.fleet.proof import judge_run
+    from ccm_ctl.fleet.verification import judge_events, node_of
+
+    if is_run:
+        return await judge_run(fleet, authors, found)
+    await learn_records(fleet, authors, [node])
+    return judge_events(node, authors, [one for one in found if node_of(one) == node])
 
 
 async def _look_for(application: Application, fleet: Fleet, node: str, *, needed: bool) -> None:
@@ -113,15 +189,18 @@ async def _look_for(application: Application, fleet: Fleet, node: str, *, needed
 class _Shown:
     """Shows what is wanted, each event once."""
 
-    def __init__(self, application: Application, node: str, run: str, kinds: tuple[str, ...]) -> None:
+    def __init__(
+        self, application: Application, node: str, run: str, kinds: tuple[str, ...], authors: Authors | None
+    ) -> None:
         self._terminal = application.terminal
         self._node = node
         self._run = run
         self._kinds = kinds
+        self._authors = authors
         self._seen: dict[object, None] = {}
 
-    def show(self, message: StoredEvent) -> None:
-        """Show a message, if it is wanted and new."""
+    def show(self, message: StoredEvent, verdict: Verdict | None = None) -> None:
+        """Show a message, if it is wanted and new. Without a verdict on it, only its own signature is checked."""
         from ccm_ctl.fleet.messages import hear
         from ccm_ctl.render.event import event_line
 
@@ -131,11 +210,25 @@ class _Shown:
             return  # what breaks the protocol is nobody's word
         if (self._node and heard.node != self._node) or (self._run and heard.run != self._run):
             return
-        if (self._kinds and _kind(heard) not in self._kinds) or not self._is_new(heard):
+        verdict = verdict or self._verdict_of(heard.node, message)
+        flag = str(verdict) if verdict in BAD else ""
+        if (self._kinds and _kind(heard) not in self._kinds) or not (flag or self._is_new(heard)):
             return
-        self._terminal.record(records.EVENT, node=heard.node, run=heard.run or None, event=heard.said)
-        self._terminal.show(event_line(heard.node, heard.said, self._terminal.style))
+        self._terminal.record(
+            records.EVENT, node=heard.node, run=heard.run or None, event=heard.said, verdict=verdict
+        )
+        self._terminal.show(event_line(heard.node, heard.said, self._terminal.style, flag))
         self._terminal.flush()
+
+    def _verdict_of(self, node: str, message: StoredEvent) -> Verdict | None:
+        """What its signature proves; what a later signature covers cannot be known yet."""
+        if self._authors is None:
+            return None
+        self._authors.learn_from(message)
+        signature, _ = self._authors.check(node, message)
+        if signature is Signature.BAD:
+            return Verdict.FORGED
+        return Verdict.VERIFIED if signature is Signature.VALID else Verdict.PROVISIONAL
 
     def _is_new(self, heard: AgentMessage) -> bool:
         number = getattr(heard.said, "number", 0)

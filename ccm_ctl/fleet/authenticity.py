@@ -12,8 +12,8 @@ the end by what is known of its place:
     gap           An event after it is missing or was changed, or it was changed itself.
     forged        Its signature is not the node's, or its place is taken by a verified event, or its chain is unknown.
 
-Only verified events prove anything. The holder of the broker can take events away and add events, but cannot make one that is
-verified, nor make a verified one count for less.
+Only verified events prove anything. An attacker who holds the broker can remove and add events, but cannot make one that is
+verified, nor take the verdict from one that is.
 
 What can be sent in a node's name without its key is bounded: events that wait, chains, and what is kept of either. An excess
 spoils only the judgment of the same node.
@@ -21,6 +21,7 @@ spoils only the judgment of the same node.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING
@@ -113,6 +114,7 @@ class NodeEvents:
         self._proven: dict[str, _Chain] = {}
         self._others: dict[str, _Chain] = {}
         self._waiting = 0
+        self._first_proven_at: float = math.inf
 
     def take(self, event: StoredEvent) -> None:
         """The next event of the node, in the order of the stream."""
@@ -173,6 +175,7 @@ class NodeEvents:
         if place.number in chain.verified and not is_wanted:
             if signature is Signature.VALID:
                 chain.remember(link, place.number, at)
+                self._report.doubled += 1
                 self._judge(at, Verdict.GAP, "the node signed two events for one place")
             else:
                 self._judge(at, Verdict.FORGED, TAKEN)
@@ -209,6 +212,7 @@ class NodeEvents:
     def _verify(self, chain: _Chain, link: str, one: _Waiting) -> None:
         if chain.id in self._others:
             self._proven[chain.id] = self._others.pop(chain.id)
+            self._first_proven_at = min(self._first_proven_at, chain.first_at)
             self._waiting -= len(chain.waiting)
             if len(self._proven) > CHAINS_LIMIT:
                 del self._proven[next(iter(self._proven))]
@@ -322,10 +326,10 @@ class NodeEvents:
 
     def _finish_other(self, chain: _Chain) -> None:
         """A chain of which nothing is verified."""
-        if chain.wanted and any(one.first_at < chain.first_at for one in self._proven.values()):
+        if chain.wanted and self._first_proven_at < chain.first_at:
             self._miss(chain.id, 1, max(chain.wanted.values()))
         follows = self._following_anchor(chain)
-        is_first = all(one.first_at > chain.first_at for one in self._proven.values())
+        is_first = chain.first_at < self._first_proven_at
         for one in chain.waiting.values():
             if problem := self._problem_of(one):
                 self._judge(one.at, Verdict.FORGED, problem)
@@ -350,7 +354,7 @@ class NodeEvents:
         counts = self._report.counts
         counts[verdict] = counts.get(verdict, 0) + 1
         reasons = self._report.reasons
-        if reason in reasons or (reason and len(reasons) < MISSING_LIMIT):
+        if verdict is Verdict.FORGED and (reason in reasons or len(reasons) < MISSING_LIMIT):
             reasons[reason] = reasons.get(reason, 0) + 1
         self._on_verdict(at, verdict, reason)
 
@@ -359,7 +363,7 @@ def _tail_of(chain: _Chain) -> set[int]:
     """Events that follow, link by link, the highest verified one."""
     highest = chain.verified.highest
     ends = [link for link, (number, _) in chain.recent.items() if number == highest]
-    return {at for link in ends for at in _followers(chain, link)}
+    return set(_followers(chain, ends[0])) if ends else set()
 
 
 def _followers(chain: _Chain, link: str) -> Iterator[int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccm_agent.bus.chain import PLACE_DETAIL
-from ccm_agent.bus.signing import Kind, SignatureError, verify_content
+from ccm_agent.bus.signing import MAX_TIME_MS, Kind, SignatureError, verify_content
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.bus.trust import SIGNERS_KEY, read_certificate, read_signers
 from ccm_agent.model.errors import BusDeniedError, BusSetupError, InputError, NotFoundError, ProtocolError
@@ -33,6 +33,10 @@ KEY_EVENTS_READ = 1000
 
 RECORDS_AT_ONCE = 500
 """Node records that are asked for in one question to the broker."""
+
+
+_ANY_TIME_MS = MAX_TIME_MS - 1
+"""Lists do not expire, and one that was signed a minute ago elsewhere counts whatever this machine's clock says."""
 
 
 class Signature(StrEnum):
@@ -134,27 +138,29 @@ async def read_authors(fleet: Fleet) -> Authors | None:
     if fleet.trust is None:
         return None
     now_ms = int(time.time() * 1000)
-    lists = [_list_in(fleet.trust, now_ms), await _published_list(fleet, fleet.trust.root, now_ms)]
+    lists = [_list_in(fleet.trust), await _published_list(fleet, fleet.trust.root)]
     newest = max((one for one in lists if one is not None), key=lambda one: one.number, default=None)
     return Authors(fleet.trust.root, newest, now_ms)
 
 
-def _list_in(trust: Trust, now_ms: int) -> SignersList | None:
+def _list_in(trust: Trust) -> SignersList | None:
     if trust.signers is None:
         return None
     try:
-        return read_signers(trust.signers.body.encode(), trust.signers.signature, trust.root, now_ms=now_ms)
+        return read_signers(
+            trust.signers.body.encode(), trust.signers.signature, trust.root, now_ms=_ANY_TIME_MS
+        )
     except ProtocolError as err:
         raise InputError(f"the signers list in these credentials cannot be used: {err.message}") from err
 
 
-async def _published_list(fleet: Fleet, root: str, now_ms: int) -> SignersList | None:
+async def _published_list(fleet: Fleet, root: str) -> SignersList | None:
     """A list that the root did not sign is passed over: the broker can put anything there."""
     if fleet.signers is None:
         return None
     try:
         entry = await fleet.signers.get(SIGNERS_KEY)
-        return read_signers(entry.value, entry.signature, root, now_ms=now_ms) if entry else None
+        return read_signers(entry.value, entry.signature, root, now_ms=_ANY_TIME_MS) if entry else None
     except (BusDeniedError, BusSetupError, NotFoundError, ProtocolError):
         return None
 

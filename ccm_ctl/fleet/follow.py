@@ -1,13 +1,14 @@
 """
 Following a run over the bus: sends the request, hears the agents, reads the stream, until every node has come to its end.
 
-`fleet/run.py` decides; this does what it asks for. Whoever shows the run is called after each turn with what is new.
+`fleet/run.py` decides, and this module does what it asks for. After each turn it calls `on_turn` with the news.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import News, PendingActions, Run
+
+log = logging.getLogger(__name__)
 
 TURN_S = 0.2
 """So often the time is looked at when nothing is heard."""
@@ -49,7 +52,7 @@ class Follower:
     Args:
         fleet: The bus.
         run: Its state, which this feeds.
-        ask: Sends the request again, naming nodes; None for one who only watches.
+        ask: Sends the request again, naming nodes; None for an observer.
         may_join: Whether a node that was not expected may join, by what operators say of it (`fleet/joining.py`).
         on_turn: Called with what is new after each turn, often with nothing.
         proof: Says which messages count; None: all of them, for these credentials cannot verify any.
@@ -109,10 +112,16 @@ class Follower:
 
     async def _certify(self) -> None:
         """Look for certificates that summaries wait for, and take in what they prove."""
-        if self._proof is not None and (wanted := self._proof.wanted_keys):
+        if self._proof is None or not (wanted := self._proof.wanted_keys):
+            return
+        try:
             await find_certificates(self._fleet, self._proof.authors, wanted)
-            for one in self._proof.retry():
-                self._count(one)
+        except BusUnavailableError:
+            raise
+        except BusError as err:
+            log.warning("certificates of nodes cannot be read", extra={"reason": str(err)})
+        for one in self._proof.retry():
+            self._count(one)
 
     def _hear(self, message: StoredEvent) -> None:
         if not self._is_ignored(message):
@@ -169,7 +178,7 @@ class Follower:
             try:
                 heard = hear(message)
             except ProtocolError:
-                continue  # what breaks the protocol is nobody's word
+                continue
             if heard.run != self._run.run:
                 continue
             if self._run.knows(heard.node):

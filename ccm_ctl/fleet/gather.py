@@ -1,4 +1,4 @@
-"""Asking nodes a question that they answer at once: ping, facts, status."""
+"""Asking nodes a question that they answer at once: ping, facts, status. The answers are not verified."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ASK_AGAIN_S = 1.0
 ROUNDS = 3
-"""The question goes out so often, with this pause; who is silent after the last pause has not answered."""
+"""The question is sent this many times, ASK_AGAIN_S apart. A node that is silent after the last pause has not answered."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ async def gather(
     Args:
         fleet: The bus.
         protocol: What is asked: an id of `model.wire` that ends in `.request`.
-        resolved: Who is asked; those that are offline are not waited for.
+        resolved: The nodes to ask. Those that are offline are not waited for.
         on_reply: Called with each answer as it comes.
 
     Returns:
@@ -98,7 +98,7 @@ class _Asking:
         try:
             heard = hear(message)
         except ProtocolError:
-            return  # what breaks the protocol is nobody's word
+            return
         if not isinstance(heard.said, Answer) or heard.node in self.replies:
             return
         reply = Reply(node=heard.node, answer=heard.said, after_s=after_s)

@@ -6,8 +6,8 @@ run's events (`before`), and only events on that path count. Until the summary c
 and decide nothing. A final answer (refused, superseded, expired, or an end that the node remembers) counts when it is signed.
 That a node accepted a run, or where it is, needs no proof: it only says that the node is waited for.
 
-So the holder of the broker can withhold what a node says, and then the node is lost. It cannot make a node look successful,
-nor failed.
+So an attacker who holds the broker can withhold what a node says, and then the node is lost. The attacker cannot make a node look
+successful, nor failed.
 
 While the signers list allows what is unsigned, messages without a signature count as well, but not those of a node that has a
 certificate.
@@ -25,9 +25,12 @@ from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.verdicts import PartReport, Verdict
 from ccm_agent.model.wire import Answer
-from ccm_ctl.fleet.authors import Signature, read_authors
+from ccm_ctl.fleet.authors import Signature, find_certificates, read_authors
+from ccm_ctl.fleet.messages import hear
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.authors import Authors
     from ccm_ctl.fleet.messages import AgentMessage, Payload
@@ -77,6 +80,7 @@ class _Part:
         self.candidates: dict[str, _Candidate] = {}
         self.covered: set[str] = set()
         self.wanted = ""
+        self.summary = ""
         self.lowest = 0
         self.is_proven = False
         self.is_unsigned = False
@@ -128,6 +132,17 @@ class RunProof:
             for message, heard, _ in waiting:
                 found += self._take_end(part, message, heard, is_last=True)
         return found
+
+    def of_message(self, message: StoredEvent, heard: AgentMessage) -> Verdict:
+        """The verdict on one message that was taken in, once all messages of the run were."""
+        part = self._parts.get(heard.node, _Part())
+        if not part.is_proven:
+            is_left_out = isinstance(heard.said, SessionSummary) and not part.is_unsigned
+            return Verdict.FORGED if is_left_out else self.of_events(heard.node)
+        link = link_of(message.subject, message.chain, message.body)
+        if link == part.summary or link in part.covered:
+            return Verdict.VERIFIED
+        return Verdict.FORGED if part.wanted == NONE else Verdict.GAP
 
     def of_events(self, node: str) -> Verdict:
         """The verdict on the events of a node that count now."""
@@ -226,6 +241,7 @@ class RunProof:
             return []
         part.is_proven, part.is_unsigned = True, False
         part.wanted = parse_place(message.chain).before
+        part.summary = link_of(message.subject, message.chain, message.body)
         return [Counts(heard.node, heard.said, proves=True), *self._follow_path(part, heard.node)]
 
     @staticmethod
@@ -243,6 +259,21 @@ async def read_proof(fleet: Fleet) -> RunProof | None:
     """What verifies the messages of one run; None when these credentials cannot."""
     authors = await read_authors(fleet)
     return RunProof(authors) if authors is not None else None
+
+
+async def judge_run(fleet: Fleet, authors: Authors, messages: Iterable[StoredEvent]) -> dict[int, Verdict]:
+    """The verdicts on the stored events of one run, by sequence."""
+    proof, taken = RunProof(authors), []
+    for message in messages:
+        try:
+            taken.append((message, hear(message)))
+        except ProtocolError:
+            continue
+        proof.take(*taken[-1])
+    if wanted := proof.wanted_keys:
+        await find_certificates(fleet, authors, wanted)
+        proof.retry()
+    return {message.sequence: proof.of_message(message, heard) for message, heard in taken}
 
 
 def _unproven(part: _Part) -> Verdict:

@@ -3,7 +3,7 @@ A run, node by node: pure, fed with what was heard and with the time, and asked 
 
 The rules are those of delivery (docs/concepts/controller.md): the stream is the record and core delivery a hint, so an event
 counts once however often it comes, a node's events are given on in the order of their numbers, and what is missing is read from
-the stream before anybody is called lost. Every expected node ends in exactly one named state.
+the stream before a node is called lost. Every expected node ends in exactly one named state.
 
 A node that was not expected and may join is shown. It holds nothing up and changes no result: a run ends when the expected nodes
 have ended, and their states alone count.
@@ -145,7 +145,7 @@ class PendingActions(Struct, frozen=True, kw_only=True):
     Attributes:
         resend: Nodes to name when the request goes out again now; empty: it does not.
         read: Nodes whose events are to be read from the stream, to be followed by `read_done`.
-        read_all: The whole run is to be read, whoever is in it.
+        read_all: The events of all nodes of the run are to be read.
     """
 
     resend: list[str] = []
@@ -301,12 +301,12 @@ class Run:
         self._settle(node)
 
     def away(self, now: float) -> None:
-        """The broker went away: time stands still for everybody."""
+        """The connection to the broker is lost: no node's time runs out until it is back."""
         if self.away_since is None:
             self.away_since = now
 
     def back(self, now: float) -> None:
-        """The broker is back: what was said meanwhile is read from the stream, and everybody gets their time anew."""
+        """The connection is back: what was missed is read from the stream, and the time of each node starts again."""
         if self.away_since is None:
             return
         self._since += now - self.away_since
@@ -435,7 +435,7 @@ class Run:
 
 
 def _end_state(summary: SessionSummary) -> NodeState:
-    """The end that a summary tells; one of an older agent without the word is told by its numbers."""
+    """The end state in a summary. Older agents did not send it; then the counts decide."""
     try:
         return NodeState(summary.state)
     except ValueError:

@@ -22,11 +22,16 @@ MEANINGS = {
 }
 
 
-def event_line(node: str, said: object, style: Style) -> str:
-    """One line that ends with a newline: when, who, what."""
+def event_line(node: str, said: object, style: Style, flag: str = "") -> str:
+    """One line that ends with a newline: when, who, what; with a flag before what when something is wrong with it."""
     moment, text, meaning = _words(said)
     when = moment.strftime("%H:%M:%S") if moment else "        "
-    return f"{paint(when, 'quiet', style)} {one_line(node)}  {paint(one_line(text), meaning, style)}\n"
+    what = (
+        f"{paint(f'[{flag}]', 'bad', style)} {one_line(text)}"
+        if flag
+        else paint(one_line(text), meaning, style)
+    )
+    return f"{paint(when, 'quiet', style)} {one_line(node)}  {what}\n"
 
 
 def _words(said: object) -> tuple[datetime | None, str, str]:

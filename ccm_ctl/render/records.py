@@ -41,6 +41,8 @@ CHECK = "check"
 """What one check of `doctor` found."""
 CHECKS = "checks"
 """The checks of `doctor` by state, and the exit code."""
+VERIFICATION = "verification"
+"""What verifying the stored events of a node found."""
 ERROR = "error"
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 RANGES_SHOWN = 5
 """A sentence names so many ranges of places."""
 
+REASONS_SHOWN = 3
+"""A sentence gives so many reasons."""
+
 CHAIN_SHOWN = 6
 """So many characters tell the chains of one node apart."""
 
@@ -53,17 +56,23 @@ def node_sentence(report: NodeReport) -> str:
         changed = [(number, number, "") for number in sorted(report.changed)]
         events = f"{plural(len(report.changed), 'event')} {_was(len(report.changed))}"
         parts.append(f"{events} changed ({_places(changed, len(changed))})")
-    if gap := report.counts.get(Verdict.GAP, 0) - len(report.changed):
+    if gap := report.counts.get(Verdict.GAP, 0) - len(report.changed) - report.doubled:
         parts.append(f"{plural(gap, 'event')} cannot be verified")
+    if report.doubled:
+        events = plural(report.doubled, "event")
+        parts.append(
+            f"{events} signed twice for one place (is its state a copy, or its key in use on another host?)"
+        )
     if forged := report.counts.get(Verdict.FORGED, 0):
-        parts.append(f"{plural(forged, 'event')} {_is(forged)} forged")
+        parts.append(f"{plural(forged, 'event')} {_is(forged)} forged ({_reasons(report.reasons)})")
     if report.reordered:
         parts.append(f"{plural(report.reordered, 'event')} {_is(report.reordered)} stored out of order")
     return one_line(f"{report.node}: {', '.join(parts)}") if parts else ""
 
 
 def _reasons(reasons: dict[str, int]) -> str:
-    return ", ".join(reasons)
+    more = ", …" if len(reasons) > REASONS_SHOWN else ""
+    return ", ".join(list(reasons)[:REASONS_SHOWN]) + more
 
 
 def _joined(numbers: Sequence[int]) -> list[tuple[int, int]]:

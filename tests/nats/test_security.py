@@ -7,63 +7,18 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from ccm_agent.testing.nats_server import NatsServer, ServerSettings
-from tests.support.fleet import Done, Fleet, a_file, manifest
-from tests.support.nats_server import require_server
+from tests.support.fleet import a_file, manifest
+from tests.support.secured import Secured, secured_fleet
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 
-class Secured:
-    """A fleet whose broker knows each node; `keys` is the folder of the first operator, tester."""
-
-    def __init__(self, directory: Path, fleet: Fleet) -> None:
-        self.directory = directory
-        self.fleet = fleet
-        self.keys = directory / "home" / ".config" / "ccm" / "keys"
-
-    def as_(self, name: str, *words: str) -> Done:
-        """Run `ccmctl` with an operator's credentials."""
-        creds = self.keys / "tester.creds" if name == "tester" else self.directory / f"{name}.creds"
-        return self.fleet.ctl(*words, environ={"CCM_CREDS": str(creds)})
-
-    def give(self, kind: str, name: str, *words: str) -> Path:
-        """Credentials as `ccmctl` prints them, in a file."""
-        done = self.fleet.ctl(kind, "add", name, *words)
-        assert (done.code, done.err) == (0, "")
-        path = self.directory / f"{name}.creds"
-        path.write_text(done.out)
-        path.chmod(0o600)
-        return path
-
-
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    require_server()
-    directory = tmp_path_factory.mktemp("secured")
-    server = NatsServer(ServerSettings(directory=directory / "nats"))
-    fleet = Fleet(directory, [server])
-    one = Secured(directory, fleet)
-    try:
-        assert fleet.ctl("init", "--security").code == 0
-        configuration = (one.keys / "nats-security.conf").read_text()
-        server.settings = msgspec.structs.replace(server.settings, extra=configuration)
-        server.start()
-        fleet.environ["NATS_URL"] = server.url
-        made = fleet.ctl("init", "--security")
-        assert (made.code, made.err) == (0, "")
-        creds = one.give("node", "web1")
-        one.give("operator", "bob", "--apply", "role=web", "--data", "--facts")
-        agent_nats = {"url": server.url, "creds": str(creds)}
-        fleet.environ["CCM_CREDS"] = str(one.keys / "tester.creds")
-        fleet.add("web1", nats=agent_nats)
-        assert one.as_("bob", "facts", "set", "web1", "role=web").code == 0
+    with secured_fleet(tmp_path_factory.mktemp("secured")) as one:
         yield one
-    finally:
-        fleet.close()
 
 
 def test_an_operator_applies_on_a_node_and_each_may_just_that(secured: Secured) -> None:

@@ -1,9 +1,9 @@
 """
-Where the next event of this node goes in the node's chain (`bus.chain`).
+The places of this node's events in the node's chain (`bus.chain`).
 
-A place is given once: what the broker may have stored under a number is never said again in other words. So a chain goes
-on after a restart only where the disk is known to hold its last event. After a power cut, or where events were kept in memory
-because the disk was full, the node begins another chain, whose first event names the last place that the node remembers.
+A place is given to one event only, because the broker may have stored that event already. So a chain continues after a restart
+only when the disk is known to hold its last event. After a power cut, or when events were kept in memory because the disk was
+full, the node begins another chain, whose first event names the last place that the node remembers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Chain:
         self.boot = ""
 
     def go_on(self, last: Position, tails: dict[str, str]) -> None:
-        """Take up the chain of an earlier process."""
+        """Continue the chain of an earlier process."""
         self.last, self.tails = last, tails
         self.is_on_disk = True
 
     def begin(self, after: Position | None, tails: dict[str, str]) -> None:
-        """Begin another chain, which names the last place that is remembered."""
+        """Begin another chain, whose first event names the last place that the node remembers."""
         anchor = NONE
         if after is not None:
             anchor = anchor_text(after.chain, after.number, after.link) if after.number else after.link
@@ -89,7 +89,7 @@ class Chain:
 
 
 def boot_id(path: Path | None = None) -> str:
-    """Tells one start of this host from the next; "" where the host does not say. Blocking."""
+    """An id that differs after each start of the host; "" when the host has none. Blocking."""
     try:
         return (path or BOOT_ID).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -14,13 +14,13 @@ from ccm_agent.bus.chain import link_of
 
 class Resumed(Struct, frozen=True, kw_only=True):
     """
-    What is known of the chain of the processes before.
+    What is known of the chain of earlier processes.
 
     Attributes:
         last: Its last event, as far as the disk holds it; None when there is no chain.
         is_safe: No later event can have been sent, so the chain goes on after it.
-        is_stopped: That is so because the process before ended in good order. When this process has sent something, a power
-            cut must not bring that mark back.
+        is_stopped: That is so because the earlier process stopped in order. Once this process has sent an event, a power cut must
+            not bring that mark back.
         tails: By run, the link of the last event of runs that have not ended.
     """
 

@@ -1,8 +1,8 @@
 """
-What a full spool gives up, and what was given up and not yet reported: how many events, and their places in the node's chain.
+Which events a full spool drops, and which dropped events are not reported yet: their count, and their places in the node's chain.
 
-The places let a reader tell a gap that the node admits from one that an attacker made. They are kept as ranges. When those become
-too many, neighbors are joined into one range that says too much; the count bounds what it excuses.
+With the places a reader can tell a gap that the node admits from one that an attacker made. They are kept as ranges. When there
+are too many, neighbors are joined into one range, which then names places that were not lost; the count bounds what it excuses.
 """
 
 from __future__ import annotations

@@ -161,3 +161,134 @@ def test_text_in_a_forged_message_cannot_draw_on_the_screen(manifest: str) -> No
 
     assert "\x1b" not in said.err + said.out
     assert "its place in the chain is malformed" in said.err
+
+
+# -- ccmctl events
+
+
+def flagged(lines: str) -> list[str]:
+    return [line.split()[2] for line in lines.splitlines() if "[" in line]
+
+
+def test_stored_events_that_are_not_genuine_are_flagged(manifest: str) -> None:
+    one = desk(lambda events: [events[0], made_up(events), *events[1:]])
+    one.ccmctl("apply", manifest, "--all", "--yes")
+
+    of_run = one.ccmctl("events", "--run", "last", "--no-follow")
+    of_node = one.ccmctl("events", "--node", "web1", "--no-follow", "--json")
+    of_other = one.ccmctl("events", "--node", "web2", "--no-follow")
+
+    assert (len(of_run.out.splitlines()), flagged(of_run.out)) == (9, ["[forged]"])
+    assert "web1  [forged] file#/a failed" in of_run.out
+    assert [record["verdict"] for record in of_node.records] == ["verified", "forged", *["verified"] * 4]
+    assert (len(of_other.out.splitlines()), flagged(of_other.out)) == (3, [])
+
+
+def test_a_subject_that_no_node_has_does_not_end_the_listing(manifest: str) -> None:
+    one = desk()
+    one.ccmctl("apply", manifest, "--all", "--yes")
+    for subject in ("io.choria.ccm.v1.agent.startup.Web1", "io.choria.ccm.v1.session.start.x.web1"):
+        one.broker.store("CCM_EVENTS", one.broker.events, subject, b"{}", headers={"Nats-Msg-Id": "x"})
+
+    said = one.ccmctl("events", "--node", "web1", "--no-follow")
+
+    assert (said.code, len(said.out.splitlines())) == (0, 5)
+    assert one.ccmctl("events", "--verify").code == 0
+
+
+def test_stored_events_before_a_gap_are_flagged(manifest: str) -> None:
+    one = desk(lambda events: [events[0], events[1], *events[3:]])
+    one.ccmctl("apply", manifest, "--all", "--yes")
+
+    said = one.ccmctl("events", "--run", "last", "--node", "web1", "--no-follow")
+
+    assert flagged(said.out) == ["[gap]", "[gap]"]
+
+
+def test_the_events_of_nodes_are_verified(manifest: str) -> None:
+    one = desk()
+    one.ccmctl("apply", manifest, "--all", "--yes")
+    one.ccmctl("apply", manifest, "--all", "--yes")
+
+    said = one.ccmctl("events", "--verify")
+    only = one.ccmctl("events", "--verify", "-t", "node=web2", "--json")
+
+    assert (said.code, said.err, said.out) == (
+        0,
+        "",
+        "NODE  VERDICT   EVENTS  VERIFIED  UP TO PLACE\n"
+        "web1  verified      10        10           10\n"
+        "web2  verified       6         6            6\n"
+        "\n"
+        "16 events of 2 nodes: genuine, and none is missing\n",
+    )
+    (record,) = only.records
+    assert record["chain"] == one.nodes[1].writer.chain.last.chain
+    assert {key: record[key] for key in ("record", "node", "verdict", "events", "counts", "verified_to")} == {
+        "record": "verification",
+        "node": "web2",
+        "verdict": "verified",
+        "events": 6,
+        "counts": {"verified": 6},
+        "verified_to": 6,
+    }
+
+
+def test_missing_and_forged_events_are_reported_node_by_node(manifest: str) -> None:
+    one = desk(lambda events: [events[0], made_up(events), events[1], *events[3:]])
+    one.ccmctl("apply", manifest, "--all", "--yes")
+
+    said = one.ccmctl("events", "--verify")
+
+    assert said.code == 2
+    assert said.err == "web1: 1 event is missing from its chain (place 3), 3 events cannot be verified\n"
+    assert said.out.endswith("\n\n8 events of 2 nodes: those of 1 are incomplete or not genuine\n")
+
+
+def test_many_nodes_are_verified_in_one_reading(manifest: str) -> None:
+    root = Root()
+    nodes = [FakeNode(f"web{number}", {}, [event("/a", 2)], root=root) for number in range(12)]
+    nodes[3].delivered = lambda events: events[1:]
+    one = Desk(*nodes, trust=root.trust())
+    one.ccmctl("apply", manifest, "--all", "--yes")
+
+    records = one.ccmctl("events", "--verify", "--json").records
+
+    assert {record["node"]: (record["verdict"], record["events"]) for record in records} == {
+        node.name: ("verified", 2 if node.name == "web3" else 3) for node in nodes
+    }
+
+
+def test_nodes_that_do_not_sign_are_not_called_genuine(manifest: str) -> None:
+    one = desk()
+    one.nodes = [FakeNode("old1", {}, [event("/a", 2)])]
+    one.ccmctl("apply", manifest, "--all", "--yes", "--timeout", "1s")
+
+    said = one.ccmctl("events", "--verify")
+
+    assert said.code == 0
+    assert said.out.endswith("\n3 events of 1 node: 1 node does not sign its events\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--verify --run last", "--verify checks all events of a node; `ccmctl run show` verifies one run"),
+        ("--verify --node web1 -t node=web1", "--node and --targets both say which nodes; use one of them"),
+        ("--since 1h", "--targets and --since need --verify"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(words: str, sentence: str) -> None:
+    said = desk().ccmctl("events", *words.split())
+
+    assert (said.code, said.err) == (1, f"ccmctl: {sentence}\n")
+
+
+def test_without_a_root_key_nothing_can_be_verified() -> None:
+    one = desk()
+    one.trust = None
+
+    said = one.ccmctl("events", "--verify")
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("ccmctl: these credentials name no root key, so nothing can be verified")

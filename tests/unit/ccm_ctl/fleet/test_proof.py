@@ -331,7 +331,7 @@ def test_a_flood_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(part.candidates), len(part.waiting), len(part.forged) < 10) == (50, 0, True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_no_mutation_makes_another_end_or_another_event_count(data: st.DataObject) -> None:
     """The broker drops, copies, changes and reorders messages. What counts is a part of what the node said, or nothing."""
