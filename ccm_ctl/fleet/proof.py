@@ -218,11 +218,13 @@ class RunProof:
             return self._prove(part, message, heard)
         if part.is_unsigned:
             return [Counts(heard.node, heard.said)]
-        if signature is Signature.MISSING and self.authors.accepts_unsigned:
+        # An agent with credentials of the old one-account layout signs with a key that was never certified.
+        proves_nothing = signature in (Signature.MISSING, Signature.UNKNOWN_KEY)
+        if proves_nothing and self.authors.accepts_unsigned:
             if is_last and not self.authors.certified(heard.node) and not part.is_proven:
                 part.is_unsigned = True
                 return [Counts(heard.node, heard.said)]
-            problem = "it is not signed, and the node has a certificate"
+            problem = problem or "it is not signed, and the node has a certificate"
         is_open = signature is Signature.UNKNOWN_KEY or (
             signature is Signature.MISSING and self.authors.accepts_unsigned
         )

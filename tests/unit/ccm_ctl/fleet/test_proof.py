@@ -305,6 +305,25 @@ def test_what_is_unsigned_counts_while_that_is_allowed_unless_the_node_signs(has
         assert scene.verdict == (Verdict.UNSIGNED, 0, 0, {})
 
 
+@pytest.mark.parametrize("has_other_certificate", [True, False])
+def test_key_that_was_never_certified_counts_as_unsigned(has_other_certificate: bool) -> None:
+    scene = Scene(allow_unsigned=True, certified=False)
+    if has_other_certificate:
+        other = SigningKey(new_seed())
+        scene.authors.learn(NODE, other.public_key, scene.root.certificate(NODE, other))
+
+    scene.deliver(*scene.genuine())
+    before = scene.state
+    scene.retry()
+
+    assert before is NodeState.RUNNING
+    if has_other_certificate:
+        assert (scene.state, scene.verdict[0]) == (NodeState.RUNNING, Verdict.FORGED)
+    else:
+        assert (scene.state, scene.names) == (NodeState.CHANGED, ["/f2", "/f3"])
+        assert scene.verdict == (Verdict.UNSIGNED, 0, 0, {})
+
+
 def test_an_older_agent_ends_nothing_once_signatures_are_demanded() -> None:
     scene = Scene(certified=False)
 
