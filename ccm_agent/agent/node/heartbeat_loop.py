@@ -67,6 +67,8 @@ class HeartbeatLoop:
         self._now = asyncio.Event()
         self._is_reconnected = False
         self._is_own_data_known = False
+        # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
+        heartbeat.record.own_data = True
 
     def soon(self) -> None:
         """There is something to tell that should not wait for the next heartbeat."""
