@@ -225,7 +225,7 @@ class _Shown:
         if self._authors is None:
             return None
         self._authors.learn_from(message)
-        signature, _ = self._authors.check(node, message)
+        signature = self._authors.check(node, message).signature
         if signature is Signature.BAD:
             return Verdict.FORGED
         return Verdict.VERIFIED if signature is Signature.VALID else Verdict.PROVISIONAL

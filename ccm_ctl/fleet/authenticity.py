@@ -162,12 +162,13 @@ class NodeEvents:
             self._judge(at, Verdict.UNSIGNED)
 
     def _take_placed(self, at: int, event: StoredEvent, place: Place, link: str, chain: _Chain) -> None:
-        signature, problem = self._authors.check(self._report.node, event)
+        checked = self._authors.check(self._report.node, event)
+        signature = checked.signature
         one = _Waiting(
             at=at,
             number=place.number,
             previous=place.previous,
-            problem=_words(signature, problem),
+            problem="" if self._is_allowed(signature) else checked.reason,
             lacks_signature=signature is Signature.MISSING and _is_signable(event),
         )
         is_wanted = chain.wanted.pop(link, None) is not None
@@ -186,6 +187,11 @@ class NodeEvents:
         if signature is Signature.VALID:
             self._admit(event)
         self._prove(chain, link, one)
+
+    def _is_allowed(self, signature: Signature) -> bool:
+        """An uncertified key proves as little as no signature, which is allowed for now; until the node has a certified one."""
+        is_uncertified = signature is Signature.UNKNOWN_KEY and self._authors.accepts_unsigned
+        return is_uncertified and not self._authors.certified(self._report.node)
 
     def _prove(self, chain: _Chain, link: str, one: _Waiting) -> None:
         """An event is genuine, and so is all that its links lead back to, over earlier chains too."""
@@ -380,13 +386,6 @@ def _is_signable(event: StoredEvent) -> bool:
     """Agents with a key sign events of this kind."""
     protocol = parse_event(event.subject).protocol
     return protocol == SESSION_SUMMARY or protocol.startswith(f"{PROTOCOL}.agent.")
-
-
-def _words(signature: Signature, problem: str) -> str:
-    """Why a signature is not the node's; "" when it is, or when there is none."""
-    if signature is Signature.UNKNOWN_KEY:
-        return f"signed with {problem}, which the root has not certified for this node"
-    return problem
 
 
 def _bound(links: dict[str, int]) -> None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from ccm_agent.bus.chain import PLACE_DETAIL
 from ccm_agent.bus.signing import MAX_TIME_MS, Kind, SignatureError, verify_content
@@ -47,6 +48,21 @@ class Signature(StrEnum):
     UNKNOWN_KEY = "unknown key"
     """It is sound, and the root's certificate of its key for this node was not seen."""
     BAD = "bad"
+
+
+class Checked(Struct, frozen=True):
+    """
+    What came of checking a signature.
+
+    Attributes:
+        signature: What it proves.
+        reason: Why it proves nothing; "" when it is valid or missing.
+        key: The signer's public nkey; "" when the signature is missing or broken.
+    """
+
+    signature: Signature
+    reason: str = ""
+    key: str = ""
 
 
 class Authors:
@@ -104,29 +120,26 @@ class Authors:
         """A certificate of any key for this node was seen: the node signs its events."""
         return node in self._nodes
 
-    def check(self, node: str, event: StoredEvent) -> tuple[Signature, str]:
-        """
-        Check the signature of an event.
-
-        Returns:
-            What it proves; and the signer's key when that is UNKNOWN_KEY, the reason when it is BAD, else "".
-        """
+    def check(self, node: str, event: StoredEvent) -> Checked:
+        """Check the signature of an event of a node."""
         if not event.signature:
-            return Signature.MISSING, ""
+            return Checked(Signature.MISSING)
         try:
             claims = verify_content(event.signature, Kind.EVENT, event.subject, event.body)
         except SignatureError as err:
-            return Signature.BAD, err.message.removeprefix(f"{event.subject}: ")
+            return Checked(Signature.BAD, err.message.removeprefix(f"{event.subject}: "))
         if claims.details.get(PLACE_DETAIL, "") != event.chain:
-            return Signature.BAD, "the signature is for another place in the chain"
-        if claims.key in self._revoked:
-            return Signature.BAD, f"signed with {claims.key}, which was revoked"
-        expires = self._certified.get((node, claims.key))
+            return Checked(Signature.BAD, "the signature is for another place in the chain")
+        key = claims.key
+        if key in self._revoked:
+            return Checked(Signature.BAD, f"signed with {key}, which was revoked", key)
+        expires = self._certified.get((node, key))
         if expires is None:
-            return Signature.UNKNOWN_KEY, claims.key
+            reason = f"signed with {key}, which the root has not certified for this node"
+            return Checked(Signature.UNKNOWN_KEY, reason, key)
         if expires and claims.issued > expires:
-            return Signature.BAD, f"signed with {claims.key} after its certificate had expired"
-        return Signature.VALID, ""
+            return Checked(Signature.BAD, f"signed with {key} after its certificate had expired", key)
+        return Checked(Signature.VALID, key=key)
 
 
 async def read_authors(fleet: Fleet) -> Authors | None:

@@ -213,7 +213,8 @@ class RunProof:
                 part.flag("more ends than one node has")
                 return []
             part.ends.add(known)
-        signature, problem = self.authors.check(heard.node, message)
+        checked = self.authors.check(heard.node, message)
+        signature, reason = checked.signature, checked.reason or "it is not signed"
         if signature is Signature.VALID:
             return self._prove(part, message, heard)
         if part.is_unsigned:
@@ -224,15 +225,15 @@ class RunProof:
             if is_last and not self.authors.certified(heard.node) and not part.is_proven:
                 part.is_unsigned = True
                 return [Counts(heard.node, heard.said)]
-            problem = problem or "it is not signed, and the node has a certificate"
+            reason = checked.reason or "it is not signed, and the node has a certificate"
         is_open = signature is Signature.UNKNOWN_KEY or (
             signature is Signature.MISSING and self.authors.accepts_unsigned
         )
         if is_open and not is_last and part.lookups < LOOKUPS_LIMIT and len(part.waiting) < WAITING_LIMIT:
-            part.waiting.append((message, heard, problem if signature is Signature.UNKNOWN_KEY else ""))
+            part.waiting.append((message, heard, checked.key))
             return []
         what = "summary" if isinstance(heard.said, SessionSummary) else "answer"
-        part.flag(f"{what}: {_words(signature, problem)}")
+        part.flag(f"{what}: {reason}")
         return []
 
     def _prove(self, part: _Part, message: StoredEvent, heard: AgentMessage) -> list[Counts]:
@@ -284,9 +285,3 @@ def _unproven(part: _Part) -> Verdict:
     if part.has_answer:
         return Verdict.VERIFIED
     return Verdict.FORGED if part.forged else Verdict.PROVISIONAL
-
-
-def _words(signature: Signature, problem: str) -> str:
-    if signature is Signature.UNKNOWN_KEY:
-        return f"signed with {problem}, which the root has not certified for this node"
-    return problem or "it is not signed"

@@ -30,14 +30,14 @@ def now_ms() -> int:
 
 
 class Root:
-    """A fleet's root key, and what it says about nodes."""
+    """A fleet's root key, and what it signs."""
 
     def __init__(self) -> None:
         self.key = SigningKey(new_seed())
         self.number = 0
 
     def certificate(self, node: str, key: SigningKey, *, expires_ms: int = 0, issued_ms: int = 0) -> str:
-        """The root's word that a key is a node's."""
+        """A certificate: the root says that a key is a node's."""
         issued = issued_ms or now_ms()
         return certify_node(self.key, node, key.public_key, issued_ms=issued, expires_ms=expires_ms)
 

@@ -129,6 +129,20 @@ def test_a_failure_that_was_made_up_does_not_fail_the_run(manifest: str) -> None
     assert said.err.endswith("web1: 1 message left out as not genuine: summary: it is not signed\n")
 
 
+def test_a_node_whose_key_the_root_did_not_certify_is_lost(manifest: str) -> None:
+    one = desk()
+    one.nodes[0].record = {}
+
+    said = one.ccmctl("apply", manifest, "--all", "--yes")
+
+    key = one.nodes[0].key
+    assert key is not None
+    assert said.code == 3
+    assert said.err.endswith(
+        f"summary: signed with {key.public_key}, which the root has not certified for this node\n"
+    )
+
+
 def test_nodes_that_do_not_sign_yet_are_named_while_that_is_allowed(manifest: str) -> None:
     one = desk(allow_unsigned_until=now_ms() + 60_000)
     one.nodes.append(FakeNode("old1", {}, [event("/a", 2)]))

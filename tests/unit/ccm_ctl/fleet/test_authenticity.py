@@ -333,6 +333,19 @@ def test_an_agent_without_a_key_is_unsigned(root: Root) -> None:
     assert (verdicts, report.is_bad) == ([UNSIGNED] * 4, False)
 
 
+def test_a_key_that_was_never_certified_is_unsigned_while_that_is_allowed(root: Root) -> None:
+    """As of an agent whose credentials are of the layout with one account."""
+    node = Node(root)
+    node.tell(AGENT_STARTUP, key=node.key.public_key)
+    node.run()
+
+    allowed, report = judge(node.stored, authors_of(root, allow_unsigned_until=now_ms() + 60_000))
+    demanded, _ = judge(node.stored, authors_of(root))
+
+    assert (set(allowed), report.is_bad) == ({UNSIGNED}, False)
+    assert FORGED in demanded
+
+
 def test_a_node_that_has_a_certificate_and_signs_nothing_is_forged(root: Root, node: Node) -> None:
     """Someone took the signatures away."""
     plain = [changed(event, signature="") for event in node.stored]
