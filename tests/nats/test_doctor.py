@@ -122,6 +122,23 @@ async def delete(url: str, stream: str) -> None:
         await call(connection, f"STREAM.DELETE.{stream}")
 
 
+def test_server_of_a_cluster_that_is_down_is_named(tmp_path: Path) -> None:
+    require_server()
+    with initialized_fleet(tmp_path, servers=3) as cluster:
+        before = cluster.ctl("doctor", "--json")
+        down = cluster.servers[2]
+        down.kill()
+
+        def copies() -> list[str]:
+            checks = cluster.ctl("doctor", "--json").named("check")
+            [one] = [check for check in checks if check["id"] == "stream.copies"]
+            return list(one.get("names", []))
+
+        cluster.wait_for(lambda: copies() == [down.settings.name], "its copies to be reported")
+
+    assert "stream.copies" in found(before, "ok")
+
+
 def test_broker_that_is_away_leaves_the_checks_on_this_host(secured: Fleet) -> None:
     done = secured.ctl("doctor", "--json", "--server", "nats://127.0.0.1:1")
 

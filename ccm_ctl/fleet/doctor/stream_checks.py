@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.layout import SCHEDULES_VERSION, Layout, plan
 from ccm_agent.bus.messages import ServerInfo
 from ccm_agent.bus.stream_settings import Difference, WantedStream, differences
 from ccm_agent.bus.streams import NoStreamError, call
+from ccm_agent.model.errors import BusError
 from ccm_ctl.fleet.doctor.results import (
     Check,
     CheckResult,
@@ -18,8 +22,11 @@ from ccm_ctl.fleet.doctor.results import (
     listed,
     ok,
     problem,
+    unknown,
     warning,
 )
+
+COPIES = "stream.copies"
 
 CHOSEN = {
     "CCM_EVENTS": {"max_age", "max_bytes", "duplicate_window"},
@@ -47,8 +54,54 @@ async def check_stream(wanted: WantedStream, context: DoctorContext) -> Sequence
         info = await call(context.connection, f"STREAM.INFO.{wanted.config['name']}")
     except NoStreamError:
         return [problem(id_, f"{wanted.name} is missing.", init)]
-    is_clustered = context.server is not None and bool(context.server.cluster)
-    return [judge_stream(wanted, info, init, is_clustered=is_clustered)]
+    return [judge_stream(wanted, info, init)]
+
+
+async def check_copies(context: DoctorContext) -> Sequence[CheckResult]:
+    """The copies of all streams in a cluster; nothing on a single server."""
+    if context.connection is None or context.server is None:
+        raise MissingError("there is no connection to the broker")
+    if not context.server.cluster:
+        return []
+    found: dict[str, Mapping[str, Any]] = {}
+
+    async def ask(connection: Connection, wanted: WantedStream) -> None:
+        with contextlib.suppress(BusError):  # a stream that is missing or silent has a check of its own
+            found[wanted.name] = await call(connection, f"STREAM.INFO.{wanted.config['name']}")
+
+    async with asyncio.TaskGroup() as group:
+        for wanted in wanted_streams(context.server):
+            group.create_task(ask(context.connection, wanted), name=f"doctor:copies:{wanted.name}")
+    return [judge_copies(found, init_command(context))]
+
+
+def judge_copies(infos: Mapping[str, Mapping[str, Any]], init: str) -> CheckResult:
+    """
+    Judge the copies of streams in a cluster.
+
+    Args:
+        infos: Answers to STREAM.INFO, by the stream's name.
+        init: The command that creates the copies.
+    """
+    if not infos:
+        return unknown(COPIES, "no stream answers")
+    servers = sorted({server for info in infos.values() for server in _behind(info)})
+    single = [name for name, info in sorted(infos.items()) if info["config"].get("num_replicas", 1) < 2]
+    if servers:
+        sentence = (
+            f"Copies of streams are not up to date on {listed(servers)}: the server is down, or catching up."
+        )
+        return warning(COPIES, sentence, f"systemctl status nats-server   # on {servers[0]}", servers)
+    if single:
+        sentence = f"A single copy in this cluster, which is lost with its server: {listed(single)}."
+        return warning(COPIES, sentence, init, single)
+    return ok(COPIES, "Every stream has several copies, and all are up to date.")
+
+
+def _behind(info: Mapping[str, Any]) -> list[str]:
+    """The servers whose copy is offline or not up to date."""
+    replicas = (info.get("cluster") or {}).get("replicas") or []
+    return [str(one.get("name", "")) for one in replicas if one.get("offline") or not one.get("current")]
 
 
 def init_command(context: DoctorContext) -> str:
@@ -56,9 +109,7 @@ def init_command(context: DoctorContext) -> str:
     return f"ccmctl init --security{context.keys_option}" if context.is_secured else "ccmctl init"
 
 
-def judge_stream(
-    wanted: WantedStream, info: Mapping[str, Any], init: str, *, is_clustered: bool
-) -> CheckResult:
+def judge_stream(wanted: WantedStream, info: Mapping[str, Any], init: str) -> CheckResult:
     """
     Judge a stream by what the broker says about it; of several findings the worst comes first.
 
@@ -66,7 +117,6 @@ def judge_stream(
         wanted: What it should be.
         info: The answer to STREAM.INFO.
         init: The command that restores its settings.
-        is_clustered: The broker is a cluster.
     """
     id_, name, config = f"stream.{wanted.name}", wanted.name, info["config"]
     found = differences(config, wanted)
@@ -81,10 +131,6 @@ def judge_stream(
     if lowered := [one for one in found if not one.is_kept]:
         sentence = f"{name} keeps less than by default: {_words(lowered)}. The command restores it."
         return warning(id_, sentence, init)
-    if away := _missing_copies(info):
-        return warning(id_, f"Copies of {name} are not up to date on {listed(away)}.", names=away)
-    if is_clustered and config.get("num_replicas", 1) < 2:
-        return warning(id_, f"{name} has a single copy in this cluster: it is lost with its server.", init)
     return ok(id_, f"{name} has the settings that `ccmctl init` makes.")
 
 
@@ -96,17 +142,10 @@ def _words(found: Sequence[Difference]) -> str:
     return ", ".join(f"{one.field} is {one.has} instead of {one.wanted}" for one in found)
 
 
-def _missing_copies(info: Mapping[str, Any]) -> list[str]:
-    """The servers whose copy lags or that are offline."""
-    replicas = (info.get("cluster") or {}).get("replicas") or []
-    return sorted(
-        str(one.get("name", "")) for one in replicas if one.get("offline") or not one.get("current")
-    )
-
-
 def stream_checks(server: ServerInfo | None) -> list[Check]:
     """A check for each stream, so that one that does not answer leaves the others."""
-    return [
+    settings = [
         Check(ids=(f"stream.{wanted.name}",), look=partial(check_stream, wanted))
         for wanted in wanted_streams(server)
     ]
+    return [*settings, Check(ids=(COPIES,), look=check_copies)]

@@ -9,7 +9,7 @@ import pytest
 from ccm_agent.bus.layout import Layout, plan
 from ccm_agent.bus.stream_settings import WantedStream
 from ccm_ctl.fleet.doctor.results import CheckResult
-from ccm_ctl.fleet.doctor.stream_checks import judge_stream, wanted_streams
+from ccm_ctl.fleet.doctor.stream_checks import judge_copies, judge_stream, wanted_streams
 from tests.support.doctor import SECURED
 
 INIT = "ccmctl init --security"
@@ -20,14 +20,17 @@ def wanted(name: str) -> WantedStream:
     return found
 
 
-def judge(
-    name: str, *, cluster: dict[str, Any] | None = None, is_clustered: bool = False, **altered: Any
-) -> CheckResult:
+def judge(name: str, **altered: Any) -> CheckResult:
     """The result for a stream with the settings of `ccmctl init`, but for some."""
     found = wanted(name)
     config = {key: value for key, value in found.config.items() if value is not None}
-    info = {"config": config | {"num_replicas": 1} | altered, "cluster": cluster or {}}
-    return judge_stream(found, info, INIT, is_clustered=is_clustered)
+    return judge_stream(found, {"config": config | {"num_replicas": 1} | altered}, INIT)
+
+
+def copies(number: int, *current: bool) -> dict[str, Any]:
+    """A stream with this number of copies, of which all but the leader's are up to date or not."""
+    replicas = [{"name": f"n{place}", "current": is_current} for place, is_current in enumerate(current, 2)]
+    return {"config": {"num_replicas": number}, "cluster": {"replicas": replicas}}
 
 
 @pytest.mark.parametrize("name", [one.name for one in plan(Layout(secure=True), with_schedules=True)])
@@ -68,15 +71,21 @@ def test_shorter_history_of_events_may_be_a_choice() -> None:
     assert judge("CCM_EVENTS", max_age=0).state == "ok"
 
 
-def test_copies_in_a_cluster_are_looked_at() -> None:
-    replicas = [{"name": "n2", "current": True}, {"name": "n3", "current": False}]
+def test_copies_that_are_not_up_to_date_are_reported_once() -> None:
+    result = judge_copies({"A": copies(3, True, False), "B": copies(3, True, False)}, INIT)
 
-    single = judge("CCM_EVENTS", is_clustered=True)
-    behind = judge("CCM_EVENTS", is_clustered=True, num_replicas=3, cluster={"replicas": replicas})
-    fine = judge("CCM_EVENTS", is_clustered=True, num_replicas=3, cluster={"replicas": replicas[:1]})
+    assert (result.state, result.names) == ("warning", ("n3",))
 
-    assert [single.state, behind.state, fine.state] == ["warning", "warning", "ok"]
-    assert behind.names == ("n3",)
+
+def test_single_copy_in_a_cluster_is_a_warning() -> None:
+    result = judge_copies({"A": copies(3, True, True), "B": copies(1)}, INIT)
+
+    assert (result.state, result.names, result.fix) == ("warning", ("B",), INIT)
+
+
+def test_copies_that_are_up_to_date_pass_and_none_is_unknown() -> None:
+    assert judge_copies({"A": copies(3, True, True)}, INIT).state == "ok"
+    assert judge_copies({}, INIT).state == "unknown"
 
 
 def test_without_a_description_of_the_server_all_streams_are_looked_at() -> None:
