@@ -52,6 +52,7 @@ from ccm_agent.model.ports import Clock
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.model.secret import Masker
 from ccm_agent.registration.publish import Publisher
+from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.system import process_stats
 from ccm_agent.system.clock import SystemClock
 from ccm_agent.system.detached_output import hand_over_output
@@ -185,6 +186,7 @@ def agent_ports(
             cpu_s=settings.template_cpu_s, memory_bytes=settings.template_memory_bytes
         ),
     )
+    refreshes = RefreshStore(Path(settings.state_dir) / "refresh")
     expressions = app.expression_maker()  # here, where the loop is: the engine is made in a thread
 
     def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
@@ -205,6 +207,7 @@ def agent_ports(
             register=_register(connection, settings),
             read_document=ParsedDocuments().read,
             secrets=secrets,
+            refreshes=refreshes,
         )
         return LocalEngine(world)
 
@@ -236,6 +239,7 @@ def agent_ports(
         close=app.close_renderer,
         secrets=secrets,
         can_read_own=partial(can_read_own, connection),
+        refreshes=refreshes,
     )
 
 

@@ -34,6 +34,7 @@ from ccm_agent.agent.node.maintenance import Maintenance
 from ccm_agent.agent.node.metrics_server import MetricsServer
 from ccm_agent.agent.node.node_presence import NodePresence
 from ccm_agent.agent.node.node_status import NodeStatus
+from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
 from ccm_agent.agent.ports import AgentPorts
 from ccm_agent.agent.process.config import Settings
 from ccm_agent.agent.process.identity import determine_identity, machine_id
@@ -45,7 +46,7 @@ from ccm_agent.agent.requests.request_handler import RequestContext, RequestHand
 from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
 from ccm_agent.agent.requests.request_queue import RequestQueue
 from ccm_agent.agent.requests.subscriptions import Subscriptions
-from ccm_agent.agent.runs.cancellation import cancel_and_wait
+from ccm_agent.agent.runs.cancellation import cancel_and_wait, never
 from ccm_agent.agent.runs.checkpoint import Checkpoints
 from ccm_agent.agent.runs.progress import ProgressPublisher
 from ccm_agent.agent.runs.recovery import Recovery
@@ -64,10 +65,6 @@ log = logging.getLogger(__name__)
 
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
-
-
-async def _never() -> bool:
-    return False
 
 
 class Agent:
@@ -112,6 +109,7 @@ class Agent:
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
         record.signatures, record.unsigned = self._authenticator.is_demanded, settings.accepted_unsigned
         self._author = Author(ports.node_key, record, self._bulletin, self._clock)
+        self._refreshes = PendingRefreshes(ports.refreshes, record, lambda: self._beats.soon())
         self._heartbeat = NodePresence(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
         self._inbox = RequestQueue()
         self._routing = Subscriptions(
@@ -127,12 +125,11 @@ class Agent:
             on_read=self._read_scopes,
             trust=SignersReader(self._authenticator, ports.bucket(TRUST_BUCKET)),
         )
-        due = state / "due.json"
         self._catch_up = MissedSchedules(
             self.node,
             ports.requests,
             ports.link,
-            due,
+            state / "due.json",
             lambda: self.scopes,
             self._inbox.put,
             self._clock,
@@ -170,7 +167,7 @@ class Agent:
         stop: asyncio.Event,
         ready: Callable[[], None] = lambda: None,
         leave: Callable[[], None] = lambda: None,
-        restarts: Callable[[], Awaitable[bool]] = _never,
+        restarts: Callable[[], Awaitable[bool]] = never,
     ) -> None:
         """
         Serve until `stop` is set, then finish the resource in hand and say goodbye.
@@ -293,6 +290,7 @@ class Agent:
         self._authenticator.open()
         self._stamps.open()
         self._assigned.open()
+        self._refreshes.open()
         self._assigning.open()
         self._continuations.open()
         open_runs = self._spool.open()
@@ -446,6 +444,7 @@ class Agent:
             is_disabled=self._disabling.is_disabled,
             assigned=lambda: self._assigned.facts,
             clock=self._clock,
+            refreshes=self._refreshes,
             metrics=self._metrics,
             forbids=lambda principal, action: self._policy.refusal(principal, action, action),
         )
@@ -473,6 +472,7 @@ class Agent:
             facts=self._current_facts,
             unpack=self._bundles.unpacked,
             shorten=self._ports.shorten,
+            refreshes=self._refreshes,
             external_data=lambda: self.settings.external_data_url,
             metrics=self._metrics,
         )

@@ -18,6 +18,7 @@ from ccm_agent.engine.request import Engine
 from ccm_agent.metrics.registry import Reading
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValue, Objects, Requests
 from ccm_agent.model.secret import Masker
+from ccm_agent.sessions.refresh_store import RefreshStore
 
 
 async def _cannot_say(_node: str) -> None:
@@ -45,6 +46,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         resource_types: Names of the resource types there are, for the node's policy.
         secrets: What runs learn to be secret, for the log.
         can_read_own: Whether a node can read documents that are stored for it alone; None when that cannot be said now.
+        refreshes: Where the engine keeps which refreshes are pending; None: it forgets them.
     """
 
     link: BrokerConnection
@@ -66,3 +68,4 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     close: Callable[[], None] = lambda: None
     secrets: Masker | None = None
     can_read_own: Callable[[str], Awaitable[bool | None]] = _cannot_say
+    refreshes: RefreshStore | None = None

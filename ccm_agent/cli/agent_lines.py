@@ -54,6 +54,8 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
         line("Manifest", _manifest(one, now, is_running=bool(status.get("running"))))
     for name, state in status.get("assignments", {}).items():
         line("Assignment", _assignment(name, state, now))
+    for pending in status.get("refresh_pending", []):
+        line("Refresh", f"pending: {pending}")
     if status.get("policy"):
         line("Policy", _policy(status["policy"]))
     if status.get("refused_facts"):

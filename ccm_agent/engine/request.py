@@ -106,8 +106,8 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         metrics: Counts what takes time beside the resources: checks and data. None: nobody counts.
         grant: What the node's policy lets this run touch; None: nothing binds it.
         own_hiera: Those of `hiera` that the node's own configuration names, which the grant says nothing about.
-        scope: Whose refreshes are pending: those of one scope are run by later applies in that scope. "" takes the manifest's
-            name, or its absolute path.
+        scope: Whose refreshes are pending, such as "assignment web": later applies in the same scope run them. "" takes the
+            manifest's name, or its absolute path.
     """
 
     noop: bool = False

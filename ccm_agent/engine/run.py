@@ -265,7 +265,7 @@ class LocalEngine:
         if self.world.refreshes is None:
             return None
         name = source.name or _join(self.world.directory, source.path)
-        return self.world.refreshes.log(options.scope or f"manifest:{name}")
+        return self.world.refreshes.log(options.scope or f"manifest {name}")
 
     async def _overlays(self, state: RunState) -> tuple[tuple[Resolved, ...], dict[str, int]]:
         """The hiera documents over a manifest's data; relative paths begin where the process stands."""

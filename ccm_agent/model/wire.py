@@ -92,8 +92,7 @@ class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
     A packed directory in the object store.
 
     Attributes:
-        digest: SHA-256 (hex) of the packed bytes; also the object's name.
-        size_bytes: Size of the packed bytes.
+        digest, size_bytes: SHA-256 (hex) of the packed bytes, which is also the object's name, and their size.
         manifest: Path of the manifest within.
     """
 
@@ -275,8 +274,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         key: Key of the assignment in CCM_ASSIGNMENTS that won for this node.
-        revision: Its stamp's number, as the node knows it.
-        count: The revision as people know it; 0, as older agents and documents have it: it is the number.
+        revision, count: Its stamp's number, as the node knows it, and the revision for people; 0, from older agents: the number.
         digest: SHA-256 (hex) of the bundle that was applied last; "" when none was yet.
         data_revision: The revision of CCM_DATA that was applied with it.
         state: "waiting" for its turn, a final word of NodeState for how its last run ended, or "disabled".
@@ -284,6 +282,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         since: When it first came to this state with this revision.
         run: The run that it came to this state with: a later one that found the same is no news.
         next_time: When it is tried again, of one that is not as it should be; None: not known, or not at all.
+        refresh_pending: Resources, the first 20, that an earlier run did not refresh. A node with one has not converged.
     """
 
     key: str
@@ -297,6 +296,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: Moment | None = None
     run: str = ""
     next_time: Moment | None = None
+    refresh_pending: list[str] = []
 
 
 class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -333,6 +333,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         assignments: How it stands to each assignment that means it, by name.
         conflict: What is wrong with its assignments or identity; "" when nothing is.
         signatures: It obeys signed requests and documents only.
+        refresh_pending: Resources, the first 20, that a later run refreshes, each with its manifest, assignment or source.
         key, certificate: The nkey that it signs events with, and the root's word that the key is its own (`bus.trust`).
         policy: It has a usable `policy.yaml`; None from an agent that does not report it.
         unsigned: What it accepts without a signature although it demands signatures: "data", "objects".
@@ -351,6 +352,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     assignments: dict[str, AssignmentState] = {}
     conflict: str = ""
     signatures: bool = False
+    refresh_pending: list[str] = []
     key: str = ""
     certificate: str = ""
     policy: bool | None = None

@@ -39,7 +39,7 @@ class ScopeRefreshes(Struct, frozen=True, kw_only=True):
     What is pending of one manifest, source or assignment.
 
     Attributes:
-        scope: Whose it is: "manifest:…", "source:…", "assignment:…", "request:…"; "" when its file cannot be read.
+        scope: Whose it is: "manifest …", "source …", "assignment …", "request …"; "" when its file cannot be read.
         pending: Each pair of subscriber and trigger.
         trouble: Why it is not known in full; "" when it is.
     """

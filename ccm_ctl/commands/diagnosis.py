@@ -45,7 +45,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: In a word: never came, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
-            undelivered, well.
+            refresh pending, undelivered, well.
         sentence: For people; begins with the node's name.
         meaning: How to paint it: a key of `render.table.COLOURS`.
         next: What to type, the most likely first.
@@ -300,6 +300,26 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
+def _refresh_pending(evidence: Evidence, now: datetime) -> Reason | None:
+    """Something changed, and what subscribes to it has not been refreshed: it runs with what was there before."""
+    record = evidence.node.record
+    if record is None or not record.refresh_pending:
+        return None
+    name, pending = evidence.node.name, record.refresh_pending
+    more = f" and {len(pending) - 1} more" if len(pending) > 1 else ""
+    return Reason(
+        state="refresh pending",
+        sentence=one_line(
+            f"{name} has not refreshed {pending[0]}{more}: an earlier run ended before it did."
+        ),
+        meaning="change",
+        next=(
+            Next("ccm agent run-once", "to refresh what its assignments and manifests declare", name),
+            Next(f"ccmctl apply MANIFEST -t node={name}", "to refresh what a request declared"),
+        ),
+    )
+
+
 def _undelivered(evidence: Evidence, now: datetime) -> Reason | None:
     status = evidence.status
     if not status.trouble:
@@ -361,6 +381,7 @@ _JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (
     _silent,
     _running,
     _waiting,
+    _refresh_pending,
     _undelivered,
 )
 """In this order: what comes first is why the rest does not matter."""

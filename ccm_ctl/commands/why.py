@@ -29,6 +29,9 @@ DIGEST_SHOWN = 12
 ASSIGNMENTS_SHOWN = 5
 """So many fit on a screen, those with something to say first."""
 
+REFRESHES_SHOWN = 5
+"""So many pending refreshes; a node with more has a larger problem than their names."""
+
 FAILED_SHOWN = 3
 """So many failed resources besides the first; the rest is counted."""
 
@@ -112,6 +115,8 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     if record is not None and record.disabled is not None and reason.state != "disabled":
         yield Fact("disabled", disabled_words(record.disabled, now), "change")
     yield from _assignment_facts(evidence, now)
+    for pending in record.refresh_pending[:REFRESHES_SHOWN] if record is not None else ():
+        yield Fact("refresh pending", pending, "change")
     yield Fact("last run", _last_run(evidence, now))
     yield from _agent_facts(evidence, reason, now)
     if refused := evidence.told.get("refused"):

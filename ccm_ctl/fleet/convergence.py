@@ -38,6 +38,10 @@ SAID_GOODBYE_MOST = 200
 """Of so many offline nodes the stream is asked; with more it is the fleet that is away, and nobody looks at each."""
 
 
+PENDING_NAMED = 3
+"""So many pending refreshes are named."""
+
+
 class AbsentSince(Struct, frozen=True):
     """
     Since when a node is away, in words.
@@ -214,18 +218,29 @@ def _current(
 ) -> tuple[str, str]:
     """State and reason of a node that knows the revision that counts."""
     record = node.record
-    if told.state in RIGHT:
+    if told.state in RIGHT and not told.refresh_pending:
         is_drift = standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
         notes = ("would change" if is_drift else "", _away_words(away), _disabled_words(record))
         return CONVERGED, "; ".join(note for note in notes if note)
-    if told.state in (WAITING, DISABLED):
+    if told.state in (WAITING, DISABLED, *RIGHT):
         if away is not None:
-            return OFFLINE, _away_words(away)
+            return OFFLINE, "; ".join([_away_words(away), *_pending_words(told)])
         if record is not None and record.disabled is not None:
-            return DISABLED, _disabled_words(record)
+            return DISABLED, "; ".join([_disabled_words(record), *_pending_words(told)])
+        if told.state in RIGHT:
+            return WAITING, "; ".join(_pending_words(told))
         return told.state, told.reason or "its turn comes"
     reason = told.reason or (record.conflict if record else "")
     return str(told.state), "; ".join(part for part in (reason, _away_words(away)) if part)
+
+
+def _pending_words(told: AssignmentState) -> list[str]:
+    """The sentence about refreshes that are pending, if there is one to say."""
+    if not told.refresh_pending:
+        return []
+    named = ", ".join(told.refresh_pending[:PENDING_NAMED])
+    more = len(told.refresh_pending) - PENDING_NAMED
+    return [f"a refresh is pending: {named}" + (f" and {more} more" if more > 0 else "")]
 
 
 def _behind(

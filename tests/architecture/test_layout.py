@@ -34,7 +34,8 @@ AGENT_ROOMS: dict[str, set[str]] = {
         "resources", "engine", "agent",
     },
     "app_agent": {
-        "app", "system", "bus", "policy", "templates", "facts", "metrics", "hiera", "registration", "engine", "agent",
+        "app", "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "registration",
+        "engine", "agent",
     },
     "app_policy": {"app", "engine", "agent", "policy", "resources"},
     "app_render": {"system", "templates", "facts"},

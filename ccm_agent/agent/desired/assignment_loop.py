@@ -394,10 +394,9 @@ class AssignmentLoop:
     ) -> QueuedRun:
         def start(session: SessionStart) -> None:
             begun.append(session)
-            if action == "check":
-                return
-            self._shop.states.begin(known.key, known.number)
-            self._following.took({} if known.pins else session.data_revisions)
+            if action != "check":
+                self._shop.states.begin(known.key, known.number)
+                self._following.took({} if known.pins else session.data_revisions)
             if action == "apply":
                 self._drift.begin(session)
 
@@ -411,6 +410,7 @@ class AssignmentLoop:
             on_start=start,
             judge=self._drift.judge if action == "apply" else None,
             pins=known.pins,
+            scope=self._drift.source,
         )
         is_first = not self._shop.states.has_begun(known.key, known.number)
         return QueuedRun(

@@ -32,6 +32,7 @@ from ccm_agent.agent.desired.drift import Drift, forget_others
 from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
 from ccm_agent.agent.desired.run_once import ConvergenceResult
 from ccm_agent.agent.node.node_presence import facts_digest
+from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
 from ccm_agent.agent.requests.request_handler import Refusal
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
@@ -66,6 +67,7 @@ class ReconcilerContext(Struct, frozen=True, kw_only=True):
         bundles, data: What is kept on disk.
         assigned: Assigned facts; under others a change is no drift.
         folder: Where it is kept what is settled.
+        refreshes: What is still to be refreshed here.
         on_conflict: Told the sentence about assignments in conflict; "" when there are none.
     """
 
@@ -81,6 +83,7 @@ class ReconcilerContext(Struct, frozen=True, kw_only=True):
     data: CachedBuckets
     assigned: Callable[[], Mapping[str, Any]]
     folder: Path
+    refreshes: PendingRefreshes
     on_conflict: Callable[[str], None]
 
 
@@ -263,12 +266,14 @@ class AssignmentReconciler:
             self._worker(name, group).assign(candidate)
         if self._has_read and not self._has_swept:
             self._has_swept = True
+            await self._ground.refreshes.keep_only(KIND, {f"{KIND}{name}" for name in best})
             await asyncio.to_thread(forget_others, self._ground.folder, KIND, set(best))
 
     async def _end(self, name: str, worker: AssignmentLoop, task: asyncio.Task[None]) -> None:
         """What was settled under an assignment that is no more says nothing about one that comes under its name."""
         await asyncio.wait({task})
         await worker.forget()
+        await self._ground.refreshes.forget(f"{KIND}{name}")
         if self._endings.get(name) is asyncio.current_task():
             del self._endings[name]
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import RIGHT, AssignmentState
+from ccm_agent.model.wire import RIGHT, WAITING, AssignmentState
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,14 @@ class AssignmentStatus:
         told: The same for everybody: a run that found what the one before had found is not told, so it costs nothing.
     """
 
-    def __init__(self, node: str, path: Path, clock: Clock, on_change: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        node: str,
+        path: Path,
+        clock: Clock,
+        on_change: Callable[[bool], None],
+        pending: Callable[[str], list[str]] = lambda _name: [],
+    ) -> None:
         """
         Nothing is read yet.
 
@@ -44,6 +51,7 @@ class AssignmentStatus:
             path: Where states are kept.
             clock: What time it is.
             on_change: Called when `told` has changed; with whether that should be known soon.
+            pending: What is to be refreshed under an assignment, as the last run or an earlier process left it.
         """
         self.now: dict[str, AssignmentState] = {}
         self.told: dict[str, AssignmentState] = {}
@@ -52,6 +60,7 @@ class AssignmentStatus:
         self._path = path
         self._clock = clock
         self._on_change = on_change
+        self._pending = pending
         self._is_dirty = False
         self._lock = asyncio.Lock()
 
@@ -59,7 +68,16 @@ class AssignmentStatus:
         """Take what an earlier process knew. Blocking."""
         kept = load_state(self._path, _Kept)
         if kept is not None and kept.node == self._node:
-            self.now, self.told, self._begun = dict(kept.states), dict(kept.states), kept.begun
+            states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
+            self.now, self.told, self._begun = states, dict(states), kept.begun
+
+    def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
+        """A state as it is now: a process that was killed has not said what it left to be refreshed."""
+        found = self._pending(name)
+        state = replace(state, refresh_pending=found)
+        if not found or state.state not in RIGHT:
+            return state
+        return replace(state, state=WAITING, reason=f"a refresh is pending: {', '.join(found)}")
 
     def tell(self) -> None:
         """Say what an earlier process left, if it left anything."""
@@ -78,7 +96,7 @@ class AssignmentStatus:
 
     def put(self, name: str, state: AssignmentState, *, soon: bool = True) -> None:
         """
-        The node stands so to an assignment; `since` is filled in here.
+        The node stands so to an assignment; `since` and `refresh_pending` are filled in here.
 
         Args:
             name: Of the assignment.
@@ -92,7 +110,7 @@ class AssignmentStatus:
             state.state,
         )
         since = was.since if was is not None and is_same else self._clock.now()
-        state = replace(state, since=since)
+        state = replace(state, since=since, refresh_pending=self._pending(name))
         self.now[name] = state
         told = replace(state, next_time=None) if state.state in RIGHT else state
         if was is not None and told.state in RIGHT:

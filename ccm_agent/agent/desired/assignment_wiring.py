@@ -16,7 +16,7 @@ from ccm_agent.agent.cache.cached_buckets import CachedBuckets
 from ccm_agent.agent.cache.revision_guard import RevisionGuard
 from ccm_agent.agent.desired.assignment_cache import AssignmentCache
 from ccm_agent.agent.desired.assignment_loop import CAUSE, AssignmentContext
-from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler, ReconcilerContext
+from ccm_agent.agent.desired.assignment_reconciler import KIND, AssignmentReconciler, ReconcilerContext
 from ccm_agent.agent.desired.assignment_rules import BUCKET
 from ccm_agent.agent.desired.assignment_status import AssignmentStatus
 from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
@@ -59,7 +59,11 @@ def make_reconciler(parts: ReconcilerParts) -> AssignmentReconciler:
     state = Path(settings.state_dir)
     bucket = ports.bucket(BUCKET)
     states = AssignmentStatus(
-        node, state / "assignment_states.json", ports.clock, lambda soon: _tell(parts, states, soon=soon)
+        node,
+        state / "assignment_states.json",
+        ports.clock,
+        lambda soon: _tell(parts, states, soon=soon),
+        pending=lambda name: parts.workshop.refreshes.of(f"{KIND}{name}"),
     )
     source = AssignmentCache(node, bucket, parts.stamps, state / "assignments.json", parts.bulletin.refused)
     shop = AssignmentContext(
@@ -100,6 +104,7 @@ def make_reconciler(parts: ReconcilerParts) -> AssignmentReconciler:
             data=parts.data,
             assigned=lambda: parts.assigned.facts,
             folder=state / "converged",
+            refreshes=parts.workshop.refreshes,
             on_conflict=partial(_complain, parts),
         )
     )

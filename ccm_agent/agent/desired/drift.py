@@ -43,6 +43,7 @@ class Drift:
     Attributes:
         corrected: `type#name` of what the run in hand has corrected, the first of them.
         corrections: How many there are in all.
+        source: The source's name.
     """
 
     def __init__(self, source: str, folder: Path, context: Callable[[], object]) -> None:
@@ -56,7 +57,7 @@ class Drift:
         """
         self.corrected: list[str] = []
         self.corrections = 0
-        self._source = source
+        self.source = source
         self._path = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
         self._context = context
         self._wanted = ""
@@ -67,7 +68,7 @@ class Drift:
     async def open(self) -> None:
         """Take what an earlier process knew."""
         kept = await asyncio.to_thread(load_state, self._path, _Settled)
-        if kept is not None and kept.source == self._source:
+        if kept is not None and kept.source == self.source:
             self._wanted, self._settled = kept.wanted, set(kept.resources)
             self._kept = (self._wanted, frozenset(self._settled))
 
@@ -120,7 +121,7 @@ class Drift:
         now = (self._wanted, frozenset(self._settled))
         if now == self._kept:
             return
-        settled = _Settled(source=self._source, wanted=self._wanted, resources=sorted(self._settled))
+        settled = _Settled(source=self.source, wanted=self._wanted, resources=sorted(self._settled))
         # a thread goes on though who waits for it is cancelled: `forget` has to know of it
         self._writing = asyncio.get_running_loop().run_in_executor(None, save_state_sync, self._path, settled)
         self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())

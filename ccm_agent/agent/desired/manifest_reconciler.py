@@ -21,9 +21,18 @@ from ccm_agent.agent.desired.drift import Drift
 from ccm_agent.agent.desired.external_data import ExternalData, nothing
 from ccm_agent.agent.desired.run_once import ConvergenceResult
 from ccm_agent.agent.desired.source import SourcePorts, make_source
-from ccm_agent.agent.desired.source_loop import CHANGE, CHECK, INTERVAL, POLL, SourceContext, SourceLoop
+from ccm_agent.agent.desired.source_loop import (
+    CHANGE,
+    CHECK,
+    INTERVAL,
+    POLL,
+    SourceContext,
+    SourceLoop,
+    source_scope,
+)
 from ccm_agent.agent.desired.ticker import Ticker
 from ccm_agent.agent.events.agent_events import AgentEventPublisher
+from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
 from ccm_agent.agent.process.config import Settings
 from ccm_agent.agent.requests.request_handler import Refusal
 from ccm_agent.agent.runs.run_queue import RunQueue
@@ -53,6 +62,7 @@ class ManifestContext(Struct, frozen=True, kw_only=True):
         clock: Time.
         metrics: Counts what the sources' workers do; None: nobody counts.
         forbids: Why the node's policy refuses an action to the configuration now; None when it does not.
+        refreshes: What is still to be refreshed here.
     """
 
     node: str
@@ -65,6 +75,7 @@ class ManifestContext(Struct, frozen=True, kw_only=True):
     is_disabled: Callable[[], bool]
     assigned: Callable[[], Mapping[str, Any]]
     clock: Clock
+    refreshes: PendingRefreshes
     metrics: AgentMetrics | None = None
     forbids: Callable[[Principal, str], Refusal | None] = lambda _principal, _action: None
 
@@ -118,6 +129,7 @@ class ManifestReconciler:
         settings = self._around.settings()
         self._data = self._watch_data(settings.external_data_url)
         self._workers = self._make_workers(settings)
+        await self._around.refreshes.keep_only(source_scope(""), {one.scope for one in self._workers})
         self._scheduler.clear()
         unhook = self._around.link.on_connect(self._connected)
         stop = await self._listen()

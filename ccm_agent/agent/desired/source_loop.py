@@ -71,12 +71,18 @@ class SourceContext(Struct, frozen=True, kw_only=True):
     forbids: Callable[[Principal, str], Refusal | None] = lambda _principal, _action: None
 
 
+def source_scope(source: str) -> str:
+    """Whose pending refreshes those of a source are; see `ApplyOptions.scope`."""
+    return f"source {source}"
+
+
 class SourceLoop:
     """The worker of one source."""
 
     def __init__(self, source: Source, drift: Drift, bench: SourceContext) -> None:
         """Nothing runs yet."""
         self.source = source
+        self.scope = source_scope(drift.source)
         self._drift = drift
         self._bench = bench
         self._wanted: set[str] = set()
@@ -249,6 +255,7 @@ class SourceLoop:
                 on_end=end,
                 on_start=self._drift.begin if action == "apply" else None,
                 judge=self._drift.judge if action == "apply" else None,
+                scope=self.scope,
             ),
             principal=self._principal,
         )

@@ -94,6 +94,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
             "last_state": record.last_state,
             "last_time": record.last_time,
             "conflict": record.conflict,
+            "refresh_pending": list(record.refresh_pending),
             "manifests": self.manifests(),
             "assignments": dict(self.assignments()),
             "disabled": self.disabling.current,

@@ -22,3 +22,8 @@ async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]], ask_again_s: flo
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=ask_again_s)
+
+
+async def never() -> bool:
+    """No other process follows."""
+    return False

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.agent.events.spool import Spool
+from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
 from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.runs.checkpoint import Checkpoints
 from ccm_agent.agent.runs.run_queue import QueuedRun
@@ -22,7 +23,7 @@ from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest
+from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest, NodeState
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class ExecutorContext(Struct, frozen=True, kw_only=True):
         shorten: Makes of an event what may stand on the bus.
         external_data: URL of a hiera document of the configuration as it is now, under those of a request; "" is none.
         metrics: Counts what runs did; None: nobody counts.
+        refreshes: What is still to be refreshed here.
     """
 
     node: str
@@ -52,6 +54,7 @@ class ExecutorContext(Struct, frozen=True, kw_only=True):
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     unpack: Unpack
     shorten: Shorten
+    refreshes: PendingRefreshes
     external_data: Callable[[], str] = str
     metrics: AgentMetrics | None = None
 
@@ -108,6 +111,7 @@ class RunExecutor:
         summary = None
         try:
             summary = await self._guarded(job, report)
+            await self._look_at_refreshes(job, summary)
         finally:
             self.report = None
             self._run = ""
@@ -121,6 +125,19 @@ class RunExecutor:
         if self._shop.metrics is not None:
             self._shop.metrics.ran(job.action, report.frame.cause, summary)
         return summary
+
+    async def _look_at_refreshes(self, job: QueuedRun, summary: SessionSummary | None) -> None:
+        """A run that applied something may have left a refresh for the next one, or done what was left."""
+        known = self._shop.refreshes
+        if job.action in ("plan", "check"):
+            return
+        if (
+            not known.is_empty
+            or summary is None
+            or summary.refresh_pending
+            or summary.state == NodeState.FAILED
+        ):
+            await known.look()
 
     def give_up(self, job: QueuedRun, reason: str, code: str) -> SessionSummary:
         """Close a job that was never begun."""
@@ -232,6 +249,7 @@ class RunExecutor:
             metrics=self._shop.metrics,
             grant=job.grant,
             own_hiera=frozenset({external_data} if external_data else ()),
+            scope=own.scope if own is not None else f"request {job.name}",
         )
 
     def _told(self, report: RunReport) -> OnEvent:

@@ -27,6 +27,7 @@ class LocalRun(Struct, frozen=True, kw_only=True):
         on_start: Told what the engine says of the start.
         judge: Whether an event is a correction of drift; None: nobody asks.
         pins: Buckets whose documents are read as they were at a revision.
+        scope: Whose pending refreshes it runs, and leaves; see `ApplyOptions.scope`.
     """
 
     source: ManifestSource
@@ -34,6 +35,7 @@ class LocalRun(Struct, frozen=True, kw_only=True):
     on_start: Callable[[SessionStart], None] | None = None
     judge: Callable[[TransactionEvent], bool | None] | None = None
     pins: Mapping[str, int] = {}
+    scope: str = ""
 
 
 class QueuedRun(Struct, frozen=True, kw_only=True):

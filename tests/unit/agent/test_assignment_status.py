@@ -17,8 +17,8 @@ class Stage:
         self.changes = 0
         self.path = folder / "states.json"
 
-    def states(self, node: str = "web1") -> AssignmentStatus:
-        return AssignmentStatus(node, self.path, self.clock, self._changed)
+    def states(self, node: str = "web1", pending: tuple[str, ...] = ()) -> AssignmentStatus:
+        return AssignmentStatus(node, self.path, self.clock, self._changed, lambda _name: list(pending))
 
     def _changed(self, soon: bool) -> None:
         self.changes += soon
@@ -95,3 +95,17 @@ async def test_what_can_wait_is_told_with_the_next_thing_that_is_told(tmp_path: 
     states.put("site", replace(STABLE, state="waiting"), soon=False)
 
     assert (states.told["site"].state, at.changes) == ("waiting", 0)
+
+
+async def test_what_a_killed_process_left_to_be_refreshed_is_not_right(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    before = at.states()
+    before.put("site", STABLE)
+    await before.keep()
+
+    states = at.states(pending=("exec#reload",))
+    await asyncio.to_thread(states.open)
+
+    reason = "a refresh is pending: exec#reload"
+    waiting = replace(STABLE, state="waiting", reason=reason, refresh_pending=["exec#reload"], since=NOON)
+    assert (states.now, states.told) == ({"site": waiting}, {"site": waiting})

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 
 from ccm_agent.agent.events.spool import Spool
+from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
 from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.runs.checkpoint import Checkpoint, Checkpoints
 from ccm_agent.agent.runs.run_executor import ExecutorContext, RunExecutor
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.outcome import SessionSummary
-from ccm_agent.model.wire import MANIFEST_APPLY, Bundle, ManifestRequest
+from ccm_agent.model.wire import MANIFEST_APPLY, Bundle, ManifestRequest, NodeRecord
 from tests.support.agent import NODE, FakeClock, FakeEngine, OneNode, Running
 
 TEXT = "stable /a\nfailed /b\nwait /c\nchanged /d"
@@ -176,6 +177,7 @@ async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_le
         facts=no_facts,
         unpack=never_unpacked,
         shorten=lambda event: event,
+        refreshes=PendingRefreshes(None, NodeRecord(node=NODE), lambda: None),
         external_data=lambda: "",
     )
     worker = RunExecutor(shop, spool, ledger, clock, Checkpoints(tmp_path / "continuation.json"))

@@ -269,3 +269,40 @@ def test_a_plan_says_what_would_change_and_a_node_that_failed_and_left_says_both
         ("converged", "would change"),
         ("failed", "file#/etc/motd: no such owner; offline, was there 2026-11-21 12:00:00Z"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_present", "state", "reason"),
+    [
+        pytest.param(
+            {}, True, "waiting", "a refresh is pending: exec#reload", id="of a run that said changed"
+        ),
+        pytest.param(
+            {"refresh_pending": ["a#1", "a#2", "a#3", "a#4", "a#5"]},
+            True,
+            "waiting",
+            "a refresh is pending: a#1, a#2, a#3 and 2 more",
+            id="of several the first are named",
+        ),
+        pytest.param(
+            {},
+            False,
+            "offline",
+            "offline since 10:00; a refresh is pending: exec#reload",
+            id="of a node that is off",
+        ),
+    ],
+)
+def test_node_with_a_pending_refresh_has_not_converged(
+    motd: str, fields: dict[str, Any], is_present: bool, state: str, reason: str
+) -> None:
+    node = FakeNode("web1", WEB, is_present=is_present)
+    desk, digest = assigned(motd, node)
+    pending = {"refresh_pending": ["exec#reload"], **fields}
+    node.record = says("changed", digest=digest, **pending) | {"last_time": NOW - timedelta(hours=2)}
+
+    said = desk.ccmctl("assignment", "status", "web", "--json")
+
+    one = said.records[1]
+    assert (said.code, one["state"]) == (3, state)
+    assert one["reason"].endswith(reason.partition("; ")[2] or reason)

@@ -394,6 +394,26 @@ def test_the_policy_of_the_node_is_told(policy: dict[str, Any], line: str) -> No
     assert line in done.out
 
 
+def test_node_with_a_pending_refresh_is_not_well() -> None:
+    record = a_record(
+        refresh_pending=["exec#reload (request web.yaml)", "service#app (source a)"],
+        last_run=RUN,
+        last_state="changed",
+        last_time=before(minutes=12),
+    )
+    desk = a_desk(record, assigned=False)
+
+    said = desk.ccmctl("why", "web1").out
+    found = desk.ccmctl("why", "web1", "--json").records[0]
+
+    assert (
+        "web1 has not refreshed exec#reload (request web.yaml) and 1 more: an earlier run ended"
+        in " ".join(said.split())
+    )
+    assert said.count("refresh pending") == 2
+    assert found["state"] == "refresh pending"
+
+
 def test_a_node_that_is_well_says_so() -> None:
     record = a_record(
         last_run=RUN, last_state="stable", last_time=before(minutes=4), assignments={"base": the_base()}
