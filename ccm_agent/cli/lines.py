@@ -39,6 +39,8 @@ def event_line(event: TransactionEvent, *, color: bool = False) -> str:
     ]
     if event.noop:
         fields.append(("noop", event.noop_message or "true"))
+    if event.unknown and not event.skipped:
+        fields.append(("health_checks", Outcome.UNKNOWN.value))
     if outcome is Outcome.FAILED:
         fields.append(("errors", ", ".join(event.error)))
     fields += [("unmet", one) for one in event.unmet_requirements if outcome is Outcome.UNMET]

@@ -23,7 +23,7 @@ from msgspec import Struct
 from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError, PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
+from ccm_agent.model.outcome import TRANSACTION_EVENT, Outcome, TransactionEvent
 from ccm_agent.model.resource import CommonProperties, CommonState
 from ccm_agent.resources.contract import AnyType, Decision, DecisionContext
 
@@ -174,7 +174,9 @@ async def _managed(declared: ResolvedResource, run: RunContext) -> TransactionEv
         else:
             if not run.health_check_only or declared.kind.nests:
                 await _apply(declared, provider, run, event)
-            if wanted.health_checks:
+            if wanted.health_checks and run.noop and event.changed:
+                _leave_unchecked(wanted.health_checks, event)
+            elif wanted.health_checks:
                 await _check(wanted.health_checks, run, event)
     return event
 
@@ -383,6 +385,16 @@ async def _check(checks: list[HealthCheck], run: RunContext, event: TransactionE
             why = f": {result.output.splitlines()[0]}" if result.output else ""
             _fail(event, f"health check {check.name or check.format} is {status}{why}", "host.health")
     event.health_check = results
+
+
+def _leave_unchecked(checks: list[HealthCheck], event: TransactionEvent) -> None:
+    """In a plan the checks would see the resource as it is before the change, and fail a new site."""
+    why = "the health checks are not run in a plan that would change the resource"
+    event.unknown = event.unknown or f"{Outcome.UNKNOWN}: {why}"
+    event.health_check = [
+        HealthResult(status=HealthStatus.UNKNOWN, tries=0, output=event.unknown, name=check.name)
+        for check in checks
+    ]
 
 
 def _not_run(

@@ -31,6 +31,29 @@ async def run(on: Bench, rules: str) -> list[HealthResult]:
     return on.events[0].health_check
 
 
+async def test_a_plan_does_not_check_what_it_would_change() -> None:
+    on = bench()
+    on.files.put("/work/m.yaml", MANIFEST % "file: {/srv/x: {exists: true}}")
+
+    summary = await on.engine.apply(ManifestSource(path="m.yaml"), on.options(noop=True))
+
+    event = on.events[0]
+    why = "unknown until applied: the health checks are not run in a plan that would change the resource"
+    assert (event.changed, event.failed, event.unknown) == (True, False, why)
+    assert event.health_check == [HealthResult(status=3, tries=0, name="rules", output=why)]
+    assert (summary.state, summary.unknown_count) == ("changed", 1)
+
+
+async def test_a_plan_checks_what_is_right_already() -> None:
+    on = bench()
+    on.board.notes = {"a": "x"}
+    on.files.put("/work/m.yaml", MANIFEST % "file: {/srv/x: {exists: true}}")
+
+    await on.engine.apply(ManifestSource(path="m.yaml"), on.options(noop=True))
+
+    assert on.outcomes == [("a", "failed")]
+
+
 async def test_templates_in_rules_are_rendered_in_keys_and_keep_their_types() -> None:
     on = bench()
     on.files.put("/srv/x", "abc")
