@@ -1,8 +1,8 @@
 """
-What the core asks of the world, as Protocols.
+Ports: Protocols for everything that the core needs from the host and the broker.
 
-An adapter of each stands in `system/` or `bus/`, a fake in `testing/`; one contract suite runs on both. A port raises only
-errors of `model/errors.py`, and never keeps a lock or a handle open between two calls unless its docstring says so.
+Each has an adapter in `system/` or `bus/` and a fake in `testing/`; the same contract tests run on both. A port raises only
+errors of `model/errors.py`. It keeps no lock or handle open between two calls unless its docstring says so.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ class Command(Struct, frozen=True, kw_only=True):
     A program to run, without a shell.
 
     Attributes:
-        argv: The program and its arguments. A name without a slash is looked for in `search_path`.
-        search_path: Absolute directories, separated by colons; "" takes our own PATH. It has no part in what the child sees.
-        env: Variables of the child, over and besides PATH, LANG=C and LC_ALL=C, which are all that it gets otherwise.
+        argv: The program and its arguments. A name without a slash is searched in `search_path`.
+        search_path: Absolute directories, separated by colons; "" uses the PATH of this process. The child does not see it.
+        env: Variables of the child, in addition to PATH, LANG=C and LC_ALL=C. It gets no others.
         cwd: Working directory, absolute.
-        stdin: What the child reads; None gives it nothing to read.
-        output_limit_bytes: How much of each stream is kept: the last so many bytes.
-        merge_stderr: Standard error goes where standard output goes, in the order written.
-        time_limit_s: After so many seconds the process group is ended, and the result says so with what was written until
-            then. 0: no limit.
+        stdin: Input of the child; None: no input.
+        output_limit_bytes: The number of last bytes of each output stream that are kept.
+        merge_stderr: Merge standard error into standard output, in the order written.
+        time_limit_s: The process group is ended after this many seconds; the result contains the output until then. 0: no limit.
     """
 
     argv: tuple[str, ...]
@@ -49,11 +48,11 @@ class Completed(Struct, frozen=True, kw_only=True):
     How a program ended.
 
     Attributes:
-        code: Exit status; -N when signal N ended it.
-        stdout: The last `output_limit_bytes` that it wrote.
-        stderr: Likewise.
-        dropped_bytes: How much of both was not kept.
-        timed_out: Its time limit had passed and it was ended for that.
+        code: Exit code; -N if signal N ended it.
+        stdout: The last `output_limit_bytes` of standard output.
+        stderr: The last `output_limit_bytes` of standard error.
+        dropped_bytes: Number of bytes of both that were not kept.
+        timed_out: It was ended because its time limit had passed.
     """
 
     code: int
@@ -64,18 +63,18 @@ class Completed(Struct, frozen=True, kw_only=True):
 
 
 class Runner(Protocol):
-    """Runs programs off the event loop, each in a session (process group) of its own and never with a terminal."""
+    """Runs programs off the event loop, each in its own session (process group) and without a terminal."""
 
     async def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Completed:
         """
         Run a program to its end.
 
-        Returns when the program itself has ended; a child that it left behind with the output open holds nobody up.
-        Cancelled (by `asyncio.timeout` for instance) it ends the whole process group, first kindly, and reaps it.
+        Returns when the program itself has ended; a child that keeps the output open does not delay it. When cancelled (for
+        example by `asyncio.timeout`), it ends the whole process group, first with SIGTERM, and reaps it.
 
         Args:
-            command: What to run.
-            on_line: Called on the loop with each line of standard output as it comes, without its end.
+            command: The program to run.
+            on_line: Called on the event loop with each line of standard output as it arrives, without the newline.
 
         Raises:
             CommandError: It could not be started.
@@ -84,33 +83,33 @@ class Runner(Protocol):
 
 
 SMALL_BYTES = 1 << 20
-"""A file of so many bytes is read for its digest whatever its size should be. Files in /proc and /sys do not say their size."""
+"""A file of up to this size is always read for its digest. Files in /proc and /sys do not report their size."""
 DIGEST_BYTES = 64 << 20
-"""A larger file is read for its digest only where the caller says how large it may be."""
+"""A larger file is read for its digest only if the caller says how large it may be."""
 
 
 DigestLimits = Mapping[str, Sequence[int | str]]
-"""By path how large a file may be to be read: as many bytes as a number says, or as the file at another path has."""
+"""How large a file may be to be read, by path: a number of bytes, or the path of a file whose size is the limit."""
 
 
 class FileLook(Struct, frozen=True, kw_only=True):
     """
-    What stands at a path.
+    The state of a path.
 
     Attributes:
-        path: The path that was looked at.
-        kind: "absent", "file", "directory", "symlink" or "other" (FIFO, socket, device); "unreadable" when looking failed.
-        error: Why it is unreadable; "" otherwise.
+        path: The path that was inspected.
+        kind: "absent", "file", "directory", "symlink" or "other" (FIFO, socket, device); "unreadable" if it could not be
+        inspected. error: Why it is unreadable; "" otherwise.
         mode: Permission bits with setuid, setgid and sticky; 0 when absent.
         uid, gid: Numeric owner; -1 when absent.
-        owner, group: Names, or the numbers as text where the system knows no name.
+        owner, group: Names, or the numbers as text if the system has no name for them.
         size_bytes: Size of the content.
         mtime_ns: Modification time.
-        sha256: Hex digest of a regular file's content when it was asked for, else "".
-        undigested: Why there is no digest of a regular file although it was asked for: it is too large, or mostly a hole.
-        link: Where a symlink at the end of the path points; "" when there is none. The rest of a look that followed it is
-            about what it points to, so `kind` is "absent" when that is missing.
-        is_empty: Of a directory: there is nothing in it.
+        sha256: Hex digest of a regular file's content if requested, otherwise "".
+        undigested: Why there is no digest of a regular file although it was requested: too large, or mostly sparse.
+        link: The target of a symlink at the end of the path; "" if there is none. If the symlink was followed, the other
+            attributes describe its target, so `kind` is "absent" if that is missing.
+        is_empty: Whether a directory is empty.
     """
 
     path: str
@@ -137,40 +136,40 @@ class ContentRef(Struct, frozen=True):
 
 class Files(Protocol):
     """
-    Looks at files and changes them; each call is one hop to a thread, whatever it does there.
+    Reads and changes files; each call is one thread hop.
 
-    Paths are absolute. A change never follows a symlink at the end of a path, nor one on the way that somebody else could have
-    planted. Owner and group are names, or numbers as text; "" leaves them to whoever runs this. A change that was begun is
-    finished before a cancellation goes on.
+    Paths are absolute. A change never follows a symlink at the end of a path, nor one on the way that another user could have
+    created. Owner and group are names, or numbers as text; "" means the user who runs this process. A change that has begun is
+    finished before a cancellation takes effect.
     """
 
     async def look(
         self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
     ) -> list[FileLook]:
         """
-        What stands at each path, in order. Never raises for one path.
+        Read the state of each path, in order. Never raises for one path.
 
         Args:
             paths: The paths.
-            digest: Whether to tell digests of files of at most DIGEST_BYTES; or, by path, how large the file may be. A file that
-                is larger than what is wanted in its place differs from it and need not be read, and any user can make one of
-                terabytes. A file of SMALL_BYTES is read in any case; one whose path is not in the mapping is not.
-            follow: Look through a symlink at the end.
+            digest: Whether to compute digests of files of at most DIGEST_BYTES; or how large the file may be, by path. A file
+                that is larger than the desired content differs from it and need not be read, and any user can make a sparse file
+                of terabytes. A file of SMALL_BYTES is always read; one whose path is not in the mapping is not.
+            follow: Follow a symlink at the end.
         """
         ...
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
-        """A regular file's content; a FIFO, socket or device is an error, and so is more than the limit."""
+        """Return a regular file's content. A FIFO, socket or device is an error, and so is a file above the limit."""
         ...
 
     async def store(
         self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
     ) -> None:
         """
-        Write a file whole or not at all.
+        Write a file atomically.
 
         A temporary file beside the target, content, owner, mode, fsync, rename, fsync of the directory; owner and group are
-        looked up before anything is written. SELinux label, ACL and extended attributes of what it replaces are kept.
+        resolved before anything is written. SELinux label, ACL and extended attributes of the replaced file are kept.
 
         Args:
             content: The bytes, or the regular file to copy them from.
@@ -179,10 +178,10 @@ class Files(Protocol):
 
     async def adopt(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         """
-        Put a file that was written before in the place of another, as `store` does, without copying it.
+        Replace a file by one that is already written, as `store` does, without copying it.
 
         Args:
-            staged: A regular file in the directory of `path`; it is gone afterwards.
+            staged: A regular file in the directory of `path`; it is moved.
         """
         ...
 
@@ -190,41 +189,41 @@ class Files(Protocol):
         self, path: str, *, owner: str = "", group: str = "", mode: int, directory: bool = False
     ) -> None:
         """
-        Owner, group and mode of what is there, never through a symlink.
+        Set owner, group and mode, never through a symlink.
 
         Args:
-            directory: Make a directory first where there is none, and the directories above it with the same mode; a symlink
-                to something else than a directory gives way to it.
+            directory: First create a missing directory, and its parents with the same mode; it replaces a symlink that does not
+                lead to a directory.
         """
         ...
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """
-        Remove a file, symlink or empty directory; nothing there is fine.
+        Remove a file, symlink or empty directory; a missing path is not an error.
 
         Args:
-            recursive: Remove a directory with all that is in it, never following a symlink out of it.
+            recursive: Remove a directory with its content, never following a symlink out of it.
 
         Raises:
-            FileError: With `errno.ENOTEMPTY` for a directory that holds something.
+            FileError: With `errno.ENOTEMPTY` for a directory that is not empty.
         """
         ...
 
     async def ids(self, owner: str, group: str) -> tuple[int, int]:
-        """Numeric owner and group, -1 for ""; FileError for a name that the system does not know or a number out of range."""
+        """Resolve owner and group to numbers, -1 for ""; FileError for an unknown name or a number out of range."""
         ...
 
 
 class Transfer(Struct, frozen=True, kw_only=True):
     """
-    A URL to fetch.
+    A URL to download.
 
     Attributes:
-        url: http or https. User name and password in it are used as such, and never shown.
-        headers: Sent to the URL's own host, and to no other that it redirects to; they win over user name and password.
-        username, password: Basic authentication, of the URL itself: it does not follow a redirect, not even on the same host.
-        etag, last_modified: What an earlier answer said; the answer may then be that nothing has changed.
-        limit_bytes: A longer answer is an error.
+        url: http or https. User name and password in it are used for authentication, and never shown.
+        headers: Sent only to the URL's own host, not to hosts it redirects to; they override user name and password.
+        username, password: Basic authentication for the URL itself; not sent after a redirect, even on the same host.
+        etag, last_modified: From an earlier response; the server can then answer that nothing has changed.
+        limit_bytes: A longer response is an error.
     """
 
     url: str
@@ -238,13 +237,13 @@ class Transfer(Struct, frozen=True, kw_only=True):
 
 class Transferred(Struct, frozen=True, kw_only=True):
     """
-    What came of it.
+    The result of a download.
 
     Attributes:
         is_unchanged: The server has nothing newer than `etag` or `last_modified`; nothing was transferred.
-        content: The bytes; b"" when they went to a file.
+        content: The bytes; b"" if they were saved to a file.
         size_bytes, sha256: Of the content.
-        etag, last_modified: For the next time; "" where the server says none.
+        etag, last_modified: For the next request; "" if the server sent none.
     """
 
     is_unchanged: bool = False
@@ -257,27 +256,28 @@ class Transferred(Struct, frozen=True, kw_only=True):
 
 class Download(Protocol):
     """
-    Fetches URLs. At most ten redirects, to http and https alone and never from https to http; no answer but 200 is content.
+    Downloads URLs. Follows at most ten redirects, only to http and https and never from https to http. Only status 200 is
+    content.
 
-    Raises DownloadError, which names the URL without what is secret in it.
+    Raises DownloadError, which shows the URL without secrets.
     """
 
     async def fetch(self, transfer: Transfer) -> Transferred:
-        """The content in memory."""
+        """Download into memory."""
         ...
 
     async def save(
         self, transfer: Transfer, path: str, on_progress: Callable[[int, int], None] | None = None
     ) -> Transferred:
         """
-        The content in a file.
+        Download into a file.
 
-        A transfer that breaks off goes on where it was when the server can do that, else from the start. When it fails or is
-        cancelled the file is gone again.
+        An interrupted transfer continues if the server supports it, otherwise it starts again. If it fails or is cancelled, the
+        file is removed.
 
         Args:
-            path: A new file, which only its owner may read; something there already is an error.
-            on_progress: Called on the loop with the bytes so far and of the whole, 0 while that is unknown.
+            path: A new file, readable only by its owner; an existing path is an error.
+            on_progress: Called on the event loop with the bytes so far and in total, 0 while the total is unknown.
         """
         ...
 
@@ -289,14 +289,14 @@ class Packed(Struct, frozen=True, kw_only=True):
     Attributes:
         path: The archive, a regular file.
         kind: "tar.gz", "tar" (compressed or not, as its content says) or "zip".
-        limit_entries, limit_bytes: How much is taken; more is an error before anything is written. 0 bytes: what the adapter
-            thinks a file of that size can honestly hold.
-        proof: A path in the archive whose presence tells that all was unpacked; "" for none. Where it is not there yet it comes
-            last, and not at all when unpacking fails.
-        sha256: Of the archive's content, in hex; "" when nobody said. Compared with what is then unpacked, whoever may write to
-            the file or to its directory meanwhile.
-        size_bytes: Of the archive, where it is known; -1 otherwise. One of another size is not read.
-        drop_special_bits: Whether setuid, setgid and sticky bits are left out.
+        limit_entries, limit_bytes: Limits; more is an error before anything is written. 0 bytes: the adapter derives the limit
+            from the size of the archive.
+        proof: A path in the archive whose existence shows that everything was unpacked; "" for none. If it does not exist yet, it
+            is written last, and not at all if unpacking fails.
+        sha256: Of the archive's content, in hex; "" if unknown. Compared with the bytes that are unpacked, so a concurrent change
+            of the file is detected.
+        size_bytes: Of the archive; -1 if unknown. An archive of another size is not read.
+        drop_special_bits: Whether setuid, setgid and sticky bits are dropped.
     """
 
     path: str
@@ -310,19 +310,19 @@ class Packed(Struct, frozen=True, kw_only=True):
 
 
 class Unpack(Protocol):
-    """Unpacks archives that are not trusted."""
+    """Unpacks untrusted archives."""
 
     async def unpack(self, packed: Packed, into: str) -> int:
         """
-        Unpack into a directory, which is made (0755) with those above it; how many entries there were.
+        Unpack into a directory, which is created (0755) with its parents. Returns the number of entries.
 
-        The whole archive is read and checked first, so one that is damaged, too large or hostile changes nothing: an entry with
-        an absolute name or `..` in it, a symlink or hardlink that leads out of the directory, a device. While writing no
-        symlink, be it from the archive or there before, is followed out of the directory. Files are replaced each in one step;
-        what is there and not in the archive stays. Modes and times are the archive's; owners too when root unpacks a tar.
+        The whole archive is read and checked first, so a damaged, too large or hostile archive changes nothing: an entry with an
+        absolute name or `..`, a symlink or hardlink that leads out of the directory, a device. While writing, no symlink is
+        followed out of the directory. Each file is replaced atomically; files that are not in the archive stay. Modes and times
+        are those of the archive; owners too if root unpacks a tar.
 
         Raises:
-            FileError: What is wrong with which entry.
+            FileError: Names the entry and the problem.
         """
         ...
 
