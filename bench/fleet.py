@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bench.measure import BIN, Line
+from bench.secured import credentials_of
 from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
 AGENTS, PROCESSES, ROUNDS = 1000, 2, 5
@@ -41,7 +42,9 @@ def nodes(kind: str, server: NatsServer, count: int) -> Iterator[None]:
         children = []
         for i in range(PROCESSES):
             command = [sys.executable, "-m", "bench.simulated", kind, server.url, str(i * each), str(each)]
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
             stack.callback(child.wait, 60)
             if child.stdin is None or child.stdout is None:
                 raise RuntimeError("no pipes")
@@ -84,7 +87,7 @@ def wait_for_nodes(server: NatsServer, count: int) -> None:
     raise RuntimeError(f"{count} nodes did not come up within {READY_S} s")
 
 
-def one_run(server: NatsServer, manifest: Path) -> float:
+def one_run(server: NatsServer, manifest: Path, count: int = AGENTS) -> float:
     """Seconds of one run, by the controller's own record of when it asked and when it was done."""
     command = [
         str(BIN / "ccmctl"),
@@ -106,22 +109,23 @@ def one_run(server: NatsServer, manifest: Path) -> float:
             elif record["record"] == "result":
                 ended += 1
                 last = time.time()
-    if ended != AGENTS or child.returncode:
-        raise RuntimeError(f"{ended} of {AGENTS} nodes ended, exit status {child.returncode}")
+    if ended != count or child.returncode:
+        raise RuntimeError(f"{ended} of {count} nodes ended, exit status {child.returncode}")
     return last - begun
 
 
 @contextmanager
-def real_agents(server: NatsServer, folder: Path) -> Iterator[None]:
+def real_agents(server: NatsServer, folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Twenty agents as people start them."""
+    children: list[subprocess.Popen[bytes]] = []
     with ExitStack() as stack:
         for i in range(REAL_AGENTS):
             config = folder / f"agent{i}.yaml"
             home = folder / f"state{i}"
             home.mkdir()
-            config.write_text(
-                f"identity: real{i}\nstate_dir: {home}\nconnect_spread: 0s\nnats: {{url: {server.url}}}\n"
-            )
+            creds = credentials_of(f"real{i}")
+            nats = f"{{url: {server.url}, creds: {creds}}}" if creds else f"{{url: {server.url}}}"
+            config.write_text(f"identity: real{i}\nstate_dir: {home}\nconnect_spread: 0s\nnats: {nats}\n")
             child = subprocess.Popen(
                 [str(BIN / "ccm"), "agent", "--config", str(config)],
                 stdin=subprocess.DEVNULL,
@@ -129,7 +133,8 @@ def real_agents(server: NatsServer, folder: Path) -> Iterator[None]:
             )
             stack.callback(child.wait, 30)
             stack.callback(child.terminate)
-        yield
+            children.append(child)
+        yield children
 
 
 def lay_files(folder: Path) -> Path:

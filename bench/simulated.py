@@ -21,6 +21,8 @@ from typing import Any
 
 import msgspec
 
+from bench.secured import credentials_of
+
 RESOURCES = 50
 PROTOCOL = "io.choria.ccm.v1"
 
@@ -73,11 +75,12 @@ async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitSta
 
     from ccm_agent import app_agent
     from ccm_agent.agent.agent import Agent
-    from ccm_agent.agent.process.broker_settings import bus_settings
+    from ccm_agent.agent.process.broker_settings import bus_settings, read_trust
     from ccm_agent.agent.process.config import BrokerSettings, Settings
     from ccm_agent.bus.connection import Connection
 
-    broker = BrokerSettings(servers=(url,))
+    creds = credentials_of(node)
+    broker = BrokerSettings(servers=(url,), creds=creds)
     settings = Settings(state_dir=str(folder / node), identity=node, broker=broker, connect_spread_s=2)
     bus = bus_settings(broker, node, first_spread_s=settings.connect_spread_s)
     if bus is None:
@@ -87,7 +90,7 @@ async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitSta
     connection = Connection(bus)
     await stack.enter_async_context(connection)
     made = replace(
-        app_agent.agent_ports(connection, settings),
+        app_agent.agent_ports(connection, settings, trust=read_trust(creds, "")),
         make_engine=lambda *_: StableEngine(),
         gather_facts=lambda: {"host": {"info": {"hostname": "bench"}}},
     )
