@@ -176,18 +176,23 @@ class Keys:
                 self._write_seed(name, new_account())
         self._configure()
 
-    def refresh(self) -> bool:
-        """
-        Write the configuration again if an earlier version made it; whether it did.
-
-        Raises:
-            InputError: A seed that this takes is not here.
-        """
+    @property
+    def is_configuration_current(self) -> bool:
+        """This version wrote the configuration for the servers, or an earlier one that writes the same accounts."""
         try:
             text = self.configuration.read_text(encoding="utf-8")
         except OSError:
             text = ""
-        if table_mark(moving=self.moving is not None) in text.splitlines():
+        return table_mark(moving=self.moving is not None) in text.splitlines()
+
+    def refresh(self) -> bool:
+        """
+        Write the configuration for the servers again if an earlier version wrote it; whether it did.
+
+        Raises:
+            InputError: A seed that this needs is not in the folder.
+        """
+        if self.is_configuration_current:
             return False
         self._configure()
         return True

@@ -162,6 +162,8 @@ async def check_configuration(context: DoctorContext) -> Sequence[CheckResult]:
     if not context.is_secured:
         return []
     keys = await asyncio.to_thread(context.fleet_keys)
+    if await asyncio.to_thread(_is_outdated, keys):
+        return [_outdated(keys, context)]
     wanted = await asyncio.to_thread(keys.account_tokens)
     if not wanted:
         raise MissingError(f"{keys.configuration} names no accounts")
@@ -175,6 +177,15 @@ async def check_configuration(context: DoctorContext) -> Sequence[CheckResult]:
             ]
         answers = [body for task in asked for body in task.result()]
     return [judge_configuration(wanted, answers, keys)]
+
+
+def _is_outdated(keys: Keys) -> bool:
+    return not keys.has_one_account and not keys.is_configuration_current
+
+
+def _outdated(keys: Keys, context: DoctorContext) -> CheckResult:
+    sentence = f"An earlier version wrote {keys.configuration}: its accounts lack what this version needs."
+    return problem("broker.configuration", sentence, f"{SECURE}{context.keys_option}")
 
 
 def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], keys: Keys) -> CheckResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,21 @@ def test_keys_of_the_old_layout_are_a_problem_and_a_move_is_a_warning(tmp_path: 
 
     assert [separate.state, moving.state, old.state] == ["ok", "warning", "problem"]
     assert old.fix == "ccmctl init --security --migrate --keys /k"
+
+
+def test_configuration_of_an_earlier_version_is_a_problem(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys")
+    keys.make()
+    lines = keys.configuration.read_text().splitlines()
+    keys.configuration.write_text("\n".join(line for line in lines if not line.startswith("#")))
+
+    [result] = asyncio.run(check_configuration(context(tmp_path)))
+
+    assert (result.id, result.state, result.fix) == (
+        "broker.configuration",
+        "problem",
+        "ccmctl init --security",
+    )
 
 
 def test_server_with_an_older_configuration_is_named(tmp_path: Path) -> None:
