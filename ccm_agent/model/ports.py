@@ -98,8 +98,8 @@ class FileLook(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The path that was inspected.
-        kind: "absent", "file", "directory", "symlink" or "other" (FIFO, socket, device); "unreadable" if it could not be
-        inspected. error: Why it is unreadable; "" otherwise.
+        kind: "absent", "file", "directory", "symlink" or "other" (FIFO, socket, device); "unreadable" if that failed.
+        error: Why it is unreadable; "" otherwise.
         mode: Permission bits with setuid, setgid and sticky; 0 when absent.
         uid, gid: Numeric owner; -1 when absent.
         owner, group: Names, or the numbers as text if the system has no name for them.
