@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+# What `ccm` keeps between runs goes into no folder of the host.
+if "XDG_STATE_HOME" not in os.environ:
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ccm-tests-state-")
+    atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # A busy machine holds up a single example for longer than hypothesis allows; each test has a limit of its own.
 hypothesis.settings.register_profile("ccm", deadline=None)

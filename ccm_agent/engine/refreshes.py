@@ -154,7 +154,8 @@ class Refreshes:
         if self._log is None or self._is_plan or not (self._changes or self._lines):
             return
         if not is_complete or self.is_incomplete:
-            if self._lines > COMPACT_LINES:
+            is_settled = all(change.is_settled for change in self._changes.values())
+            if is_settled or self._lines > COMPACT_LINES:
                 await self._try(self._log.compact)
             return
         for change in self._changes.values():
