@@ -29,7 +29,7 @@ from ccm_agent.agent.node.assigned_facts import AssignedFacts, routed_facts
 from ccm_agent.agent.node.fact_cache import FactCache
 from ccm_agent.agent.node.gauges import add_gauges
 from ccm_agent.agent.node.heartbeat_loop import HeartbeatContext, HeartbeatLoop
-from ccm_agent.agent.node.local_status import LocalStatus
+from ccm_agent.agent.node.local_status import LocalStatus, read_status
 from ccm_agent.agent.node.maintenance import Maintenance
 from ccm_agent.agent.node.metrics_server import MetricsServer
 from ccm_agent.agent.node.node_presence import NodePresence
@@ -290,6 +290,7 @@ class Agent:
         self._authenticator.open()
         self._stamps.open()
         self._assigned.open()
+        self._heartbeat.recall(read_status(Path(self.settings.state_dir)))
         self._refreshes.open()
         self._assigning.open()
         self._continuations.open()
@@ -334,8 +335,7 @@ class Agent:
     def _note(self, run: str, summary: SessionSummary | None) -> None:
         if summary is None:
             return
-        record = self._heartbeat.record
-        record.last_run, record.last_state, record.last_time = run, summary.state, self._clock.now()
+        self._heartbeat.ended(run, summary.state)
         log.info("a run has ended", extra={"run": run, "state": summary.state, "reason": summary.reason})
 
     # -- what others know of us

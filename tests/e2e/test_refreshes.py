@@ -90,6 +90,10 @@ def test_run_that_an_operator_stops(site: Fleet, agent: FaultyAgent) -> None:
     assert would["noop_message"] == "Would have executed via subscribe"
     assert again.states == {agent.name: "changed"}
     assert RELOAD not in site.ctl("why", agent.name).out
+    agent.stop()
+    agent.start()
+    site.wait_for(lambda: "started" in site.ctl("why", agent.name).out, "the next process")
+    assert again.run in site.ctl("why", agent.name).out
 
 
 def test_node_has_not_converged_while_a_refresh_is_pending(site: Fleet, agent: FaultyAgent) -> None:

@@ -12,10 +12,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from ccm_agent.facts.gather import lasting
 from ccm_agent.model.errors import BusError, RevisionError
 from ccm_agent.model.json_text import encode_told
 from ccm_agent.model.ports import Clock, KeyValue
+from ccm_agent.model.untrusted_json import Moment
 from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
 
 log = logging.getLogger(__name__)
@@ -37,6 +41,15 @@ COMPLAINTS = ("identity", "policy", "assignments")
 
 FACTS_LIMIT_BYTES = 900_000
 """A broker takes messages of 1 MiB; facts above this are told without their largest families."""
+
+
+class LastRun(Struct, frozen=True):
+    """What an earlier process of this node left: the newest run that had ended."""
+
+    node: str = ""
+    last_run: str = ""
+    last_state: str = ""
+    last_time: Moment | None = None
 
 
 class NodePresence:
@@ -71,6 +84,25 @@ class NodePresence:
         self._written_facts = ""
         self._record_at = self._facts_at = clock.monotonic()
         self._are_facts_doubtful = False
+
+    def ended(self, run: str, state: str) -> None:
+        """A run has ended, the newest one of this node."""
+        record = self.record
+        record.last_run, record.last_state, record.last_time = run, state, self._clock.now()
+
+    def recall(self, left: Mapping[str, Any]) -> None:
+        """Take the last run from the status that an earlier process left; what is not one of this node's says nothing."""
+        try:
+            found = msgspec.convert(left, LastRun)
+        except msgspec.ValidationError:
+            return
+        if found.node == self.record.node and found.last_run and not self.record.last_run:
+            record = self.record
+            record.last_run, record.last_state, record.last_time = (
+                found.last_run,
+                found.last_state,
+                found.last_time,
+            )
 
     def complain(self, about: str, sentence: str) -> None:
         """Something is wrong with this node's identity or assignments; "" says that it is not any more."""

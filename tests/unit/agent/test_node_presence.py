@@ -263,3 +263,27 @@ def test_what_is_wrong_with_identity_and_assignments_stands_side_by_side_until_i
         said.append(one.record.conflict)
 
     assert said == ["two want one", "a twin; two want one", "a twin"]
+
+
+@pytest.mark.parametrize(
+    ("left", "last_run"),
+    [
+        pytest.param(
+            {"node": "web1", "last_run": "r1", "last_state": "changed", "pid": 7}, "r1", id="its own"
+        ),
+        pytest.param({"node": "web2", "last_run": "r1", "last_state": "changed"}, "", id="of another node"),
+        pytest.param({"node": "web1", "last_run": 7}, "", id="damaged"),
+        pytest.param({}, "", id="nothing"),
+    ],
+)
+def test_last_run_survives_a_restart(left: dict[str, Any], last_run: str) -> None:
+    clock = FakeClock()
+    bus = memory_bus(MemoryBroker(clock.now), "web1")
+    presence = NodePresence(bus.bucket("CCM_NODES"), NodeRecord(node="web1"), clock, ttl_s=45)
+
+    presence.recall(left)
+
+    assert presence.record.last_run == last_run
+    presence.ended("r2", "stable")
+    presence.recall(left)
+    assert (presence.record.last_run, presence.record.last_state) == ("r2", "stable")
