@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.model.durations import format_duration
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_ctl.render.text import ago, clock, plural
 
 if TYPE_CHECKING:
@@ -40,6 +40,33 @@ def scope_of(words: str) -> str:
     from ccm_ctl.fleet.assignments import parse_scope_words
 
     return parse_scope_words(words) if words else ""
+
+
+def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -> dict[str, list[str]]:
+    """
+    The keys of a name that nodes report and the bucket does not hold, each with its nodes.
+
+    Args:
+        inventory: The nodes.
+        known: What the bucket holds.
+        name: The assignment.
+        scope: Only this one; "" for all.
+    """
+    from ccm_agent.bus.subjects import parse_assignment_key
+
+    there = {one.key for one in known.standing}
+    found: dict[str, list[str]] = {}
+    for node in inventory.nodes.values():
+        state = node.record.assignments.get(name) if node.record else None
+        if state is None or state.key in there:
+            continue
+        try:
+            place, _ = parse_assignment_key(state.key)
+        except ProtocolError:
+            continue  # a node writes its own record
+        if scope in ("", place):
+            found.setdefault(state.key, []).append(node.name)
+    return found
 
 
 async def read_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:

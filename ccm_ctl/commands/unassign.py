@@ -10,6 +10,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
     counts_for,
+    find_lost,
     read_fleet,
     resolved_of,
     scope_of,
@@ -35,7 +36,7 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
     Remove an assignment. Nodes stop converging on it and stay as they are; nothing is undone.
 
     Where another assignment of the same name then counts, its nodes change, so that is asked about. `ccmctl rollback NAME`
-    brings back what was unassigned.
+    brings back what was unassigned. An assignment that vanished from the broker is removed from the nodes that report it.
     """
     place = scope_of(scope)
 
@@ -43,6 +44,9 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
         from ccm_ctl.fleet.assignments import remove_assignment, scope_words
 
         inventory, known = await read_fleet(fleet)
+        is_there = any(place in ("", one.assignment.scope) for one in known.named(name))
+        if not is_there and (lost := find_lost(inventory, known, name, place)):
+            return await _remove_lost(application, fleet, name, lost)
         standing = known.one(name, place)
         nodes = counts_for(inventory, known, standing)
         after = known.without([standing.key])
@@ -66,6 +70,22 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
         return Exit.OK
 
     return application.run(work)
+
+
+async def _remove_lost(application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]]) -> Exit:
+    """Delete the keys of an assignment that vanished from the bucket: nodes keep it until an operator says that it is over."""
+    from ccm_ctl.fleet.assignments import remove_key, scope_words
+
+    for key, nodes in sorted(lost.items()):
+        scope = key.rpartition(".")[0]
+        await remove_key(fleet, key)
+        application.terminal.record(
+            records.ASSIGNMENT, name=name, scope=scope, nodes=len(nodes), removed=True
+        )
+        application.terminal.show(
+            f"{name}: unassigned for {scope_words(scope)}; it had vanished from the broker, and {fold_names(nodes)} kept it\n"
+        )
+    return Exit.OK
 
 
 def _outcome(name: str, nodes: int, taken: int) -> str:

@@ -272,10 +272,21 @@ async def remove_assignment(fleet: Fleet, standing: Standing) -> None:
     Raises:
         BusDeniedError: This operator may not assign there.
     """
+    await remove_key(fleet, standing.key)
+
+
+async def remove_key(fleet: Fleet, key: str) -> None:
+    """
+    Write the signed deletion of an assignment, whether the bucket still holds it or not.
+
+    Raises:
+        BusDeniedError: This operator may not assign there.
+    """
     try:
-        await Documents(fleet, fleet.assignments, ASSIGNMENTS).remove(standing.key)
+        await Documents(fleet, fleet.assignments, ASSIGNMENTS).remove(key)
     except BusDeniedError as err:
-        raise _denied(fleet, standing.name, standing.assignment.scope) from err
+        scope, _, name = key.rpartition(".")
+        raise _denied(fleet, name, scope) from err
 
 
 def _denied(fleet: Fleet, name: str, scope: str) -> BusDeniedError:

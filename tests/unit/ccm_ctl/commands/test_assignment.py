@@ -216,6 +216,25 @@ def test_a_name_with_a_slip_is_told_what_is_near(motd: str) -> None:
     assert slips == [f"{sentence}\n", f"{sentence}\n", f"{sentence}{rest}\n"]
 
 
+def test_an_assignment_that_vanished_from_the_bucket_is_deleted_for_the_nodes_that_kept_it() -> None:
+    kept = {"assignments": {"web": AssignmentState(key="fact.role.web.web", revision=7)}}
+    forged = {"assignments": {"web": AssignmentState(key="a node may write anything", revision=7)}}
+    desk = Desk(
+        FakeNode("web1", WEB, record=kept), FakeNode("web2", WEB, record=forged), FakeNode("web3", WEB)
+    )
+
+    elsewhere = desk.ccmctl("unassign", "web", "--scope", "node=web9")
+    said = desk.ccmctl("unassign", "web")
+
+    assert "there is no such assignment" in elsewhere.err
+    assert (said.code, said.out) == (
+        0,
+        "web: unassigned for role=web; it had vanished from the broker, and web1 kept it\n",
+    )
+    [deletion] = desk.broker.buckets["CCM_ASSIGNMENTS"]
+    assert (deletion.subject, deletion.body) == ("fact.role.web.web", b"")
+
+
 def test_what_is_not_assigned_is_not_there() -> None:
     desk = Desk(FakeNode("web1"))
     sentence = "ccmctl: web: there is no such assignment; `ccmctl assignments` shows which there are"
