@@ -18,6 +18,7 @@ from ccm_agent.engine.properties import Path, make_properties
 from ccm_agent.engine.tinycm.recognise import is_tinycm
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, ExpressionError, InputError, Place
+from ccm_agent.model.gathered import unknown_fields
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import AnyType
@@ -274,6 +275,8 @@ class _Linter:
             )
         except ExpressionError as err:
             self.add(ERROR, "expression", err.message, self.place(path))
+        for sentence in unknown_fields(text):
+            self.add(WARNING, "fact", f"{sentence} (unless a custom fact adds it)", self.place(path))
 
 
 class _Unresolved(ResourceBuilder):

@@ -10,10 +10,14 @@ Source: the structures of gopsutil v4.26.6, which Choria CCM's facts are made of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 PACKAGE = "github.com/shirou/gopsutil/v4/"
+
+_WRITTEN = re.compile(r"\bFacts((?:\.\w+|\[-?\d+\])+)")
+_STEP = re.compile(r"\.(\w+)|\[")
 
 
 class RecordType:
@@ -34,6 +38,14 @@ class RecordType:
         self.fields: Mapping[str, str] = dict(pair.split(":") for pair in fields.split())
         self.json_names = frozenset(self.fields.values())
         self.inner = inner or {}
+
+    def no_field(self, name: str, json_names: Iterable[str]) -> str:
+        """A sentence that says that there is no field of this name, and which of Go's or of the JSON names is near."""
+        from ccm_agent.model.suggestions import did_you_mean
+
+        known = list(self.fields if name[:1].isupper() else json_names)
+        near = did_you_mean(name, known) or f"; the fields are {', '.join(known)}"
+        return f"the gathered fact {self.go_type.lstrip('*')} has no field `{name}`{near}"
 
 
 class GatheredRecord(dict[str, Any]):
@@ -79,11 +91,7 @@ class GatheredRecord(dict[str, Any]):
 
     def no_field(self, name: str) -> str:
         """A sentence that says that there is no field of this name, and which one is near."""
-        from ccm_agent.model.suggestions import did_you_mean
-
-        known = self.record_type.fields if name[:1].isupper() else self
-        near = did_you_mean(name, known) or f"; the fields are {', '.join(known)}"
-        return f"the gathered fact {self.record_type.go_type.lstrip('*')} has no field `{name}`{near}"
+        return self.record_type.no_field(name, self)
 
 
 class GatheredList(list[Any]):
@@ -189,6 +197,22 @@ def family_with_go_names(key: str, value: Any) -> Any:
     """As `with_go_names`, for what is at one top-level key of the facts."""
     place = PLACES.get(key)
     return value if place is None else _placed(value, place)
+
+
+def unknown_fields(expression: str) -> Iterator[str]:
+    """Sentences about fields that an expression reads as `Facts.…` and that no gathered fact has; a custom fact may add them."""
+    for written in _WRITTEN.findall(expression):
+        place: Place | None = dict(PLACES)
+        for name in _STEP.findall(written):
+            if isinstance(place, ListOf):
+                place = place.record_type if not name else None
+            elif isinstance(place, RecordType):
+                json_name = place.fields.get(name, name)
+                if name and json_name not in place.json_names:
+                    yield place.no_field(name, place.fields.values())
+                place = place.inner.get(json_name)
+            else:
+                place = place.get(name) if place is not None else None
 
 
 def _placed(value: Any, place: Place) -> Any:

@@ -101,6 +101,11 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
             "$.hierarchy.order[1]: warning: with `merge: deep` the last entry of `order` wins, so `all` replaces `port`",
             id="order",
         ),
+        pytest.param(
+            resources("note: {name: a, control: {if: \"Facts.host.info.Os == 'linux'\"}}"),
+            "warning: the gathered fact host.InfoStat has no field `Os`, did you mean `OS`? (unless a custom fact adds it)",
+            id="gathered fact",
+        ),
         pytest.param(resources("note: {name: a, mode: 0644}"), "`mode` must be quoted", id="unquoted mode"),
         pytest.param(
             resources("note: {name: a, ensure: 1.10}"),

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from ccm_agent.facts.gather import LazyFacts
-from ccm_agent.model.gathered import GatheredRecord, family_with_go_names, with_go_names
+from ccm_agent.model.gathered import GatheredRecord, family_with_go_names, unknown_fields, with_go_names
 
 STRUCTURES: list[dict[str, Any]] = json.loads(
     (Path(__file__).with_name("data") / "gopsutil_v4.26.6.json").read_text()
@@ -150,3 +150,25 @@ def test_records_survive_encoding_and_pickling() -> None:
 
     assert (restored["OS"], restored == record) == ("the os", True)
     assert msgspec.json.decode(msgspec.json.encode(record)) == HOST
+
+
+@pytest.mark.parametrize(
+    ("expression", "unknown"),
+    [
+        ("Facts.host.info.OS == 'linux' and Facts.host.info.os == 'linux'", []),
+        ("Facts.host.info.Os", ["host.InfoStat has no field `Os`"]),
+        ("Facts.cpu.info[0].Model + Facts.cpu.info[-1].modle", ["cpu.InfoStat has no field `modle`"]),
+        ("Facts.network.interfaces[0].Addrs[0].Adr", ["net.InterfaceAddr has no field `Adr`"]),
+        ("Facts.network.interfaces[0].nam.x", ["net.InterfaceStat has no field `nam`"]),
+        ("Facts.host.info.os.x + Facts.host.nope.x + Facts.role + Facts.network.default_ipv4", []),
+        ("Facts.cpu.info.Model + Data.host.info.Os + Facts.host[0].x", []),
+        ("Facts.memory.swap.Total + Facts.memory.swap.info.Totl", ["mem.SwapMemoryStat has no field `Totl`"]),
+    ],
+)
+def test_fields_that_no_gathered_fact_has_are_found_in_expressions(
+    expression: str, unknown: list[str]
+) -> None:
+    found = list(unknown_fields(expression))
+
+    assert len(found) == len(unknown)
+    assert all(want in sentence for want, sentence in zip(unknown, found, strict=True))
