@@ -99,7 +99,7 @@ class App:
         The manifest at a path or URL; what had to be unpacked for it is gone afterwards.
 
         Raises:
-            ManifestError: The URL is no source, or holds no manifest.
+            ManifestError: The URL is not a source, or holds no manifest.
             CcmError: It cannot be fetched.
         """
         from ccm_agent.engine.sources import open_source

@@ -56,7 +56,7 @@ def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> IncomingRequ
     A message as a request, if it follows the rules of the protocol.
 
     Raises:
-        ProtocolError: It is a copy, its body speaks another protocol than its subject, or it is no request at all.
+        ProtocolError: It is a copy, its body speaks another protocol than its subject, or it is not a request at all.
     """
     protocol, scope = parse_request(subject)
     lowered = {name.lower(): value for name, value in headers.items()}
@@ -110,7 +110,7 @@ def _protocol_of(subject: str, body: bytes) -> str:
     try:
         return decode_foreign(body, _Envelope).protocol
     except msgspec.MsgspecError as err:
-        raise ProtocolError(f"{subject}: the body is no message of the protocol: {err}") from err
+        raise ProtocolError(f"{subject}: the body is not a message of the protocol: {err}") from err
 
 
 class NatsRequests:

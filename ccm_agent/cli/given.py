@@ -36,7 +36,7 @@ def read_text(path: str, flag: str) -> str:
         # a pipe that nobody writes to would hold a plain open up
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{flag} {path}: it is no regular file")
+                raise UsageError(f"{flag} {path}: it is not a regular file")
             data = file.read(DATA_LIMIT_BYTES + 1)
     except OSError as err:
         raise UsageError(f"{flag} {path}: {err.strerror}") from err

@@ -229,7 +229,7 @@ class @Provider@:
         """See `@Name@Provider`."""
         look = (await self._files.look([wanted.name], digest=False))[0]
         if look.kind not in ("absent", "file"):
-            raise FileError(f"{wanted.name} is no file: {look.error or look.kind}")
+            raise FileError(f"{wanted.name} is not a file: {look.error or look.kind}")
         text = ""
         if look.kind == "file":
             text = (await self._files.read(wanted.name, LIMIT_BYTES)).decode(errors="replace")

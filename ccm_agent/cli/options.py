@@ -102,7 +102,7 @@ def settle_s(written: str | None) -> float | None:
     What `--registration-settle` says in seconds; None when it says nothing.
 
     Raises:
-        UsageError: It is no duration.
+        UsageError: It is not a duration.
     """
     from ccm_agent.model.durations import parse_duration
     from ccm_agent.model.errors import DocumentError, UsageError

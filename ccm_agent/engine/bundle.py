@@ -144,7 +144,7 @@ def _check_parents(path: str, found: dict[str, tarfile.TarInfo], links: Mapping[
     parent = posixpath.dirname(path)
     while parent:
         if parent in links or (parent in found and not found[parent].isdir()):
-            raise ProtocolError(f"{name}: {path} stands below {parent}, which is no folder")
+            raise ProtocolError(f"{name}: {path} stands below {parent}, which is not a folder")
         parent = posixpath.dirname(parent)
 
 

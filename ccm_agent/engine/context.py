@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
 
 MANIFEST_LIMIT_BYTES = 64 << 20
-"""A larger file is no manifest."""
+"""A larger file is not a manifest."""
 
 BRIEF_LENGTH = 4096
 """A longer text is not rendered on the event loop."""

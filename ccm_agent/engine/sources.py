@@ -34,7 +34,7 @@ async def open_source(
         objects: Opens an object store by name.
 
     Raises:
-        ManifestError: The URL is no source, or the packed directory has no manifest at its top.
+        ManifestError: The URL is not a source, or the packed directory has no manifest at its top.
         CcmError: It cannot be fetched, or what was fetched cannot be unpacked.
     """
     found = _SCHEME.fullmatch(url)
@@ -77,7 +77,7 @@ async def _fetch(
             raise ManifestError(f"{name} names no object: write obj://BUCKET/KEY")
         return await (await objects(bucket)).get(key, PACKED_LIMIT_BYTES)
     raise ManifestError(
-        f"{name} is no manifest: `{scheme}://` is not among a path, http://, https:// and obj://"
+        f"{name} is not a manifest: `{scheme}://` is not among a path, http://, https:// and obj://"
     )
 
 

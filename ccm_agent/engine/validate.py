@@ -65,7 +65,7 @@ def _check_references(references: Sequence[str], field: str) -> None:
     for number, reference in enumerate(references):
         if parse_reference(reference) is None:
             message = (
-                f"`{reference}` is no reference to a resource: write `type#name`, such as `package#nginx`"
+                f"`{reference}` is not a reference to a resource: write `type#name`, such as `package#nginx`"
             )
             raise PropertyError(message, place=Place(path=f"$.{field}[{number}]"))
 

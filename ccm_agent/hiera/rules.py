@@ -109,7 +109,7 @@ def _holds(expression: str, value: object, allowance: Allowance) -> bool:
 def _advice(text: str) -> str:
     word = text.split("(")[0].split()[0]
     if word in ("@require", "@required"):
-        return f"`{text}` is no annotation: `@require` stands alone on its line"
+        return f"`{text}` is not an annotation: `@require` stands alone on its line"
     if word == "@validate":
-        return f"`{text}` is no annotation: write `@validate`, a space and an expression"
+        return f"`{text}` is not an annotation: write `@validate`, a space and an expression"
     return f"there is no annotation `{word}`{did_you_mean(word, ['@require', '@validate'])}"

@@ -101,7 +101,7 @@ class Sources:
         The document at a URL: a path, `file:///path`, `http(s)://…` or `kv://BUCKET/KEY`.
 
         Raises:
-            DataError: The URL is no source, or the document is empty.
+            DataError: The URL is not a source, or the document is empty.
             FileError: A file is not there (`errno.ENOENT`) or cannot be read.
             DownloadError: A URL cannot be fetched.
             BusError: The bucket cannot be asked, or a stamp is wrong.
@@ -119,7 +119,7 @@ class Sources:
             fetched = await self._key(url, rest)
         else:
             known = "a path, file://, kv://, http:// and https://"
-            raise DataError(f"{mask_url(url)} is no hiera source: `{scheme}://` is not among {known}")
+            raise DataError(f"{mask_url(url)} is not a hiera source: `{scheme}://` is not among {known}")
         if not fetched.content:
             raise DataError(f"{fetched.name} is empty: it holds no hiera document")
         return fetched

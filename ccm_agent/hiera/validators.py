@@ -1,7 +1,7 @@
 """
 What `@validate` may ask of a value: the functions of Choria's validator library, as pure claims about a text.
 
-There a value that is no IP address, hostname or safe text ends the whole expression with an error, so that
+There a value that is not an IP address, hostname or safe text ends the whole expression with an error, so that
 `isIPv4(value) || isIPv6(value)` is never true for IPv6. Here they say false, and operators combine them as documented.
 """
 
@@ -142,4 +142,4 @@ def _is_regex(value: object, pattern: object, /) -> bool:
     try:
         return compile_pattern(pattern).matches(value)
     except PatternError as err:
-        raise ExpressionError(f"`{pattern}` is no pattern: {err}") from err
+        raise ExpressionError(f"`{pattern}` is not a pattern: {err}") from err

@@ -36,7 +36,7 @@ def decode_manifest(data: bytes | str, source: str = "") -> object:
     The values of a manifest, or of a part of one: as `decode_document`, but what begins as JSON may also be YAML's flow style.
 
     Raises:
-        DocumentError: Neither; it says why the document is no JSON.
+        DocumentError: Neither; it says why the document is not JSON.
     """
     text = as_text(data, source)
     if not is_json(text):
@@ -62,7 +62,7 @@ def decode_yaml(data: bytes | str, source: str = "") -> object:
     Read as `model.scalars` says. Blocking: a large document belongs into a thread.
 
     Raises:
-        DocumentError: Not YAML, a duplicate key, a key that is no text …, with file, line and column.
+        DocumentError: Not YAML, a duplicate key, a key that is not text …, with file, line and column.
     """
     from ccm_agent.model.yaml_reader import read_yaml
 

@@ -36,7 +36,7 @@ def parse_duration(text: str) -> float:
     Seconds of a duration; `0` needs no unit.
 
     Raises:
-        DocumentError: It is no duration; the sentence says what one looks like.
+        DocumentError: It is not a duration; the sentence says what one looks like.
     """
     written = _BETWEEN_PARTS.sub("", text.strip())
     digits = written.removeprefix("-").removeprefix("+")

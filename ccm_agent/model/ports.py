@@ -380,7 +380,7 @@ class TreeLook(Struct, frozen=True, kw_only=True):
     Attributes:
         exists: There is a directory, or a symlink to one.
         files: Of each wanted path "same", "differs" or "absent".
-        extra: Paths of what is there besides and is no directory, sorted; "" is the path itself when it is a symlink, behind
+        extra: Paths of what is there besides and is not a directory, sorted; "" is the path itself when it is a symlink, behind
             which nobody looks. Of a huge directory that is not to be whole only some.
     """
 

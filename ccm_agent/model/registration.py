@@ -103,7 +103,7 @@ def ttl_s(ttl: str | None) -> float | None:
     Seconds that an entry lives; None when nothing is said, or it never expires.
 
     Raises:
-        DocumentError: It is no duration.
+        DocumentError: It is not a duration.
     """
     return None if not ttl or ttl == NEVER else parse_duration(ttl)
 

@@ -154,7 +154,7 @@ def tagged_value(tag: str, text: str, is_plain: bool) -> object:
     name = tag.removeprefix(CORE_TAG)
     value = plain_value(text) if is_plain else text
     if name == "str":
-        # 1.50 stays "1.50"; only a written null is no text at all
+        # 1.50 stays "1.50"; only a written null is not text at all
         return "" if value is None else text
     if name == "null":
         return None

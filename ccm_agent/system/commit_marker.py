@@ -24,8 +24,7 @@ def held_back(tree: Tree, entries: Sequence[Entry], path: str) -> Iterator[list[
     """
     The entries as they are to be written, those at and below `path` under another name; it is theirs when the block ends well.
 
-    Where it ends with an error nothing is left of them. What stands at `path` already is no proof of anything: all is written in
-    its place.
+    After an error nothing of them is left. An entry that exists at `path` proves nothing: all entries are written in its place.
 
     Args:
         path: Relative to the tree; "" holds nothing back.

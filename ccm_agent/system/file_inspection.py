@@ -161,7 +161,7 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
 
     Raises:
         OSError: It cannot be read.
-        FileError: It is no regular file any more.
+        FileError: It is not a regular file any more.
     """
     from hashlib import sha256
 

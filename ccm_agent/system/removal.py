@@ -79,7 +79,7 @@ def _remove_once(parent: int, name: str, stop: CancelFlag) -> None:
 
 
 def _remove_files(fd: int) -> list[str]:
-    """Remove what is no directory; the names of the directories."""
+    """Remove what is not a directory; the names of the directories."""
     directories = []
     with os.scandir(fd) as entries:
         for entry in entries:

@@ -97,7 +97,7 @@ class Tree:
             found = _look(source, name)
             if not found or not stat.S_ISREG(found.st_mode):
                 raise FileError(
-                    f"entry {path!r} is a hardlink to {target!r}, which is no file that was unpacked"
+                    f"entry {path!r} is a hardlink to {target!r}, which is not a file that was unpacked"
                 )
             temporary = temporary_name()
             os.link(name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
@@ -222,7 +222,7 @@ def replacing(path: str) -> Iterator[None]:
         yield
     except IsADirectoryError as err:
         raise FileError(
-            f"entry {path!r} is no directory, and a directory stands there", errno=errno.EISDIR
+            f"entry {path!r} is not a directory, and a directory stands there", errno=errno.EISDIR
         ) from err
 
 

@@ -134,7 +134,7 @@ def compare(top: str, wanted: Mapping[str, bytes | Digest], is_whole: bool, stop
     except OSError as err:
         raise FileError(f"{top}: cannot be looked at: {err.strerror}", errno=err.errno or 0) from err
     if not stat.S_ISDIR(seen.st_mode):
-        raise FileError(f"{top}: is no directory, and one is wanted here", errno=errno.ENOTDIR)
+        raise FileError(f"{top}: is not a directory, and one is wanted here", errno=errno.ENOTDIR)
     if is_link:
         inside = None if not is_whole else _Inside(f"{top}/.", stop, is_whole=True)
         return TreeLook(exists=True, files=_states(top, wanted, inside, is_whole, stop), extra=("",))
@@ -167,7 +167,7 @@ class _Inside:
         return self._is_complete and path not in self.others and path not in self.directories
 
     def _way(self, path: str) -> str:
-        """The kind of the first entry on the way to a path that is no directory; "" when there is none."""
+        """The kind of the first entry on the way to a path that is not a directory; "" when there is none."""
         at = path.find("/")
         while at >= 0:
             kind = self.others.get(path[:at])

@@ -302,7 +302,7 @@ def refuse(entry: Entry) -> None:
     Refuse an entry that must not be there.
 
     Raises:
-        FileError: It would land outside, leads outside, or is no file, directory or link.
+        FileError: It would land outside, leads outside, or is not a file, directory or link.
     """
     what = f"entry {entry.name!r}"
     if len(entry.name) > PATH_MAX or len(entry.link) > PATH_MAX:

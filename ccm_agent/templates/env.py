@@ -348,14 +348,14 @@ class _Nested:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Open a file without waiting for the other end of a FIFO; what is no regular file is refused."""
+    """Open a file without waiting for the other end of a FIFO; what is not a regular file is refused."""
     import stat
 
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
         os.close(handle)
-        raise ValueError("it is a directory" if stat.S_ISDIR(mode) else "it is no regular file")
+        raise ValueError("it is a directory" if stat.S_ISDIR(mode) else "it is not a regular file")
     if why := why_misled(os.path.abspath(path), handle):  # noqa: PTH100 - symlinks must stay to be seen
         os.close(handle)
         raise ValueError(why)

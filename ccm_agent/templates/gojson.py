@@ -172,7 +172,7 @@ def read(text: str) -> Any:
     Read JSON; all numbers are floats, the last of equal keys counts.
 
     Raises:
-        JSONError: The text is no JSON.
+        JSONError: The text is not JSON.
     """
     import json
 

@@ -53,7 +53,7 @@ class StringMap(dict[str, str]):
 
 
 def is_number(value: object) -> bool:
-    """True for an int or a float; a boolean is no number."""
+    """True for an int or a float; a boolean is not a number."""
     return isinstance(value, (int, float)) and value is not True and value is not False
 
 

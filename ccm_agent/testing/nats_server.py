@@ -59,7 +59,7 @@ def find_server() -> Path:
     named = os.environ.get("NATS_SERVER")
     if named:
         if not os.access(named, os.X_OK):
-            raise BusSetupError(f"NATS_SERVER: {named} is no program; set it to the path of a nats-server")
+            raise BusSetupError(f"NATS_SERVER: {named} is not a program; set it to the path of a nats-server")
         return Path(named)
     on_path = shutil.which("nats-server")
     if on_path and server_version(Path(on_path)) >= MINIMUM_VERSION:

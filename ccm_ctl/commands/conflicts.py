@@ -29,7 +29,7 @@ def check_name(name: str) -> None:
     Refuse what would make a key that nobody can read.
 
     Raises:
-        UsageError: It is no name of an assignment.
+        UsageError: It is not a name of an assignment.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r}: no name of an assignment; use letters, digits, `-` and `_`")

@@ -51,7 +51,9 @@ def checked_data(text: str, source: str) -> str:
     """
     root = decode_document(text, source)
     if not isinstance(root, dict):
-        raise DocumentError("not hiera data: its outermost value is no mapping", place=Place(source=source))
+        raise DocumentError(
+            "not hiera data: its outermost value is not a mapping", place=Place(source=source)
+        )
     for name in ("data", "hierarchy", "overrides"):
         if root.get(name) is not None and not isinstance(root[name], dict):
             place = Place(source=source, path=f"$.{name}")

@@ -205,4 +205,4 @@ def _number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"{name}: {text!r} is no number") from None
+        raise UsageError(f"{name}: {text!r} is not a number") from None

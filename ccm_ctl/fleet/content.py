@@ -107,7 +107,7 @@ def _from_directory(path: Path, manifest: str, name: str) -> Content:
     inside = PurePosixPath(manifest)
     if inside.is_absolute() or ".." in inside.parts:
         raise InputError(
-            f"--manifest {manifest}: is no path within {path}; give it relative to the directory"
+            f"--manifest {manifest}: is not a path within {path}; give it relative to the directory"
         )
     if not (path / inside).is_file():
         raise InputError(f"{path}: there is no {manifest} in it{_offer(path)}")

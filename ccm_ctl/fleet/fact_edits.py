@@ -35,7 +35,7 @@ def with_facts(facts: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> d
     Facts with others set in them, each by its dotted path.
 
     Raises:
-        InputError: A path is none, or leads through a fact that is no mapping.
+        InputError: A path is none, or leads through a fact that is not a mapping.
     """
     changed = _copied(facts or {})
     for path, value in changes.items():

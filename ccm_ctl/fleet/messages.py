@@ -51,7 +51,7 @@ def hear(message: StoredEvent) -> AgentMessage:
     if kind is None and address.protocol.startswith(f"{PROTOCOL}.agent."):
         kind = AgentEvent
     if kind is None:
-        raise ProtocolError(f"{message.subject}: {address.protocol} is no event that this version knows")
+        raise ProtocolError(f"{message.subject}: {address.protocol} is not an event that this version knows")
     try:
         said = decode_foreign(message.body, kind)
     except msgspec.MsgspecError as err:

@@ -21,7 +21,7 @@ GAP = 2
 """Between two columns."""
 
 UNLIMITED = 10_000
-"""Width of what is no terminal: nothing is folded for a program or a file."""
+"""Width of what is not a terminal: nothing is folded for a program or a file."""
 
 COLOURS = {
     "good": "green",

@@ -20,7 +20,7 @@ SHARE_OF_DIFFERENCES = 0.03  # of a file's cases, whatever the reasons
 
 
 def same(want: Any, got: Any) -> bool:
-    """Equality of answers: numbers by value, a boolean is no number, nothing missing and nothing more."""
+    """Equality of answers: numbers by value, a boolean is not a number, nothing missing and nothing more."""
     if isinstance(want, bool) or isinstance(got, bool):
         return want is got
     if isinstance(want, (int, float)) and isinstance(got, (int, float)):

@@ -174,7 +174,7 @@ NO_CONTEXT = (
             id="no store",
         ),
         pytest.param(
-            ["ensure", "scaffold", "/nowhere/x", "gone"], "SOURCE: gone is no directory", id="no templates"
+            ["ensure", "scaffold", "/nowhere/x", "gone"], "SOURCE: gone is not a directory", id="no templates"
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """
 `make fuzz ENGINE=atheris`: the same targets, guided by the lines that inputs reach.
 
-atheris is no dependency of the project: it has wheels for some Pythons and processors only. Install it with
+atheris is not a dependency of the project: it has wheels for some Pythons and processors only. Install it with
 `.venv/bin/python -m pip install atheris`. It never returns from a run, so each target has a process of its own for a while. What
 reached new lines is kept in .cache/fuzz for the next run.
 """

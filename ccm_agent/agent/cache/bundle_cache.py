@@ -55,7 +55,7 @@ class BundleCache:
         The folder that holds a bundle, fetched if it is not here.
 
         Raises:
-            ProtocolError: What came is not what the digest says, or is no bundle.
+            ProtocolError: What came is not what the digest says, or is not a bundle.
             BusError: It cannot be fetched.
             FileError: It cannot be kept.
         """

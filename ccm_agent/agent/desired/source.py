@@ -120,7 +120,7 @@ def make_source(url: str, ports: SourcePorts, cache: Path, place: int = 0) -> So
     if scheme == "obj" and bucket and key:
         return ObjectSource(name, ports.objects(bucket), key, packed, ports.check_object)
     raise ManifestError(
-        f"{name} is no manifest: write a path, http://…, https://… or obj://BUCKET/KEY into `manifests`"
+        f"{name} is not a manifest: write a path, http://…, https://… or obj://BUCKET/KEY into `manifests`"
     )
 
 

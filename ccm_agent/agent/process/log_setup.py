@@ -54,7 +54,7 @@ class _MaskingFormatter(logging.Formatter):
         return self.masker.text(record.getMessage())
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """What else the record says, by name; what is no text or number is a text by now."""
+        """What else the record says, by name; what is not text or number is a text by now."""
         return {
             key: self.masker.value(value if isinstance(value, _PLAIN) else str(value))
             for key, value in vars(record).items()

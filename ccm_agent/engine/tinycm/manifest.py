@@ -58,7 +58,7 @@ def read_parts(document: Document) -> tuple[Part | None, list[Part]]:
     The header, None when there is none, and the definitions.
 
     Raises:
-        DocumentError: Not YAML, or a document that is no mapping.
+        DocumentError: Not YAML, or a document that is not a mapping.
     """
     parts = list(filter(None, (_read(text, line, document.name) for text, line in _split(document.text))))
     if not parts:
@@ -149,4 +149,4 @@ def _matches(header: Part, pattern: Any, name: str, path: tuple[str | int, ...])
     try:
         return compile_pattern(rf"^(?:{pattern})").matches(name)
     except PatternError as err:
-        header.fail(f"the filter `{pattern}` is no regular expression: {err}", *path)
+        header.fail(f"the filter `{pattern}` is not a regular expression: {err}", *path)

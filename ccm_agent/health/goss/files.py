@@ -34,7 +34,7 @@ async def look(look: Look) -> dict[str, Any]:
         "uid": found.uid,
         "group": found.group,
         "gid": found.gid,
-        "linked-to": found.link or Nothing("this is no symlink"),
+        "linked-to": found.link or Nothing("this is not a symlink"),
         "filetype": await _kind(look, found),
         "size": found.size_bytes,
     }
@@ -42,7 +42,7 @@ async def look(look: Look) -> dict[str, Any]:
         values |= await _content(look, path)
     if "sha256" in look.asked:
         target = (await look.host.files.look([path], digest={path: [SHA256_LIMIT_BYTES]}))[0]
-        why = target.undigested or target.error or "this is no regular file"
+        why = target.undigested or target.error or "this is not a regular file"
         values["sha256"] = target.sha256 or Nothing(why)
     return values
 

@@ -19,7 +19,7 @@ async def look_at_parameter(look: Look) -> dict[str, Any]:
     """See `LookAt`; the value is a text, as sysctl(8) shows it."""
     name = look.subject
     if not _PARAMETER.fullmatch(name):
-        raise FileError(f"`{name}` is no kernel parameter, such as net.core.somaxconn")
+        raise FileError(f"`{name}` is not a kernel parameter, such as net.core.somaxconn")
     path = "/proc/sys/" + (name if "/" in name else name.replace(".", "/"))
     try:
         text = (await look.host.files.read(path, LIMIT_BYTES)).decode(errors="replace")

@@ -118,7 +118,7 @@ def as_number(found: Any) -> float:
             return float(as_text(found).strip())
         except ValueError:
             pass
-    raise MismatchError("it is no number")
+    raise MismatchError("it is not a number")
 
 
 def as_list(found: Any) -> list[Any]:
@@ -129,7 +129,7 @@ def as_list(found: Any) -> list[Any]:
         return found
     if isinstance(found, dict):
         return list(found.values())
-    raise MismatchError("it is no list")
+    raise MismatchError("it is not a list")
 
 
 # ---- the matchers ----
@@ -195,7 +195,7 @@ def _have_key(raw: Any) -> Matcher:
 
     def fits(found: Any) -> bool:
         if not isinstance(found, dict):
-            raise MismatchError("it is no mapping")
+            raise MismatchError("it is not a mapping")
         return any(_tells(inner, key) for key in found)
 
     return Matcher(wanted=f"to have a key {inner.wanted}", fits=fits)
@@ -296,11 +296,11 @@ def _looked_up(found: Any, path: str) -> Any:
     from ccm_agent.templates.gjson import get
 
     if not isinstance(found, str):
-        raise MismatchError("it is no text with JSON")
+        raise MismatchError("it is not text with JSON")
     try:
         json.loads(found)
     except (ValueError, RecursionError) as err:
-        raise MismatchError("it is no valid JSON") from err
+        raise MismatchError("it is not valid JSON") from err
     result = get(found, path)
     if not result.exists:
         raise MismatchError(f"there is nothing at the path {path}")

@@ -37,7 +37,7 @@ async def look_at_port(look: Look) -> dict[str, Any]:
     protocol, _, number = look.subject.rpartition(":")
     protocol = protocol or "tcp"
     if protocol not in ("tcp", "tcp6", "udp", "udp6") or not number.isdecimal() or int(number) > _MAX_PORT:
-        raise FileError(f"`{look.subject}` is no port: write tcp:80, tcp6:80, udp:53 or udp6:53")
+        raise FileError(f"`{look.subject}` is not a port: write tcp:80, tcp6:80, udp:53 or udp6:53")
     try:
         table = await look.host.files.read(f"/proc/net/{protocol}", TABLE_LIMIT_BYTES)
     except FileError:
@@ -80,7 +80,7 @@ async def look_at_address(look: Look) -> dict[str, Any]:
         protocol, address = "tcp", look.subject
     host, _, port = address.rpartition(":")
     if protocol not in ("tcp", "udp") or not host or not port.isdecimal() or int(port) > _MAX_PORT:
-        raise CommandError(f"`{look.subject}` is no address: write tcp://host:80 or udp://host:53")
+        raise CommandError(f"`{look.subject}` is not an address: write tcp://host:80 or udp://host:53")
     network: Network = look.host.port("network")
     local = str(look.options.get("local-address", ""))
     try:
@@ -190,7 +190,7 @@ async def look_at_interface(look: Look) -> dict[str, Any]:
     """See `LookAt`."""
     name = look.subject
     if not _INTERFACE.fullmatch(name) or name in (".", "..") or name.startswith("-"):
-        raise CommandError(f"`{name}` is no name of an interface")
+        raise CommandError(f"`{name}` is not a name of an interface")
     directory = f"/sys/class/net/{name}"
     found = (await look.host.files.look([directory], digest=False))[0]
     if found.kind == "absent":

@@ -38,7 +38,7 @@ def parse_patterns(raw: object) -> list[LinePattern]:
     Patterns from a list of texts.
 
     Raises:
-        PropertyError: It is no list of texts, or a regular expression in it is wrong.
+        PropertyError: It is not a list of texts, or a regular expression in it is wrong.
     """
     if not isinstance(raw, list):
         raise PropertyError("patterns are a list of texts: begin each with `- `")

@@ -35,7 +35,7 @@ def parse_version(text: str) -> Version:
     """
     found = _VERSION.fullmatch(text)
     if found is None:
-        raise ValueError(f"`{text}` is no semantic version, such as 1.2.3")
+        raise ValueError(f"`{text}` is not a semantic version, such as 1.2.3")
     major, minor, patch, pre = found.groups()
     marks = tuple(_mark(part) for part in pre.split(".")) if pre else _RELEASE
     return int(major), int(minor), int(patch), marks
@@ -50,7 +50,7 @@ def parse_range(text: str) -> Holds:
     Whether a version is in a range.
 
     Raises:
-        ValueError: It is no range.
+        ValueError: It is not a range.
     """
     groups = [_group(part) for part in text.split("||")]
     return lambda version: any(all(holds(version) for holds in group) for group in groups)
@@ -62,7 +62,7 @@ def _group(text: str) -> list[Holds]:
     while position < len(text):
         found = _TERM.match(text, position)
         if found is None:
-            raise ValueError(f"`{text}` is no range of versions, such as >1.0.0 <2.0.0")
+            raise ValueError(f"`{text}` is not a range of versions, such as >1.0.0 <2.0.0")
         terms.append(_term(found[1], found[2]))
         position = found.end()
         while text[position : position + 1].isspace():

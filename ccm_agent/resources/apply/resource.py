@@ -12,7 +12,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def check(wanted: ApplyProperties) -> None:
-    """Refuse what is no path: a URL, or a name that looks like one."""
+    """Refuse what is not a path: a URL, or a name that looks like one."""
     if _SCHEME.match(wanted.name):
         message = f"`{wanted.name}` is a URL, and a child manifest must be a file; write ./ before a name with a colon"
         raise PropertyError(message, place=Place(path="$.name"))

@@ -11,7 +11,7 @@ class ArchiveProvider(Protocol):
     """Looks at archives, downloads and unpacks them. What is at the target is never half an archive."""
 
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
-        """What is there; FileError where something that is no file stands in the archive's place."""
+        """What is there; FileError where something that is not a file stands in the archive's place."""
         ...
 
     async def download(self, wanted: ArchiveProperties) -> None:

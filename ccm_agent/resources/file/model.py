@@ -113,7 +113,7 @@ def parse_mode(mode: str, kept: int = 0) -> int:
         kept: Whose digits stand where `x` does.
 
     Raises:
-        ValueError: It is no octal number of three or four digits, nor three digits and `x`.
+        ValueError: It is not an octal number of three or four digits, nor three digits and `x`.
     """
     if "x" in mode and MASK.fullmatch(mode):
         shifted = zip(mode, (6, 3, 0), strict=True)

@@ -53,7 +53,7 @@ def check(wanted: FileProperties) -> None:
 
 def _check_checksum(wanted: FileProperties) -> None:
     if not _SHA256.fullmatch(wanted.checksum):
-        _refuse("`checksum` is no SHA-256 in hex: 64 digits from 0 to f", "checksum")
+        _refuse("`checksum` is not SHA-256 in hex: 64 digits from 0 to f", "checksum")
     if not wanted.source:
         _refuse("`checksum` is of what `source` holds, and there is no `source`", "checksum")
     wanted.checksum = wanted.checksum.lower()

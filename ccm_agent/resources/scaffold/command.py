@@ -16,14 +16,14 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
     Properties from what was given.
 
     Raises:
-        UsageError: The source is no directory; for `absent` it need not be there.
+        UsageError: The source is not a directory; for `absent` it need not be there.
     """
     values = {"ensure": PRESENT, "engine": DEFAULT_ENGINE, **given}
     if "post" in values:
         values["post"] = [{glob: command} for glob, command in values["post"].items()]
     source = values.get("source", "")
     if values["ensure"] != ABSENT and not os.path.isdir(source):  # noqa: PTH112 - pathlib is slow to import
-        what = f"{source} is no directory" if source else "no directory of templates is named"
+        what = f"{source} is not a directory" if source else "no directory of templates is named"
         raise UsageError(f"SOURCE: {what}")
     return values
 

@@ -67,7 +67,7 @@ def check(root: Node, variables: Mapping[str, StaticType], functions: frozenset[
         What is known of the value.
 
     Raises:
-        Fault: Two types do not go together, a name is unknown, a function is called wrongly.
+        EvaluationError: Two types do not go together, a name is unknown, a function is called wrongly.
     """
     return _Checker(variables, functions).visit(root)
 
@@ -171,7 +171,7 @@ class _Checker:
                 return method
         if base.kind == "map" and base.key is not None:
             if not nature.assignable_to(base.key) and not nature.is_unknown:
-                raise EvaluationError(f"{nature} is no key of {base}", node.key.offset)
+                raise EvaluationError(f"{nature} is not a key of {base}", node.key.offset)
             return base.element or ANY
         if base.is_list:
             if not nature.is_integer and not nature.is_unknown:
@@ -210,12 +210,12 @@ class _Checker:
 
     def call(self, node: Call) -> StaticType:
         if isinstance(node.callee, Name) and node.callee.name == _ENVIRONMENT:
-            raise EvaluationError(f"{_ENVIRONMENT} is no function", node.offset)
+            raise EvaluationError(f"{_ENVIRONMENT} is not a function", node.offset)
         callee = self.visit(node.callee)
         if callee.is_unknown:
             return UNKNOWN
         if callee.function is None:
-            raise EvaluationError(f"{callee} is no function", node.offset)
+            raise EvaluationError(f"{callee} is not a function", node.offset)
         return self.function(callee.function, node, node.arguments)
 
     def function(self, function: Function, node: Node, arguments: list[Node]) -> StaticType:
@@ -283,7 +283,7 @@ class _Checker:
                 )
         elif base.kind == "map" and base.key is not None:
             if not nature.assignable_to(base.key) and not nature.is_unknown:
-                raise EvaluationError(f"{nature} is no key of {base}", key.offset)
+                raise EvaluationError(f"{nature} is not a key of {base}", key.offset)
         else:
             raise EvaluationError(f"get() does not take {base}", source.offset)
         return base.element or ANY

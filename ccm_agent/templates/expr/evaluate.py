@@ -86,7 +86,7 @@ class Compiler:
             try:
                 return frame.variables[name]
             except KeyError:
-                raise EvaluationError(f"{name} is no value", offset) from None
+                raise EvaluationError(f"{name} is not a value", offset) from None
 
         return run
 
@@ -241,7 +241,7 @@ class Compiler:
                 values = [argument(frame) for argument in arguments]
                 function = frame.functions.get(name)
                 if function is None:
-                    raise EvaluationError(f"{name} is no function", offset)
+                    raise EvaluationError(f"{name} is not a function", offset)
                 return _called(function, name, values, offset)
 
             return run_function
@@ -251,7 +251,7 @@ class Compiler:
             values = [argument(frame) for argument in arguments]
             method = callee(frame)
             if not isinstance(method, Method):
-                raise EvaluationError(f"{describe(method)} is no function", offset)
+                raise EvaluationError(f"{describe(method)} is not a function", offset)
             try:
                 return method(*values)
             except EvaluationError as fault:
@@ -399,7 +399,7 @@ def _path(name: Name, keys: list[tuple[str, int]]) -> Run:
         try:
             value = frame.variables[root]
         except KeyError:
-            raise EvaluationError(f"{root} is no value", root_offset) from None
+            raise EvaluationError(f"{root} is not a value", root_offset) from None
         for key, offset in keys:
             if type(value) is dict:
                 value = value.get(key)

@@ -82,7 +82,7 @@ def tokenize(text: str) -> list[Token]:
     Every token of an expression; the last one is END.
 
     Raises:
-        Fault: There is a character that means nothing, a literal that never ends or a wrong escape.
+        EvaluationError: There is a character that means nothing, a literal that never ends or a wrong escape.
     """
     tokens: list[Token] = []
     at = 0
@@ -180,7 +180,9 @@ def _escape(body: str, at: int, quote: str, start: int) -> re.Match[str]:
     match = _ESCAPE.match(body, at)
     other_quote = "'" if quote == '"' else '"'
     if match is None or match.group("simple") == other_quote:
-        raise EvaluationError(f"{body[at : at + 2]!r} is no escape; write \\\\ for a backslash", start + at)
+        raise EvaluationError(
+            f"{body[at : at + 2]!r} is not an escape; write \\\\ for a backslash", start + at
+        )
     return match
 
 

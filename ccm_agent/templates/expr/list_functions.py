@@ -40,7 +40,7 @@ def get(_frame: Frame, base: Any, key: Any) -> Any:
             raise EvaluationError(f"{describe(key)} cannot be a key") from None
     if isinstance(base, dict):
         if key is not None and type(key) is not str:
-            raise EvaluationError(f"{describe(key)} is no key of this map; its keys are text")
+            raise EvaluationError(f"{describe(key)} is not a key of this map; its keys are text")
         return base.get(key or "")
     if isinstance(base, (list, str, bytes)):
         index = to_int(key)
@@ -115,7 +115,7 @@ def uniq(frame: Frame, items: Any) -> list[Any]:
             frame.spend(len(others))
             others.append(item)
         else:
-            key = (item is True or item is False, item)  # a boolean is no number
+            key = (item is True or item is False, item)  # a boolean is not a number
             if key in simple:
                 continue
             simple.add(key)

@@ -254,7 +254,7 @@ def text_key(key: Any) -> str:
         return key
     if key is None:
         return ""
-    raise EvaluationError(f"{describe(key)} is no key of this map; its keys are text")
+    raise EvaluationError(f"{describe(key)} is not a key of this map; its keys are text")
 
 
 # Elements

@@ -96,7 +96,7 @@ def parse(text: str, builtins: frozenset[str]) -> Node:
         builtins: The functions that the language itself has; a name that is called and not among them is looked up.
 
     Raises:
-        Fault: It is no expression, or too large.
+        EvaluationError: It is not an expression, or too large.
     """
     if len(text) > MAX_LENGTH:
         raise EvaluationError(f"an expression may not be longer than {MAX_LENGTH} characters", 0)
@@ -470,7 +470,7 @@ def _number(token: Token) -> int | float:
         else:
             value = int(text)
     except ValueError:
-        raise EvaluationError(f"{token.text!r} is no number", token.offset) from None
+        raise EvaluationError(f"{token.text!r} is not a number", token.offset) from None
     if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
         raise EvaluationError("this integer does not fit into 64 bits", token.offset)
     if value == float("inf"):

@@ -87,7 +87,7 @@ def integer(_frame: Frame, value: Any) -> int:
     if type(value) is str:
         if re.fullmatch(r"[+-]?[0-9]{1,1000}", value, re.ASCII) and INT_MIN <= int(value) <= INT_MAX:
             return int(value)
-        raise EvaluationError("int() cannot read this text: it is no whole number of 64 bits")
+        raise EvaluationError("int() cannot read this text: it is not a whole number of 64 bits")
     if isinstance(value, (Month, Weekday)):
         return value.number
     if isinstance(value, Duration):
@@ -107,7 +107,7 @@ def floating(_frame: Frame, value: Any) -> float:
                 number = _hex_float(value)
         if number is not None and (not math.isinf(number) or "inf" in value.lower()):
             return number
-        raise EvaluationError("float() cannot read this text: it is no number")
+        raise EvaluationError("float() cannot read this text: it is not a number")
     raise wrong("float", value)
 
 

@@ -144,7 +144,7 @@ async def test_only_the_subjects_of_requests_are_published_on(broker) -> None:
     [
         pytest.param(b'{"protocol":"io.choria.ccm.v1.manifest.apply.request"}', id="another request"),
         pytest.param(b'{"run":"x"}', id="no protocol"),
-        pytest.param(b'{"protocol":7}', id="a protocol that is no text"),
+        pytest.param(b'{"protocol":7}', id="a protocol that is not text"),
         pytest.param(b"", id="nothing"),
         pytest.param(b"protocol: io.choria.ccm.v1.node.ping.request", id="no JSON"),
     ],

@@ -168,7 +168,7 @@ class NameServer(asyncio.DatagramProtocol):
     """Answers over UDP; what is asked of `large` does not fit and is answered over TCP."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # no check by isinstance: before Python 3.12 the transport is no subclass of what it is
+        # no check by isinstance: before Python 3.12 the transport is not a subclass of what it is
         self.transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:

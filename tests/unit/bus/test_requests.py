@@ -55,7 +55,7 @@ def test_a_due_request_is_admitted_on_the_subject_it_was_due_for() -> None:
         pytest.param({"Nats-Subject": "choria.ccm.schedule.manifest.apply.request.all.x"}, id="not due yet"),
         pytest.param({"Nats-Subject": SUBJECT}, id="stored under the subject of a request"),
         pytest.param({"Nats-Sequence": "-1"}, id="without a sequence"),
-        pytest.param({"Nats-Sequence": "9" * 5000}, id="with a sequence that is no number of 64 bits"),
+        pytest.param({"Nats-Sequence": "9" * 5000}, id="with a sequence that is not a number of 64 bits"),
         pytest.param({"Nats-Time-Stamp": "2026-11-21T12:00:00 soon"}, id="with a time that cannot be read"),
         pytest.param({"Nats-Time-Stamp": "0001-01-01T00:00:00+01:00"}, id="with a time before the calendar"),
         pytest.param({"Nats-Scheduler": ""}, id="that no schedule made"),

@@ -1,4 +1,4 @@
-"""The only writer: what goes where, to whom, and what it does not do on what is no terminal."""
+"""The only writer: what goes where, to whom, and what it does not do on what is not a terminal."""
 
 from __future__ import annotations
 

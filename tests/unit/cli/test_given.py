@@ -54,7 +54,7 @@ def test_a_file_that_holds_no_mapping_or_is_none_is_refused(tmp_path: Path) -> N
 def test_a_pipe_is_refused_and_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         given.read_text(str(tmp_path / "pipe"), "--facts")
 
 

@@ -152,9 +152,11 @@ def test_values_are_bent_as_the_reference_bends_them(value: str, bent: dict[str,
         pytest.param("note: {name: ''}", "the name is empty", id="empty name"),
         pytest.param("note: {name: a, ensure: prsent}", "did you mean `present`?", id="typo in ensure"),
         pytest.param("note: {name: a, ensure: gone}", "must be `present` or `absent`", id="wrong ensure"),
-        pytest.param("note: {name: a, require: [b]}", "`b` is no reference to a resource", id="no reference"),
         pytest.param(
-            "note: {name: a, subscribe: [b]}", "`b` is no reference to a resource", id="no subscription"
+            "note: {name: a, require: [b]}", "`b` is not a reference to a resource", id="no reference"
+        ),
+        pytest.param(
+            "note: {name: a, subscribe: [b]}", "`b` is not a reference to a resource", id="no subscription"
         ),
         pytest.param("note: {name: a, text: x, txt: y}", "another spelling of `text`", id="two spellings"),
         pytest.param(

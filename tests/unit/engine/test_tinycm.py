@@ -427,7 +427,7 @@ async def test_what_cannot_be_right_is_refused_with_its_place(definitions: list[
         ),
         pytest.param(
             "hosts:\n  - filter: '('\n    constants: {}\n",
-            "site.cm.yml:2:5: $.hosts[0].filter: the filter `(` is no regular expression: ",
+            "site.cm.yml:2:5: $.hosts[0].filter: the filter `(` is not a regular expression: ",
             id="a filter that does not parse",
         ),
         pytest.param(

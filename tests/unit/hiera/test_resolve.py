@@ -78,7 +78,7 @@ def test_deep_merges_all_that_are_there_in_order() -> None:
         pytest.param(
             "hierarchy: {order: [x, y]}\ndata: {a: 1}\noverrides: {x: 5, y: {a: 2}}\n",
             {"a": 2},
-            id="an override that is no mapping is none",
+            id="an override that is not a mapping is none",
         ),
     ],
 )
@@ -111,13 +111,13 @@ def test_a_document_resolves(document: str, data: dict[str, Any]) -> None:
             "hierarchy:\n  order: default\n",
             "s.yaml:2:3: $.hierarchy.order: `hierarchy.order` must be a list, not text: "
             "write the names of overrides, one a line",
-            id="an order that is no list",
+            id="an order that is not a list",
         ),
         pytest.param(
             "hierarchy:\n  order:\n    - a\n    - 5\n",
             "s.yaml:4:7: $.hierarchy.order[1]: the entries of `hierarchy.order` must be text, not a number: "
             "put it in quotes",
-            id="an entry that is no text",
+            id="an entry that is not text",
         ),
         pytest.param(
             "hierarchy: {order: [x], merge: deeep}\ndata: {a: 1}\noverrides: {x: {a: 2}}\n",

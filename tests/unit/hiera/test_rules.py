@@ -48,12 +48,15 @@ overrides:
         ("@requiired", "s.yaml:2: there is no annotation `@requiired`, did you mean `@require`?"),
         (
             "@require please",
-            "s.yaml:2: `@require please` is no annotation: `@require` stands alone on its line",
+            "s.yaml:2: `@require please` is not an annotation: `@require` stands alone on its line",
         ),
-        ("@validate", "s.yaml:2: `@validate` is no annotation: write `@validate`, a space and an expression"),
+        (
+            "@validate",
+            "s.yaml:2: `@validate` is not an annotation: write `@validate`, a space and an expression",
+        ),
         (
             "@validate(isInt(value))",
-            "s.yaml:2: `@validate(isInt(value))` is no annotation: write `@validate`, a space and an expression",
+            "s.yaml:2: `@validate(isInt(value))` is not an annotation: write `@validate`, a space and an expression",
         ),
         ("@todo", "s.yaml:2: there is no annotation `@todo`"),
     ],

@@ -177,7 +177,7 @@ async def test_a_plain_json_document_is_no_stamp() -> None:
         ("", "a hiera source is empty: name a file, or a URL with kv://, http:// or https://"),
         (
             "ftp://u:p@h/x",
-            "ftp://***@h/x is no hiera source: `ftp://` is not among a path, file://, kv://, http:// and https://",
+            "ftp://***@h/x is not a hiera source: `ftp://` is not among a path, file://, kv://, http:// and https://",
         ),
         ("kv://CCM_DATA", "kv://CCM_DATA names no key: write kv://BUCKET/KEY"),
         ("kv:///x", "kv:///x names no key: write kv://BUCKET/KEY"),

@@ -16,7 +16,7 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
     [
         pytest.param("a: yes\nb: 0644\n", {"a": "yes", "b": 420}, id="scalars as the reference reads them"),
         pytest.param("1: a\ntrue: b\n~: c\n", {"1": "a", "true": "b", "null": "c"}, id="keys are text"),
-        pytest.param("16: a\n0x10: b\n", {"16": "b"}, id="one number in two spellings is no duplicate"),
+        pytest.param("16: a\n0x10: b\n", {"16": "b"}, id="one number in two spellings is not a duplicate"),
         pytest.param("a: 1\n---\nb: 2\n", {"a": 1}, id="the first document counts"),
         pytest.param("a: &x 1\n---\nb: *x\n", {"a": 1}, id="anchors hold for later documents"),
         pytest.param("", None, id="no document"),
@@ -32,7 +32,7 @@ from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
         pytest.param("a: &a\n  b: *a\n", {"a": {"b": None}}, id="an alias inside its own anchor"),
         pytest.param("&k a: 1\nb: *k\n", {"a": 1, "b": "a"}, id="an anchor on a key"),
         pytest.param("a: !python/object:os.system x\n", {"a": "x"}, id="unknown tags mean nothing"),
-        pytest.param("\ufeffa: 1\n", {"a": 1}, id="a byte order mark is no part of the first key"),
+        pytest.param("\ufeffa: 1\n", {"a": 1}, id="a byte order mark is not a part of the first key"),
         pytest.param(
             '"\\x1b": "\\x85\\u2028"\n',
             {"\x1b": "\x85\u2028"},

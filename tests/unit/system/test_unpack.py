@@ -232,7 +232,7 @@ def test_a_file_does_not_replace_a_directory(place: Path) -> None:
     (place / "into/name").mkdir()
     (place / "into/name/kept").write_text("x")
 
-    with pytest.raises(FileError, match="entry 'name' is no directory, and a directory stands there"):
+    with pytest.raises(FileError, match="entry 'name' is not a directory, and a directory stands there"):
         run(place, tar({"name": "name", "content": "x"}))
 
     assert tree(place / "into") == {"name": "/", "name/kept": "x"}
@@ -341,7 +341,7 @@ class TestWhatTellsThatItWasDone:
         (place / "into/in-the-way").mkdir()
 
         with pytest.raises(
-            FileError, match="entry 'in-the-way' is no directory, and a directory stands there"
+            FileError, match="entry 'in-the-way' is not a directory, and a directory stands there"
         ):
             self.unpack(place, tar(*self.APP, {"name": "in-the-way", "content": "x"}), proof)
 
@@ -388,7 +388,7 @@ class TestWhatTellsThatItWasDone:
             self.unpack(place, tar(*parts), "app")
 
         assert caught.value.message.endswith(
-            "entry 'app/x' is a hardlink to 'app/nothing', which is no file that was unpacked"
+            "entry 'app/x' is a hardlink to 'app/nothing', which is not a file that was unpacked"
         )
 
     @pytest.mark.parametrize("checks", range(10))

@@ -98,7 +98,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         env.read_file("nope.txt")
     with pytest.raises(ExpressionError, match="it is a directory"):
         env.read_file(".")
-    with pytest.raises(ExpressionError, match="it is no regular file"):
+    with pytest.raises(ExpressionError, match="it is not a regular file"):
         env.read_file("pipe")
     with pytest.raises(ExpressionError, match="cannot read"):
         env.read_file("a\0b")

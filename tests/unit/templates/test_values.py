@@ -97,7 +97,7 @@ def test_mixed_keys_print_in_one_order() -> None:
         pytest.param([1], [1.0], False, True, id="lists of them"),
         pytest.param({"a": 1}, {"a": 1.0}, False, False, id="maps compare strictly"),
         pytest.param([{"a": 1}], [{"a": 1}], True, True, id="maps in lists"),
-        pytest.param(True, 1, False, False, id="a boolean is no number"),
+        pytest.param(True, 1, False, False, id="a boolean is not a number"),
         pytest.param([True], [1], False, False, id="nor in a list"),
         pytest.param(None, False, False, False, id="nil is only nil"),
         pytest.param(None, None, True, True, id="nil"),

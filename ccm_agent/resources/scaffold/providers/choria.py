@@ -280,7 +280,7 @@ def _why_nothing(wanted: ScaffoldProperties, source: Tree | None) -> str:
     if source.kind == "symlink":
         return f"the source {wanted.source} is a symlink: name the directory itself, or end an absolute path with a slash"
     if source.kind != "directory":
-        return f"the source {wanted.source} is no directory"
+        return f"the source {wanted.source} is not a directory"
     empty = " but such that come out empty" if wanted.skip_empty else ""
     return f"the source {wanted.source} holds no template{empty}"
 

@@ -19,7 +19,7 @@ def compile_glob(glob: str) -> re.Pattern[str]:
     What matches the names that a glob matches, by `fullmatch`.
 
     Raises:
-        PropertyError: It is no glob.
+        PropertyError: It is not a glob.
     """
     parts: list[list[str]] = [[]]
     at = 0
@@ -70,7 +70,7 @@ def _class(glob: str, at: int) -> tuple[str, int]:
 
 def _char_of_class(glob: str, at: int) -> tuple[str, int]:
     if at == len(glob) or glob[at] in "-]":
-        raise PropertyError(f"`{glob}` in `post` is no glob: what stands in its brackets is not complete")
+        raise PropertyError(f"`{glob}` in `post` is not a glob: what stands in its brackets is not complete")
     return _char(glob, at)
 
 
@@ -78,5 +78,5 @@ def _char(glob: str, at: int) -> tuple[str, int]:
     if glob[at] == "\\":
         at += 1
         if at == len(glob):
-            raise PropertyError(f"`{glob}` in `post` is no glob: nothing follows the backslash at its end")
+            raise PropertyError(f"`{glob}` in `post` is not a glob: nothing follows the backslash at its end")
     return glob[at], at + 1

@@ -39,7 +39,7 @@ class Post:
         rules: Globs and command lines, as the manifest has them.
 
     Raises:
-        PropertyError: One is no glob, or has a quote that is not closed.
+        PropertyError: One is not a glob, or has a quote that is not closed.
     """
 
     def __init__(self, rules: list[dict[str, str]]) -> None:

@@ -190,10 +190,10 @@ class Runtime:
         if isinstance(first, (nodes.Field, nodes.Variable, nodes.Chain)):
             base, names = self._base(first, dot)
             if not names and has_arguments:
-                raise TemplateError("a variable is no function: it takes no arguments")
+                raise TemplateError("a variable is not a function: it takes no arguments")
             return self._fields(base, names, command[1:], dot, piped)
         if has_arguments:
-            raise TemplateError("a value is no function: it takes no arguments")
+            raise TemplateError("a value is not a function: it takes no arguments")
         if isinstance(first, Pipeline):
             return self._pipeline(first, dot)
         if isinstance(first, nodes.Dot):
@@ -233,7 +233,7 @@ class Runtime:
             raise TemplateError(f"field {name!r} cannot be looked up: the value before it is null")
         if isinstance(value, dict):
             if arguments or piped is not _NOT_PIPED:
-                raise TemplateError(f"field {name!r} is no function: it takes no arguments")
+                raise TemplateError(f"field {name!r} is not a function: it takes no arguments")
             return field_of(value, name) if isinstance(value, GatheredRecord) else value.get(name, MISSING)
         found = method(value, name)
         if found is None:

@@ -93,7 +93,7 @@ class Evaluator(ABC):
             return unboxed(scope.variables[name])
         if name in self._globals:
             return self._globals[name]
-        raise TemplateError(f"name {name!r} is not known here: it is no variable and no function")
+        raise TemplateError(f"name {name!r} is not known here: it is neither a variable nor a function")
 
     def knows(self, name: str) -> bool:
         """Whether a variable of this name can be seen."""

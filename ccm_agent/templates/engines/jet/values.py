@@ -5,7 +5,7 @@ Beside the plain values of `templates/values.py` there are three that only Jet t
 
 - MISSING: no value at all, as a member that is not there and `nil` give. It prints nothing.
 - None: a null in the data. It prints `<nil>` and is false.
-- Boxed: what `.` is in a `range` over data. Jet does not look into it: it is always true, is no number and no text, and prints
+- Boxed: what `.` is in a `range` over data. Jet does not look into it: it is always true, neither a number nor text, and prints
   floats with an exponent. A variable, a member or an element takes the value out of it.
 """
 

@@ -91,7 +91,7 @@ def test_documents_are_listed(common: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- a\n", "FILE: not hiera data: its outermost value is no mapping"),
+        ("- a\n", "FILE: not hiera data: its outermost value is not a mapping"),
         ("a: 1\na: 2\n", "FILE:2:1: "),
         ("a:\n\tb: 1\n", "FILE:2:1: "),
     ],

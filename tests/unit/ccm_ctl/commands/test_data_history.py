@@ -101,7 +101,7 @@ def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(
 
     [kept] = tmp_path.glob("ccmctl-*.yaml")
     assert said.err == (
-        "ccmctl: common: not hiera data: its outermost value is no mapping\n"
+        "ccmctl: common: not hiera data: its outermost value is not a mapping\n"
         f"what you wrote is kept in {kept}\n"
     )
     assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("- a\n", 0o600)

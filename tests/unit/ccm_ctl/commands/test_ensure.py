@@ -50,7 +50,7 @@ def test_properties_are_sent_as_the_type_has_them(words: str, properties: dict[s
         ("file x mode=1 mode=2", "mode: given twice; it takes one value"),
         ("file x --mode 1 --mode 2", "mode: given twice; it takes one value"),
         ("file x force=maybe", "force: 'maybe' is neither true nor false"),
-        ("exec x --returns a", "returns: 'a' is no number"),
+        ("exec x --returns a", "returns: 'a' is not a number"),
         ("archive x --headers a", "headers: not a pair; write it as KEY:VALUE"),
         ("scaffold x data=a", "data: takes more than a text; write it as data:=JSON"),
         ("file x --contnet a", "--contnet: no such flag, did you mean `--content`?"),

@@ -133,7 +133,7 @@ def test_another_manifest_is_named(tmp_path: Path) -> None:
         ),
         pytest.param(
             {}, "../x.yaml",
-            "--manifest ../x.yaml: is no path within {top}; give it relative to the directory", id="outside",
+            "--manifest ../x.yaml: is not a path within {top}; give it relative to the directory", id="outside",
         ),
         pytest.param(
             {".ccmignore": "*.yaml"}, "",

@@ -265,7 +265,7 @@ BAD = {
     "not a key of ours": ("mallory.what", b"{}"),
     "a record without end": (f"mallory.{A}.request", b'{"run":'),
     "another run's record": (f"mallory.{A}.request", b'{"run":"%s","action":"apply","name":"x"}' % C.encode()),
-    "a state that is no state": (f"mallory.{A}.state", b'{"run":"%s","counts":"x"}' % A.encode()),
+    "a state that is not a state": (f"mallory.{A}.state", b'{"run":"%s","counts":"x"}' % A.encode()),
     "a number that no run has": (f"mallory.{A}.state", b'{"run":"%s","counts":{"changed":%s}}' % (A.encode(), b"9" * 300)),
     "a state of the operator's own run": (f"mallory.{B}.state", b"[]"),
     "a piece without a number": (f"mallory.{B}.targets.x", b"{}"),

@@ -351,7 +351,7 @@ async def test_rules_that_hold_make_the_check_ok(rules: Any, count: int, host: H
         ),
         pytest.param(
             {"file": {"/etc": {"exists": True, "contents": ["x"], "linked-to": "x"}}},
-            'file /etc linked-to: found nothing (this is no symlink), wanted "x"\n'
+            'file /etc linked-to: found nothing (this is not a symlink), wanted "x"\n'
             'file /etc contents: found nothing (/etc: this is a directory, not a file), wanted to have patterns ["x"]\n'
             "Count: 3, Failed: 2, Skipped: 0",
             id="attributes that a thing does not have",
@@ -421,7 +421,7 @@ async def test_a_rule_that_fails_makes_the_check_critical_and_is_named(
         ),
         pytest.param(
             {"kernel-param": {"../../etc/shadow": {"value": "x"}}},
-            "kernel-param ../../etc/shadow: cannot be checked: `../../etc/shadow` is no kernel parameter, such as "
+            "kernel-param ../../etc/shadow: cannot be checked: `../../etc/shadow` is not a kernel parameter, such as "
             "net.core.somaxconn\nCount: 1, Failed: 0, Skipped: 0, Unknown: 1",
             id="a parameter that leads elsewhere",
         ),
@@ -433,7 +433,7 @@ async def test_a_rule_that_fails_makes_the_check_critical_and_is_named(
         ),
         pytest.param(
             {"port": {"http": {"listening": True}}},
-            "port http: cannot be checked: `http` is no port: write tcp:80, tcp6:80, udp:53 or udp6:53\n"
+            "port http: cannot be checked: `http` is not a port: write tcp:80, tcp6:80, udp:53 or udp6:53\n"
             "Count: 1, Failed: 0, Skipped: 0, Unknown: 1",
             id="no port",
         ),

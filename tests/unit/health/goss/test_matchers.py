@@ -22,7 +22,7 @@ from ccm_agent.model.errors import CcmError, PropertyError
         pytest.param(42.0, 42, True, id="whole floats are the integers that they look like"),
         pytest.param(True, True, True, id="boolean"),
         pytest.param(True, 1, False, id="one is not true"),
-        pytest.param(True, "true", False, id="a text is no boolean"),
+        pytest.param(True, "true", False, id="a text is not a boolean"),
         pytest.param(["a", "b"], ["a", "b", "c"], True, id="a list wants its elements"),
         pytest.param(["a", "b", "b"], ["a", "b", "c"], False, id="each element counts once"),
         pytest.param({"have-prefix": "4"}, 42, True, id="prefix of a number"),
@@ -55,7 +55,7 @@ from ccm_agent.model.errors import CcmError, PropertyError
         pytest.param({"not": {"not": {"gt": 1}}}, 2, True, id="not not"),
         pytest.param({"and": [42, {"gt": 40}, {"lt": 45}, "42"]}, "42", True, id="and"),
         pytest.param({"and": []}, "x", True, id="and of nothing"),
-        pytest.param({"or": [1, {"have-prefix": "x"}]}, "xyz", True, id="or goes on over what is no number"),
+        pytest.param({"or": [1, {"have-prefix": "x"}]}, "xyz", True, id="or goes on over what is not a number"),
         pytest.param({"or": ["a", "b"]}, "c", False, id="or of none"),
         pytest.param({"semver-constraint": ">1.0.0 <2.0.0 !=1.5.0"}, ["1.0.1", "1.9.9"], True, id="versions"),
         pytest.param({"semver-constraint": ">1.0.0 <2.0.0 !=1.5.0"}, ["1.0.1", "1.5.0"], False, id="excluded version"),
@@ -80,15 +80,15 @@ def test_a_matcher_fits_or_does_not(matcher: Any, found: Any, fits: bool) -> Non
 @pytest.mark.parametrize(
     ("matcher", "found", "why"),
     [
-        pytest.param(1, "one", "it is no number", id="no number"),
-        pytest.param({"not": {"gt": 1}}, "one", "it is no number", id="not does not make it one"),
-        pytest.param(["a"], 5, "it is no list", id="no list"),
+        pytest.param(1, "one", "it is not a number", id="no number"),
+        pytest.param({"not": {"gt": 1}}, "one", "it is not a number", id="not does not make it one"),
+        pytest.param(["a"], 5, "it is not a list", id="no list"),
         pytest.param({"have-len": 1}, 5, "it has no length", id="no length"),
-        pytest.param({"have-key": "a"}, "a", "it is no mapping", id="no mapping"),
-        pytest.param({"gjson": {"a": 1}}, "{a", "it is no valid JSON", id="no JSON"),
+        pytest.param({"have-key": "a"}, "a", "it is not a mapping", id="no mapping"),
+        pytest.param({"gjson": {"a": 1}}, "{a", "it is not valid JSON", id="no JSON"),
         pytest.param({"gjson": {"b": 1}}, '{"a":1}', "there is nothing at the path b", id="nothing there"),
         pytest.param(
-            {"semver-constraint": ">1.0.0"}, "1.0", "`1.0` is no semantic version, such as 1.2.3", id="no version"
+            {"semver-constraint": ">1.0.0"}, "1.0", "`1.0` is not a semantic version, such as 1.2.3", id="no version"
         ),
     ],
 )  # fmt: skip
@@ -114,7 +114,7 @@ def test_what_cannot_be_compared_says_why(matcher: Any, found: Any, why: str) ->
         pytest.param({"xml": {}}, "the matcher `xml` is not supported: use `match-regexp`", id="xml"),
         pytest.param(
             {"semver-constraint": "~1.0"},
-            "`semver-constraint`: `~1.0` is no semantic version, such as 1.2.3",
+            "`semver-constraint`: `~1.0` is not a semantic version, such as 1.2.3",
             id="a range that blang does not know",
         ),
     ],
@@ -138,7 +138,7 @@ def test_a_matcher_that_cannot_be_meant_is_refused(matcher: Any, message: str) -
         pytest.param("!/[Gg]oss/", "the goss", False, id="expression that must not fit"),
         pytest.param("/^b$/", "a\nb\nc", True, id="anchors are those of a line"),
         pytest.param("/GOSS/i", "the goss", True, id="flags"),
-        pytest.param("/etc/motd", "see /etc/motd", True, id="a path is no expression"),
+        pytest.param("/etc/motd", "see /etc/motd", True, id="a path is not an expression"),
         pytest.param("a\nb", "a\nb", False, id="no pattern spans lines"),
         pytest.param("", "", True, id="nothing is in nothing"),
         pytest.param("x", "", False, id="something is not"),

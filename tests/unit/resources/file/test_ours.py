@@ -63,7 +63,7 @@ def test_digits_of_a_mode_that_do_not_matter_are_kept(mode: str, kept: int, bits
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        pytest.param({"mode": "0x44"}, "mode `0x44` is not an octal number", id="hexadecimal is no mask"),
+        pytest.param({"mode": "0x44"}, "mode `0x44` is not an octal number", id="hexadecimal is not a mask"),
         pytest.param({"mode": "7x"}, "mode `7x` is not an octal number", id="two digits"),
         pytest.param(
             {"replace": False},
@@ -72,7 +72,7 @@ def test_digits_of_a_mode_that_do_not_matter_are_kept(mode: str, kept: int, bits
         ),
         pytest.param(
             {"source": "x", "checksum": "abc"},
-            "`checksum` is no SHA-256 in hex: 64 digits from 0 to f",
+            "`checksum` is not SHA-256 in hex: 64 digits from 0 to f",
             id="no checksum",
         ),
         pytest.param(

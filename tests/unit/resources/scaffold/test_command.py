@@ -28,8 +28,8 @@ def test_commands_stand_in_the_order_given(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({}, "SOURCE: no directory of templates is named"),
-        ({"source": "/no/such"}, "SOURCE: /no/such is no directory"),
-        ({"source": "/etc/passwd"}, "SOURCE: /etc/passwd is no directory"),
+        ({"source": "/no/such"}, "SOURCE: /no/such is not a directory"),
+        ({"source": "/etc/passwd"}, "SOURCE: /etc/passwd is not a directory"),
     ],
 )
 def test_a_source_that_is_no_directory_is_refused(given: dict[str, Any], message: str) -> None:

@@ -220,7 +220,7 @@ class TestNothingRendered:
         ]
 
         assert reasons == [
-            "the source file is no directory",
+            "the source file is not a directory",
             "the source link is a symlink: name the directory itself, or end an absolute path with a slash",
         ]
 
@@ -418,7 +418,7 @@ class TestAbsent:
         for ensure in ("present", "absent"):
             event = await host.apply(ensure=ensure)
 
-            assert event.error == ["/out: is no directory, and one is wanted here"]
+            assert event.error == ["/out: is not a directory, and one is wanted here"]
 
     async def test_a_file_that_cannot_be_removed_fails_the_resource(self) -> None:
         host = Host(TWO)

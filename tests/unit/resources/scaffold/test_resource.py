@@ -77,7 +77,7 @@ class TestCheck:
                 {"timeout": "soon"},
                 "timeout",
                 "`soon` is not a duration: write a number and a unit, such as 30s, 5m or 1h30m",
-                id="a timeout that is no duration",
+                id="a timeout that is not a duration",
             ),
             *(
                 pytest.param(
@@ -261,7 +261,7 @@ class TestDecide:
         [
             pytest.param({}, state(), "no file is left of what is rendered", id="no file is there"),
             pytest.param(
-                {}, state(reason="the source src is no directory"), "the source src is no directory", id="no source"
+                {}, state(reason="the source src is not a directory"), "the source src is not a directory", id="no source"
             ),
             pytest.param(
                 {"ensure": "absent"}, state(changed=[A], stable=[B]), "2 of its files are still there", id="removal"

@@ -139,7 +139,7 @@ def test_trees(text: str, tree: str) -> None:
         ("a.", 2, "a name must follow"),
         ("9223372036854775808", 0, "does not fit into 64 bits"),
         ("1e400", 0, "beyond the largest float"),
-        ("0x", 0, "is no number"),
+        ("0x", 0, "is not a number"),
         ("1 + if a { 1 } else { 2 }", 4, "unexpected operator 'if'"),
     ],
 )

@@ -45,7 +45,7 @@ def _moment(value: Any) -> Time:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > _SECONDS_MAX:
-            raise TemplateError(f"{value} seconds since 1970 is no time that can be printed")
+            raise TemplateError(f"{value} seconds since 1970 is not a time that can be printed")
         return Time(int(value), 0, LOCAL)
     return now()
 

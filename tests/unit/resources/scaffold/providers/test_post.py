@@ -368,7 +368,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("rule", "message"),
         [
-            ({"[": "chmod 0600 {}"}, "`[` in `post` is no glob"),
+            ({"[": "chmod 0600 {}"}, "`[` in `post` is not a glob"),
             ({"*": "echo 'x {}"}, "quote"),
             ({"*": "\\\n"}, "a command in `post` is blank"),
         ],

@@ -58,7 +58,9 @@ def render(text: str, data: dict[str, Any] | None = None, **options: Any) -> str
         ),
         pytest.param('<[[ includeIfExists("nope.jet") ]]>', "<>", id="includeIfExists prints nothing"),
         pytest.param(
-            "[[ if includeIfExists(data.no) ]]+[[ else ]]-[[ end ]]", "-", id="what is no text is no template"
+            "[[ if includeIfExists(data.no) ]]+[[ else ]]-[[ end ]]",
+            "-",
+            id="what is not text is no template",
         ),
         pytest.param(
             '[[ try ]]a[[ include "broken.jet" ]][[ catch e ]][[ e.Error() ]][[ end ]]',
@@ -127,7 +129,7 @@ def test_comments_are_left_out_wherever_they_stand(text: str, want: str) -> None
         ),
         (
             '[[ include "broken.jet" ]]',
-            "/broken.jet:2: name 'nosuch' is not known here: it is no variable and no function",
+            "/broken.jet:2: name 'nosuch' is not known here: it is neither a variable nor a function",
         ),
         ("[[ dump() ]]", "motd:1: 'dump' takes the names of variables here, as text: dump(\"name\")"),
         ("[[ lookup(data.no) ]]", "motd:1: 'lookup' is given a value that is not there"),
