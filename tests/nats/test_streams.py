@@ -152,7 +152,7 @@ async def test_what_a_stream_refuses_is_an_error_of_its_kind(operator, headers, 
 
 
 async def test_storing_where_no_stream_is_says_what_to_do(operator) -> None:
-    with pytest.raises(BusUnavailableError, match="ccmctl init"):
+    with pytest.raises(BusUnavailableError, match="nats kv add NO_SUCH"):
         await store(operator, "$KV.NO_SUCH.key", b"one")
 
 
