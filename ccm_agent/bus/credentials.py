@@ -234,7 +234,7 @@ def user_credentials(
     text = (
         f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"
         "************************* IMPORTANT *************************\n"
-        "The seed below is secret: who has it is this user.\n\n"
+        "The seed below is secret: its holder acts as this user.\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{seed.reveal()}\n------END USER NKEY SEED------\n"
     )
     return Credentials(name=name, public_key=public_key, text=Secret(text))

@@ -44,7 +44,7 @@ def begin_migration(application: Application, folder: str, seconds: int) -> bool
     if creds.exists():
         _put_aside(creds)
     first_credentials(keys, name)
-    # Operators and controllers of before cannot sign what nodes with new credentials would demand.
+    # Operators with old credentials cannot sign, which nodes with new credentials would demand.
     keys.signers.allow_unsigned(seconds)
     application.terminal.record(records.MADE, name=str(keys.folder), kind="accounts", action="created")
     _tell_begun(application, keys, creds, seconds)

@@ -1,14 +1,14 @@
 """
-The folder with a fleet's keys, which `ccmctl init --security` makes and `ccmctl node add` uses.
+The folder with a fleet's keys. `ccmctl init --security` creates it, and `ccmctl node add` uses it.
 
-    nats-security.conf   what every server includes; not secret
+    nats-security.conf   the configuration that every server includes; not secret
     operator.seed  account.seed  ops.seed  nodes.seed  system.seed   secret; mode 0600
-    root.seed            signs which operators' keys count; likewise, and no key of the broker
-    trust.json           which operators' keys count, signed by that root key; not secret
-    users.jsonl          who was given credentials, and when; no secrets
-    moving.json          while a fleet moves from one account to several: since when, and until when
+    root.seed            signs the signers list; secret, and independent of the broker's keys
+    trust.json           the signers list, signed by the root key; not secret
+    users.jsonl          the users that received credentials, and when; no secrets
+    moving.json          start and end of a migration from one account to several
 
-Seeds that others can read are refused, and no seed is ever written over.
+Seeds that other users can read are refused, and no seed is ever overwritten.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ _KINDS = {"operator": "O", "account": "A", "ops": "A", "nodes": "A", "system": "
 _SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
 _ACCOUNT_TOKEN = re.compile(r"^\s*(A[A-Z2-7]{55}): (\S+)$", re.MULTILINE)
 _EVERYBODY = "*"
-"""In the place of a public key: all that were signed up to a time."""
+"""Instead of a public key: every user whose JWT was issued until a time."""
 
 
 class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A node or operator that was given credentials.
+    A node or operator that received credentials.
 
     Attributes:
         kind: "node" or "operator".
-        name, public_key: Who.
-        time: When, in seconds since 1970; or when they were revoked.
+        name, public_key: The user and its key.
+        time: When they were issued or revoked, in seconds since 1970.
         revoked: They are void.
-        account: Which one; "" when there was but one, which is CTL now.
+        account: Their account; "" for the old one-account layout, whose account is CTL now.
     """
 
     kind: str
@@ -81,11 +81,11 @@ class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Moving(Struct, frozen=True, kw_only=True):
     """
-    A fleet moves from one account to several; times in seconds since 1970.
+    A migration from one account to several; times in seconds since 1970.
 
     Attributes:
-        began: Credentials that were made before are of one account.
-        until: They are good so long at most.
+        began: Credentials that were issued before this are of the one-account layout.
+        until: When these expire at the latest.
     """
 
     began: int
@@ -93,7 +93,7 @@ class Moving(Struct, frozen=True, kw_only=True):
 
 
 def keys_folder(chosen: str, environ: Mapping[str, str]) -> Path:
-    """The folder that was chosen, else the environment's, else the usual one of the caller."""
+    """The chosen folder, else the one in the environment, else the user's default."""
     if named := chosen or environ.get("CCM_KEYS"):
         return Path(named)
     home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or Path.home()) / ".config")
@@ -101,23 +101,23 @@ def keys_folder(chosen: str, environ: Mapping[str, str]) -> Path:
 
 
 class Keys:
-    """The folder. Blocking: it reads and writes a few small files."""
+    """The folder with the keys. Blocking: it reads and writes a few small files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def configuration(self) -> Path:
-        """What the servers include."""
+        """The configuration that the servers include."""
         return self.folder / CONFIGURATION
 
     def exist(self) -> bool:
-        """There are keys here already."""
+        """The folder has keys."""
         return (self.folder / "account.seed").exists()
 
     def make(self) -> None:
         """
-        New keys, and what the servers must know of them.
+        Create keys, and the configuration for the servers.
 
         Raises:
             InputError: The folder cannot be written, or holds keys already.
@@ -134,7 +134,7 @@ class Keys:
 
     def make_root(self) -> None:
         """
-        A new root key, which no key of the broker is made from; it may be made in a folder, or on a machine, of its own.
+        Create a root key, independent of the broker's keys. It may be in another folder or on another machine.
 
         Raises:
             InputError: The folder cannot be written, or holds one already.
@@ -143,17 +143,17 @@ class Keys:
 
     @property
     def has_root(self) -> bool:
-        """The root key is here."""
+        """The root key is in this folder."""
         return (self.folder / "root.seed").exists()
 
     @property
     def has_one_account(self) -> bool:
-        """The keys are of the time when nodes and operators lived in the account that holds the streams."""
+        """The keys are of the old layout, with nodes and operators in the account of the streams."""
         return self.exist() and not (self.folder / "ops.seed").exists()
 
     @property
     def moving(self) -> Moving | None:
-        """Since when, and until when, the fleet moves from one account to several; None when it does not."""
+        """The migration from one account to several; None if there is none."""
         path = self.folder / _MOVING
         try:
             return decode_foreign(path.read_bytes(), Moving)
@@ -164,7 +164,7 @@ class Keys:
 
     def begin_moving(self, seconds: int) -> None:
         """
-        Make the accounts that are missing. Credentials that were given out so far stay good until `end_moving`, or for `seconds`.
+        Create the missing accounts. Credentials issued so far stay valid until `end_moving`, or for `seconds`.
 
         Raises:
             InputError: The folder cannot be written.
@@ -198,12 +198,12 @@ class Keys:
         return True
 
     def end_moving(self) -> None:
-        """Make all credentials of the time of one account void; the servers learn it from the configuration."""
+        """Void all credentials of the one-account layout, in the configuration for the servers."""
         moving = self.moving
         if moving is None:
             return
         for user in self.of_one_account():
-            # The ones before are covered by what is said of everybody; in the same second there may be good ones.
+            # Earlier ones are covered by the entry for every user; new ones may have been issued in the same second.
             if user.time >= moving.began:
                 self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
         everybody = User(kind="", name=_EVERYBODY, public_key=_EVERYBODY, time=moving.began - 1, revoked=True)
@@ -212,16 +212,16 @@ class Keys:
         self._configure()
 
     def moved(self) -> list[User]:
-        """Whose credentials are good, and of several accounts."""
+        """The users with valid credentials of separate accounts."""
         return [user for user in self._valid().values() if user.account]
 
     def of_one_account(self) -> list[User]:
-        """Whose credentials are good, and of the time of one account."""
+        """The users with valid credentials of the one-account layout."""
         return [user for user in self._valid().values() if not user.account]
 
     def add_operator(self, name: str, role: Role, *, expires: int | None = None) -> Credentials:
         """
-        Credentials of an operator, whose key is in the signers list from now on.
+        Issue credentials to an operator, and add the operator's key to the signers list.
 
         Raises:
             NotFoundError, UsageError: As `add`.
@@ -241,13 +241,13 @@ class Keys:
         floors: Mapping[str, int] | None = None,
     ) -> Credentials:
         """
-        Credentials of a node, with the root's certificate of its key.
+        Issue credentials to a node, with the root's certificate of its key.
 
         Args:
             name: Its identity.
-            permissions: What the broker lets it do.
-            expires: When they end, in seconds since 1970; None: never.
-            floors: By `bucket/key` the lowest number that a document may have for this node.
+            permissions: Its permissions on the broker.
+            expires: When they expire, in seconds since 1970; None: never.
+            floors: For each `bucket/key` the lowest number of a document that this node accepts.
 
         Raises:
             NotFoundError, UsageError: As `add`.
@@ -261,11 +261,11 @@ class Keys:
         self, kind: str, name: str, permissions: Permissions, *, expires: int | None = None
     ) -> Credentials:
         """
-        Credentials of a node or operator, as the broker knows them.
+        Issue credentials to a node or operator, for the broker only.
 
         Raises:
             NotFoundError: There are no keys.
-            UsageError: The name is one of the other kind, whose answers it could then read.
+            UsageError: The name belongs to a user of the other kind, whose replies it could then read.
         """
         self._require_accounts()
         seed = self._seed(_SEEDS[permissions.account])
@@ -280,7 +280,7 @@ class Keys:
         return made
 
     def account_tokens(self) -> dict[str, str]:
-        """The JWTs of the fleet's accounts in what the servers include, by public key; the system account is left out."""
+        """The JWTs of the accounts in the servers' configuration, by public key, except the system account."""
         try:
             text = self.configuration.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as err:
@@ -299,10 +299,10 @@ class Keys:
 
     def revoke(self, kind: str, name: str) -> int:
         """
-        Make all credentials of a name void; how many they were. The servers learn it from the configuration, when it is reloaded.
+        Void all credentials of a name; how many there were. Servers apply it when they reload the configuration.
 
         Raises:
-            NotFoundError: None were given under that name, or there are no keys.
+            NotFoundError: None were issued under this name, or there are no keys.
         """
         self._require_accounts()
         self._authority()
@@ -318,7 +318,7 @@ class Keys:
         return len(found)
 
     def users(self) -> list[User]:
-        """Everybody who was given credentials, and everybody who lost them, in order of time."""
+        """Every user that received or lost credentials, in order of time."""
         try:
             lines = (self.folder / _USERS).read_bytes().splitlines()
             return [decode_foreign(line, User) for line in lines]
@@ -328,7 +328,7 @@ class Keys:
             raise InputError(f"{self.folder / _USERS}: cannot be read: {err}") from err
 
     def certified(self, kind: str) -> set[str]:
-        """The names of a kind whose credentials are good, as far as this folder knows; a folder without keys knows of none."""
+        """The names of a kind with valid credentials from this folder; none for a folder without keys."""
         return {user.name for user in self._valid().values() if user.kind == kind}
 
     def _valid(self) -> dict[str, User]:
@@ -351,7 +351,7 @@ class Keys:
             raise InputError(f"{path}: cannot be written: {err.strerror}") from err
 
     def _configure(self) -> None:
-        """Write what the servers include, of everything that the folder says now."""
+        """Write the configuration for the servers from the current content of the folder."""
         moving = self.moving
         if moving is not None and moving.until < time.time():
             self.end_moving()
@@ -412,7 +412,7 @@ class Keys:
 
 
 def write_private(path: Path, text: str) -> None:
-    """A new file that only its owner can read, also while it is written; FileExistsError when there is one."""
+    """Create a file that only its owner can read, even while it is written; FileExistsError if it exists."""
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(number, "w", encoding="utf-8") as file:
         file.write(text)

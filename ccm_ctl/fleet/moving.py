@@ -1,5 +1,5 @@
 """
-A fleet that moves from one account for all to several: which nodes and operators still use credentials of before.
+Migration of a fleet from one account to several: the nodes and operators that still use old credentials.
 
 The servers are asked which users are connected to the account of the streams. Only operators with `--admin` should be there.
 """
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.keys import Keys, User
 
 PAGE = 200
-"""Connections that one server lists at a time: each comes with its JWT, and an answer is one message."""
+"""Connections in one answer of a server: each comes with its JWT, and an answer is one message."""
 
 
 class Left(Struct, frozen=True, kw_only=True, order=True):
     """
-    A node or operator that has not moved.
+    A node or operator that has not migrated.
 
     Attributes:
         kind: "node" or "operator"; "" where only the broker knows of it.
         name: The name.
-        has_new: It was given new credentials already.
-        connected: It is connected with the old ones.
+        has_new: It has received new credentials.
+        connected: It is connected with old ones.
     """
 
     kind: str
@@ -44,12 +44,12 @@ class Left(Struct, frozen=True, kw_only=True, order=True):
 
 def who_is_left(users: Iterable[User], moved: Iterable[User], connected: Mapping[str, str]) -> list[Left]:
     """
-    Who has not moved, by kind and name.
+    The users that have not migrated, sorted by kind and name.
 
     Args:
-        users: Whose credentials of one account are good, as far as the folder with the keys knows.
-        moved: Who was given credentials of several accounts.
-        connected: Who is connected to the account of the streams: names by public key.
+        users: The users with valid credentials of the one-account layout, according to the keys folder.
+        moved: The users with credentials of separate accounts.
+        connected: The users that are connected to the account of the streams: names by public key.
     """
     fine = {user.public_key for user in moved}
     new = {(user.kind, user.name) for user in moved}

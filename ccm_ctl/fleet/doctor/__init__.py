@@ -1,4 +1,4 @@
-"""`ccmctl doctor`: what is not secured and what is not healthy in a fleet, for the operator who asks."""
+"""`ccmctl doctor`: checks for what is not secure or not healthy in a fleet."""
 
 from __future__ import annotations
 

@@ -197,10 +197,10 @@ def judge_configuration(wanted: dict[str, str], answers: Sequence[bytes], keys: 
         answers: A server's answer about an account, each.
         keys: The folder.
     """
-    told = [msgspec.json.decode(body) for body in answers]
+    answered = [msgspec.json.decode(body) for body in answers]
     outdated = {
         str(one.get("server", {}).get("name", ""))
-        for one in told
+        for one in answered
         if (data := one.get("data") or {}).get("jwt") != wanted.get(data.get("account_name", ""))
     }
     if not outdated:

@@ -110,11 +110,11 @@ def _versions(records: Records, version: str) -> CheckResult:
     if not others:
         return ok("nodes.version", f"Every agent has the version of this ccmctl, {version}.")
     counts = Counter(map(_short, others.values())).most_common(VERSIONS_SHOWN)
-    told = ", ".join(f"{has or 'unknown'}: {count}" for has, count in counts)
+    shown = ", ".join(f"{has or 'unknown'}: {count}" for has, count in counts)
     are_older = all(_parts(has) < _parts(version) for has in others.values())
     word = "older" if are_older else "other"
     sentence = (
-        f"Agents of {word} versions than this ccmctl ({version}) on {_share(list(others), records)}: {told}."
+        f"Agents of {word} versions than this ccmctl ({version}) on {_share(list(others), records)}: {shown}."
     )
     return warning("nodes.version", sentence, names=list(others))
 

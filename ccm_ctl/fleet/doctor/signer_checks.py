@@ -64,7 +64,7 @@ async def check_signers(context: DoctorContext) -> Sequence[CheckResult]:
 
 
 def _known(context: DoctorContext) -> tuple[Trust | None, SignersList | None, str]:
-    """The root that is known, the list in the folder, and why there is no such list. Blocking."""
+    """The known root key, the list in the folder, and why that list is missing. Blocking."""
     try:
         signers = context.fleet_keys().signers
         return context.trust or signers.trust(), signers.read(), ""
