@@ -94,18 +94,14 @@ def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awa
 
 
 @command.command("init", epilog=options.examples("ccm registration init --replicas 3 --max-age 5m"))
-@click.option("--replicas", type=int, default=1, show_default=True, help="Number of stream replicas, 1 to 5.")
+@click.option("--replicas", type=int, help="Number of stream replicas, 1 to 5; 1 for a new stream.")
 @click.option(
-    "--max-age",
-    default="1m",
-    show_default=True,
-    metavar="DURATION",
-    help="Lifetime of entries that have no TTL.",
+    "--max-age", metavar="DURATION", help="Lifetime of entries that have no TTL; 1m for a new stream."
 )
 @shared
 def init(before: str | None, **given: Any) -> None:
-    """Create or update the registration stream."""
-    age_s = _seconds("--max-age", given["max_age"])
+    """Create or update the registration stream. Options that are not given leave an existing stream as it is."""
+    age_s = _seconds("--max-age", given["max_age"]) if given["max_age"] is not None else None
     made = ask(before, given, lambda registry: registry.make(given["replicas"], age_s))
     Terminal().note(
         "info",

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_AGE_S = 60.0
+"""Entries without a TTL live this long in a new stream."""
+
 MAX_REPLICAS = 5
 
 REMOVED = "Remove"
@@ -90,10 +93,16 @@ async def remove(connection: Connection, entry: RegistrationEntry, stream: str =
 
 
 async def make_stream(
-    connection: Connection, stream: str = REGISTRATION, *, replicas: int = 1, max_age_s: float = 60
+    connection: Connection,
+    stream: str = REGISTRATION,
+    *,
+    replicas: int | None = None,
+    max_age_s: float | None = None,
 ) -> dict[str, Any]:
     """
-    Make the stream of registrations, or make it what is asked; its configuration as the broker has it then.
+    Create the stream of registrations, or update it; its configuration as the broker has it then.
+
+    What is None stays as it is in a stream that exists. A new one has one replica, and keeps entries for MAX_AGE_S.
 
     A stream that was made for a broker with permissions stays one: neither rollup nor markers are switched on.
 
@@ -101,11 +110,12 @@ async def make_stream(
         UsageError: The numbers make no sense.
         BusError: The broker cannot, or does not let us.
     """
-    if not 1 <= replicas <= MAX_REPLICAS:
+    if replicas is not None and not 1 <= replicas <= MAX_REPLICAS:
         raise UsageError(f"--replicas {replicas}: write a number from 1 to {MAX_REPLICAS}")
-    if max_age_s < 1:
+    if max_age_s is not None and max_age_s < 1:
         raise UsageError("--max-age: a registration lives for a second at least")
-    wanted = registration_config(stream, max_age_s) | {"num_replicas": replicas}
+    age_s = MAX_AGE_S if max_age_s is None else max_age_s
+    wanted = registration_config(stream, age_s) | {"num_replicas": replicas or 1}
     try:
         found = (await call(connection, f"STREAM.INFO.{stream}"))["config"]
     except NoStreamError:
@@ -114,10 +124,15 @@ async def make_stream(
         return created
     for field in ("max_bytes", "max_msg_size", "discard"):
         wanted.pop(field)  # it stays what an operator made it
+    if replicas is None:
+        wanted.pop("num_replicas")
+    if max_age_s is None:
+        wanted.pop("subject_delete_marker_ttl")
+        wanted["max_age"] = found.get("max_age", 0)
     if not found.get("allow_rollup_hdrs"):
         wanted |= {"allow_rollup_hdrs": False, "subject_delete_marker_ttl": 0}
     # a window that is longer than messages live is refused (10052), also when nobody asked for it
-    window = min(found.get("duplicate_window", 0), wanted["max_age"])
+    window = min(found.get("duplicate_window", 0), wanted["max_age"] or found.get("duplicate_window", 0))
     answer = await call(
         connection, f"STREAM.UPDATE.{stream}", {**found, **wanted, "duplicate_window": window}
     )

@@ -30,8 +30,8 @@ class Registry:
         self.stream = stream or REGISTRATION
         self._connection = connection
 
-    async def make(self, replicas: int, max_age_s: float) -> dict[str, Any]:
-        """Make the stream, or make it what is asked; see `publish.make_stream`."""
+    async def make(self, replicas: int | None, max_age_s: float | None) -> dict[str, Any]:
+        """Create the stream, or update it; see `publish.make_stream`."""
         return await publish.make_stream(
             self._connection, self.stream, replicas=replicas, max_age_s=max_age_s
         )

@@ -228,6 +228,15 @@ async def test_the_stream_is_made_as_the_reference_makes_it(server: NatsServer) 
     assert (again["max_age"], again["subject_delete_marker_ttl"]) == (60_000_000_000, 60_000_000_000)
 
 
+async def test_what_is_not_asked_for_stays_as_it_is(server: NatsServer) -> None:
+    async with connected(server) as connection:
+        made = await make_stream(connection, max_age_s=86_400)
+        again = await make_stream(connection)
+
+    assert (again["max_age"], again["num_replicas"]) == (made["max_age"], 1)
+    assert again["subject_delete_marker_ttl"] == made["subject_delete_marker_ttl"]
+
+
 async def test_a_secured_stream_stays_secured(server: NatsServer) -> None:
     await prepare(server, Layout(secure=True))
 
