@@ -88,6 +88,7 @@ _FAILURES = (
     AttributeError,
     LookupError,
     MemoryError,
+    NameError,
     RecursionError,
     TypeError,
     ValueError,
@@ -154,6 +155,9 @@ def _as_ours(err: Exception, name: str) -> TemplateError:
     line = getattr(err, "lineno", None) or _line_of(err, name)
     if isinstance(err, MemoryError):
         message = OUT_OF_MEMORY
+    elif isinstance(err, NameError):
+        # Jinja writes constants into Python source by their repr: `inf` and `nan` are not names there
+        message = "a number is beyond the largest float"
     elif isinstance(err, RecursionError):
         message = "template is nested too deeply"
     elif type(err).__name__ == "TemplateNotFound":

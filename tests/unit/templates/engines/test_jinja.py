@@ -202,6 +202,12 @@ FILTERS = (
 )
 
 
+@pytest.mark.parametrize("text", ["{{ data.x * 1e9999 }}", "{{ data.x + (1e308 + 1e308) }}"])
+def test_a_constant_beyond_the_largest_float_is_an_error_with_its_line(text: str) -> None:
+    with pytest.raises(TemplateError, match="motd:2: a number is beyond the largest float"):
+        render(f"\n{text}")
+
+
 @pytest.mark.parametrize("name", FILTERS.split())
 @pytest.mark.parametrize("value", ["5", "'a b'", "data.items", "data.m", "none", "1.5", "data.m.items()"])
 def test_no_filter_does_worse_than_fail(name: str, value: str) -> None:
