@@ -18,6 +18,7 @@ from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.run import LIMIT_S, EventReceived, Run
 from ccm_ctl.fleet.run_request import put_on_record, send, send_again
 from ccm_ctl.render import records
+from ccm_ctl.render.event import pending_words
 from ccm_ctl.render.outcome import (
     At,
     Failure,
@@ -358,6 +359,7 @@ def _resource(event: TransactionEvent) -> ResourceResult:
     note = event.noop_message if event.noop else ""
     if event.unknown and not event.skipped:
         note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
+    note = f"{note}{pending_words(event.refresh_pending)}".removeprefix("; ")
     return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
 
 

@@ -10,6 +10,7 @@ from ccm_ctl.render.table import Style, paint
 from ccm_ctl.render.text import counted, one_line, plural, span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
 MEANINGS = {
@@ -64,7 +65,15 @@ def _resource_words(event: TransactionEvent) -> str:
         words += f": {event.noop_message}"
     if event.error:
         words += f": {'; '.join(event.error)}"
-    return f"{words} ({span(event.duration / 1e9)})"
+    return f"{words}{pending_words(event.refresh_pending)} ({span(event.duration / 1e9)})"
+
+
+def pending_words(pending: Sequence[str]) -> str:
+    """What a later run refreshes, or after what: `; refresh pending: exec#reload and 2 more`."""
+    if not pending:
+        return ""
+    more = f" and {len(pending) - 1} more" if len(pending) > 1 else ""
+    return f"; refresh pending: {pending[0]}{more}"
 
 
 def _summary_words(summary: SessionSummary) -> str:
@@ -77,4 +86,5 @@ def _summary_words(summary: SessionSummary) -> str:
     }
     numbers = counted(counts) or "no resources"
     reason = f" ({summary.reason})" if summary.reason else ""
-    return f"ended {summary.state}{reason}: {numbers} in {span(summary.total_duration / 1e9)}"
+    took = span(summary.total_duration / 1e9)
+    return f"ended {summary.state}{reason}: {numbers} in {took}{pending_words(summary.refresh_pending)}"

@@ -1,0 +1,44 @@
+"""Lines of events: what they say of refreshes that are pending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.testing.clock import NOON
+from ccm_ctl.render.event import event_line, pending_words
+from ccm_ctl.render.table import Style
+from tests.support.agent import resource_event
+
+PLAIN = Style()
+
+
+@pytest.mark.parametrize(
+    ("pending", "words"),
+    [
+        pytest.param([], "", id="nothing"),
+        pytest.param(["file#/a"], "; refresh pending: file#/a", id="one"),
+        pytest.param(
+            ["file#/a", "file#/b", "file#/c"], "; refresh pending: file#/a and 2 more", id="several"
+        ),
+    ],
+)
+def test_pending_refreshes_are_named(pending: list[str], words: str) -> None:
+    assert pending_words(pending) == words
+
+
+def test_resource_and_summary_say_what_is_pending() -> None:
+    fields: dict[str, Any] = {"failed": True, "error": ["no"], "refresh_pending": ["file#/a"]}
+    resource = event_line("web1", resource_event("/b", **fields), PLAIN)
+    summary = SessionSummary(
+        protocol=SESSION_SUMMARY,
+        event_id="e",
+        timestamp=NOON,
+        state="failed",
+        refresh_pending=["exec#reload"],
+    )
+
+    assert "failed: no; refresh pending: file#/a" in resource
+    assert "; refresh pending: exec#reload\n" in event_line("web1", summary, PLAIN)
