@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 _BUCKET = re.compile(r"(?:\$JS\.API\..*\.KV_|\$KV\.)([\w-]+)")
 """A subject on which a bucket is read or written."""
 
+_STREAM = re.compile(r"\$JS\.API\.(?:DIRECT\.GET|STREAM\.\w+)\.([\w-]+)")
+"""A subject on which a stream is read."""
+
 COPIED = "copied"
 """What stands in `Nats-Stream` when a message has that header twice: it was stored once and then copied by direct get."""
 
@@ -157,13 +160,17 @@ class PendingReply:
 
 
 def no_responders(subject: str) -> str:
-    """Why no stream answers on a subject, and what an operator can do: `ccmctl init` makes the project's own buckets only."""
-    found = _BUCKET.search(subject)
-    if found is None or found[1].startswith("CCM_"):
-        return f"{subject}: no stream answers: it is missing (`ccmctl init` creates it) or has no leader now"
-    return (
-        f"the broker has no bucket {found[1]} (`nats kv add {found[1]}` creates it), or it has no leader now"
-    )
+    """Why no stream answers on a subject, and what an operator can do: `ccmctl init` creates only the project's own ones."""
+    bucket, stream = _BUCKET.search(subject), _STREAM.match(subject)
+    if bucket is not None:
+        what, name, create = "bucket", bucket[1], f"nats kv add {bucket[1]}"
+    elif stream is not None:
+        what, name, create = "stream", stream[1], f"nats stream add {stream[1]}"
+    else:
+        return f"{subject}: no stream stores this subject (`ccmctl init` creates the streams), or it has no leader now"
+    if name.startswith("CCM_") or name == "REGISTRATION":
+        create = "ccmctl init"
+    return f"the broker has no {what} {name} (`{create}` creates it), or it has no leader now"
 
 
 def message_of(theirs: Any) -> Message:

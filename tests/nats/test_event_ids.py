@@ -14,7 +14,7 @@ from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import EVENTS_STREAM, NatsEvents
 from ccm_agent.bus.subjects import event_subject, run_pattern
 from ccm_agent.model import ids
-from ccm_agent.model.ids import new_id
+from ccm_agent.model.ids import derive_id, new_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import AGENT_STARTUP, MANIFEST_APPLY, ManifestRequest
@@ -51,9 +51,9 @@ def following(event_id: str, count: int) -> list[str]:
 async def test_a_sender_who_hears_one_event_cannot_keep_the_next_ones_out_of_the_stream(
     tmp_path: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        ids, "_last", (int(time.time()) + 3600, 1)
-    )  # a second that does not end while the test runs
+    # a second that does not end while the test runs: the ids of the test count up
+    monkeypatch.setattr(ids, "_last", 0)
+    ids.follow(derive_id(int(time.time()) + 3600, bytes(16)))
     engine, run = FakeEngine(), new_id()
     async with (
         Connection(settings(server, NODE)) as of_agent,

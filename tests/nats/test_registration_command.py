@@ -152,7 +152,7 @@ def test_entries_are_shown_as_data(ccm: Run, stream: None) -> None:
         (("init", "--replicas", "7"), "--replicas 7"),
         (("init", "--max-age", "x"), "--max-age: `x` is not a duration"),
         (("query", "--context", "OTHER"), "nats context OTHER"),
-        (("query", "-R", "NOWHERE"), "its stream is missing"),
+        (("query", "-R", "NOWHERE"), "the broker has no stream NOWHERE"),
     ],
 )
 def test_what_cannot_be_done_is_said(

@@ -615,7 +615,8 @@ def test_while_the_disk_has_room_and_power_the_chain_is_one_and_its_gaps_are_nam
 
     (chain_id,) = {parse_place(event.chain).chain for event in host.received}
     numbers = {parse_place(event.chain).number for event in host.received}
-    assert set(range(1, max(numbers) + 1)) - numbers == host.lost.get(chain_id, set())
+    # an event can be lost to the agent, which was killed before the acknowledgement, and be in the stream all the same
+    assert set(range(1, max(numbers) + 1)) - numbers == host.lost.get(chain_id, set()) - numbers
 
 
 def test_the_fields_of_a_stored_event_only_grow() -> None:
