@@ -87,78 +87,72 @@ class Agent:
         self._version = version
         self._machine = machine_id(state)
         self._started = ports.clock.now()
-        self._claim = StateLock(state, *([Path(settings.cache_dir)] if settings.cache_dir else []))
-        self._disabling = Maintenance(state, ports.clock)
+        self._state_lock = StateLock(state, *([Path(settings.cache_dir)] if settings.cache_dir else []))
+        self._maintenance = Maintenance(state, ports.clock)
         self._policy = NodePolicy(ports.resource_types, ports.clock)
         self._authenticator = Authenticator(
             ports.trust, ports.clock, state / "signers.json", settings.trusted_signers
         )
-        self._stamps = RevisionGuard(state / "documents.json", self._authenticator)
+        self._revision_guard = RevisionGuard(state / "documents.json", self._authenticator)
         self._spool = Spool(
             state / "spool",
             limit_bytes=settings.spool_limit_bytes,
             segment_bytes=settings.spool_segment_bytes,
         )
-        self._ledger = RequestLog(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=self._clock)
-        self._bulletin = AgentEventPublisher(self.node, version, self._machine, self._spool, self._clock)
-        self._turns = RunQueue(settings.queue_limit)
+        self._request_log = RequestLog(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=self._clock)
+        self._agent_events = AgentEventPublisher(self.node, version, self._machine, self._spool, self._clock)
+        self._run_queue = RunQueue(settings.queue_limit)
         nodes, facts_bucket = ports.bucket("CCM_NODES"), ports.bucket("CCM_FACTS")
-        self._assigned = AssignedFacts(self.node, facts_bucket, self._stamps, state / "assigned.json")
+        self._assigned = AssignedFacts(self.node, facts_bucket, self._revision_guard, state / "assigned.json")
         self._metrics = AgentMetrics(Registry()) if settings.monitor_port else None
         self._facts = FactCache(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
         record.signatures, record.unsigned = self._authenticator.is_demanded, settings.accepted_unsigned
-        self._author = Author(ports.node_key, record, self._bulletin, self._clock)
-        self._refreshes = PendingRefreshes(ports.refreshes, record, lambda: self._beats.soon())
+        self._author = Author(ports.node_key, record, self._agent_events, self._clock)
+        self._refreshes = PendingRefreshes(ports.refreshes, record, lambda: self._heartbeats.soon())
         self._heartbeat = NodePresence(nodes, record, self._clock, ttl_s=settings.presence_ttl_s)
-        self._inbox = RequestQueue()
-        self._routing = Subscriptions(
+        self._request_queue = RequestQueue()
+        self._subscriptions = Subscriptions(
             self.node,
             ports.requests,
             facts_bucket,
             self._assigned,
             ports.link,
             routed=self._routed,
-            on_request=self._inbox.put,
-            on_refused=self._bulletin.refused,
+            on_request=self._request_queue.put,
+            on_refused=self._agent_events.refused,
             on_change=self._rerouted,
             on_read=self._read_scopes,
             trust=SignersReader(self._authenticator, ports.bucket(TRUST_BUCKET)),
         )
+        put, knows, due = self._request_queue.put, self._request_log.knows, state / "due.json"
         self._catch_up = MissedSchedules(
-            self.node,
-            ports.requests,
-            ports.link,
-            state / "due.json",
-            lambda: self.scopes,
-            self._inbox.put,
-            self._clock,
-            self._ledger.knows,
+            self.node, ports.requests, ports.link, due, lambda: self.scopes, put, self._clock, knows
         )
-        self._convergence = self._make_convergence()
-        self._continuations = Checkpoints(state / "continuation.json")
+        self._manifests = self._make_manifests()
+        self._checkpoints = Checkpoints(state / "continuation.json")
         self._bundles = BundleCache(ports.objects, state / "bundles")
-        refused, demands = self._bulletin.refused, settings.stamped_data
-        self._data = CachedBuckets(ports.bucket, self._stamps, state / "data", refused, demand_stamps=demands)
-        workshop = self._workshop()
-        self._worker = RunExecutor(workshop, self._spool, self._ledger, self._clock, self._continuations)
-        self._delivery = EventPublisher(
-            self._spool,
-            ports.events,
-            ports.link,
-            retry_s=settings.retry_s,
-            on_lost=self._lost,
-            sign=self._author.sign,
+        refused, demands = self._agent_events.refused, settings.stamped_data
+        self._data = CachedBuckets(
+            ports.bucket, self._revision_guard, state / "data", refused, demand_stamps=demands
+        )
+        executor = self._executor_context()
+        self._executor = RunExecutor(executor, self._spool, self._request_log, self._clock, self._checkpoints)
+        sign, retry_s = self._author.sign, settings.retry_s
+        self._publisher = EventPublisher(
+            self._spool, ports.events, ports.link, retry_s=retry_s, on_lost=self._lost, sign=sign
         )
         self._teller = ProgressPublisher(
-            self.node, ports.events, self._worker, self._turns, lambda: self.settings.progress_s
+            self.node, ports.events, self._executor, self._run_queue, lambda: self.settings.progress_s
         )
-        self._beats = self._make_beats()
-        self._standing = self._make_standing()
-        self._assigning = self._make_assigning(workshop)
-        self._handlers = RequestHandler(self._desk(), self._turns, self._ledger, self._worker, self._clock)
+        self._heartbeats = self._make_heartbeats()
+        self._node_status = self._make_standing()
+        self._assignments = self._make_reconciler(executor)
+        self._handlers = RequestHandler(
+            self._request_context(), self._run_queue, self._request_log, self._executor, self._clock
+        )
         self._runs = self._make_run_loop()
-        self._disabling.on_change(self._disabled)
+        self._maintenance.on_change(self._disabled)
 
     # -- life
 
@@ -175,19 +169,18 @@ class Agent:
         Args:
             stop: Set by a signal.
             ready: Called when everything that does not need the broker is up.
-            leave: Called at the end when a resource goes on without us; it ends the process. Where it returns, the resource's
-                program is ended.
-            restarts: Whether another process follows, which then goes on with the run in hand.
+            leave: Called last while a resource still runs; ends the process. If it returns, the resource's program is killed.
+            restarts: Whether another process follows, which then continues the current run.
         """
         left, open_runs = await asyncio.to_thread(self._open)
-        recovery = Recovery(self.node, self._spool, self._ledger, self._clock, self._continuations)
-        await asyncio.to_thread(recovery.recover, left, open_runs, self._turns, self._handlers.job_of)
+        recovery = Recovery(self.node, self._spool, self._request_log, self._clock, self._checkpoints)
+        await asyncio.to_thread(recovery.recover, left, open_runs, self._run_queue, self._handlers.job_of)
         self._author.begin()
-        self._policy.tell(self._heartbeat, self._bulletin.refused)
-        await self._routing.begin()
-        self._ports.link.on_connect(self._beats.reconnected)
+        self._policy.tell(self._heartbeat, self._agent_events.refused)
+        await self._subscriptions.begin()
+        self._ports.link.on_connect(self._heartbeats.reconnected)
         self._ports.link.on_connect(self._catch_up.expect)
-        self._beats.soon()
+        self._heartbeats.soon()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job, name=f"agent:{name}") for name, job in self._jobs().items()]
             ready()
@@ -201,63 +194,65 @@ class Agent:
         log.info("the agent has stopped", extra={"node": self.node})
 
     def _jobs(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """What goes on side by side for as long as the agent lives, by name."""
+        """The jobs that run concurrently while the agent runs, by name."""
         jobs = {
-            "disabling": self._disabling.run(),
+            "disabling": self._maintenance.run(),
             "catch_up": self._catch_up.run(),
-            "delivery": self._delivery.run(),
-            "requests": self._inbox.run(self._handlers.handle, self._bulletin.refused, self._catch_up.heard),
+            "delivery": self._publisher.run(),
+            "requests": self._request_queue.run(
+                self._handlers.handle, self._agent_events.refused, self._catch_up.heard
+            ),
             "runs": self._runs.run(),
             "progress": self._teller.run(),
-            "routing": self._routing.run(lambda: self.settings.read_interval_s),
-            "heartbeat": self._beats.run(),
-            "assignments": self._assigning.run(),
+            "routing": self._subscriptions.run(lambda: self.settings.read_interval_s),
+            "heartbeat": self._heartbeats.run(),
+            "assignments": self._assignments.run(),
         }
-        if self._convergence is not None:
-            jobs["convergence"] = self._convergence.run()
+        if self._manifests is not None:
+            jobs["convergence"] = self._manifests.run()
         if self._metrics is not None:
             jobs["metrics"] = self._make_monitor(self._metrics).run()
         return jobs
 
     @property
     def is_duplicate(self) -> bool:
-        """Another agent of this name lives."""
+        """Another agent uses this node's name."""
         return self._heartbeat.is_duplicate
 
     @property
     def scopes(self) -> list[str]:
         """What it listens to."""
-        return self._routing.scopes
+        return self._subscriptions.scopes
 
     @property
     def local_status(self) -> LocalStatus:
-        """What whoever is at this host is told."""
-        return LocalStatus(self._standing, self._ports.link, self._clock)
+        """What the control socket and the status file report."""
+        return LocalStatus(self._node_status, self._ports.link, self._clock)
 
     @property
     def is_busy(self) -> bool:
-        """A run is in hand, or waits."""
-        return self._turns.current is not None or bool(self._turns.waiting)
+        """A run is under way, or waits."""
+        return self._run_queue.current is not None or bool(self._run_queue.waiting)
 
     def reload(self, settings: Settings) -> None:
-        """Go on with another configuration, as far as that is possible without a restart."""
+        """Take over a configuration, except for settings that need a restart."""
         self.settings = settings
         self._heartbeat.record.unsigned = settings.accepted_unsigned
         self.reload_policy()
-        self._routing.look_again()
-        self._beats.soon()
-        if self._convergence is not None:
-            self._convergence.reload()
+        self._subscriptions.look_again()
+        self._heartbeats.soon()
+        if self._manifests is not None:
+            self._manifests.reload()
 
     def reload_policy(self) -> None:
         """Read the node's policy again, a file of a few kilobytes; what is assigned is judged by it at once."""
         self._policy.load(self.settings.policy_file, is_required=self.settings.is_policy_required)
-        self._policy.tell(self._heartbeat, self._bulletin.refused)
-        self._assigning.look_again()
+        self._policy.tell(self._heartbeat, self._agent_events.refused)
+        self._assignments.look_again()
 
     async def look_at_disabling(self) -> None:
         """Somebody may have disabled the node, or enabled it; it is known and obeyed when this returns."""
-        await self._disabling.look_now()
+        await self._maintenance.look_now()
 
     async def wait_connected(self) -> None:
         """Return as soon as the broker is there, however long that takes."""
@@ -270,50 +265,50 @@ class Agent:
         Raises:
             Refusal: The node is disabled, or another agent uses its name.
         """
-        if refusal := self._standing.refusal("apply"):
+        if refusal := self._node_status.refusal("apply"):
             raise refusal
-        manifests = await self._convergence.once() if self._convergence is not None else []
-        return manifests + await self._assigning.once()
+        manifests = await self._manifests.once() if self._manifests is not None else []
+        return manifests + await self._assignments.once()
 
     def close(self) -> None:
         """Close the files of the agent's state; nothing is lost by it."""
         self._ports.close()
         self._spool.close()
-        self._ledger.close()
-        self._claim.release()
+        self._request_log.close()
+        self._state_lock.release()
 
     def _open(self) -> tuple[list[RequestLogEntry], list[OpenRun]]:
-        self._claim.take()
+        self._state_lock.take()
         self._policy.load(self.settings.policy_file, is_required=self.settings.is_policy_required)
-        self._disabling.open()
+        self._maintenance.open()
         self._catch_up.open()
         self._authenticator.open()
-        self._stamps.open()
+        self._revision_guard.open()
         self._assigned.open()
         self._heartbeat.recall(read_status(Path(self.settings.state_dir)))
         self._refreshes.open()
-        self._assigning.open()
-        self._continuations.open()
+        self._assignments.open()
+        self._checkpoints.open()
         open_runs = self._spool.open()
-        return self._ledger.open(), open_runs
+        return self._request_log.open(), open_runs
 
     async def _drain(self, restarts: Callable[[], Awaitable[bool]]) -> bool:
         """Finish the resource in hand, close the session, say goodbye; bounded. False: a resource goes on."""
         self._runs.close()
-        self._inbox.close()
+        self._request_queue.close()
         is_idle = True
         if not self._runs.is_idle.is_set() and await restarts():
-            self._worker.pause()
+            self._executor.pause()
         else:
-            self._worker.stop("", STOPPED)
+            self._executor.stop("", STOPPED)
         try:
             async with asyncio.timeout(self.settings.drain_s):
                 await self._runs.is_idle.wait()
         except TimeoutError:
             # what it started, a package manager perhaps that restarts this very agent, is not ours to kill
             is_idle = False
-            self._worker.leave()
-        self._bulletin.stopped()
+            self._executor.leave()
+        self._agent_events.stopped()
         try:
             async with asyncio.timeout(GOODBYE_S):
                 if self._ports.link.connected:
@@ -326,7 +321,7 @@ class Agent:
         return is_idle
 
     def _lost(self, events: int) -> None:
-        self._bulletin.lost(events)
+        self._agent_events.lost(events)
         if self._metrics is not None:
             self._metrics.lost(events)
 
@@ -342,11 +337,11 @@ class Agent:
 
     def _disabled(self, disabled: Disabled | None) -> None:
         self._heartbeat.record.disabled = disabled
-        self._bulletin.disabled(disabled, disabled.sentence if disabled else "enabled again")
-        self._beats.soon()
-        self._assigning.look_again()
-        if disabled is None and self._convergence is not None:
-            self._convergence.catch_up()
+        self._agent_events.disabled(disabled, disabled.sentence if disabled else "enabled again")
+        self._heartbeats.soon()
+        self._assignments.look_again()
+        if disabled is None and self._manifests is not None:
+            self._manifests.catch_up()
 
     async def _current_facts(self) -> Mapping[str, Any]:
         return await self._facts.current(self.settings.facts_interval_s)
@@ -356,78 +351,83 @@ class Agent:
         return routed_facts(self._assigned.facts, await self._facts.latest() if paths else {}, paths)
 
     def _progress(self) -> Progress | None:
-        report = self._worker.report
+        report = self._executor.report
         return report.progress_now() if report else None
 
     def _rerouted(self, facts: dict[str, Any]) -> None:
         self._heartbeat.record.facts = facts
         self._catch_up.expect()
-        self._beats.soon()
+        self._heartbeats.soon()
 
     def _read_scopes(self) -> None:
         """Which assignments mean this node follows from its scopes, so they are read after those."""
-        self._assigning.read_again()
-        if self._routing.is_right:
+        self._assignments.read_again()
+        if self._subscriptions.is_right:
             self._catch_up.settled()
 
     # -- wiring
 
-    def _make_beats(self) -> HeartbeatLoop:
+    def _make_heartbeats(self) -> HeartbeatLoop:
         pulse = HeartbeatContext(
             settings=lambda: self.settings,
-            run=lambda: self._turns.current.run if self._turns.current else "",
+            run=lambda: self._run_queue.current.run if self._run_queue.current else "",
             facts=self._current_facts,
             routed=self._routed,
             renew_key=self._author.renew,
             can_read_own=self._ports.can_read_own,
         )
         return HeartbeatLoop(
-            self._heartbeat, pulse, self._ports.link, self._routing, self._bulletin, self._ledger
+            self._heartbeat,
+            pulse,
+            self._ports.link,
+            self._subscriptions,
+            self._agent_events,
+            self._request_log,
         )
 
     def _make_monitor(self, metrics: AgentMetrics) -> MetricsServer:
-        add_gauges(metrics.registry, self._standing, self._ports.link, self._ports.readings)
+        add_gauges(metrics.registry, self._node_status, self._ports.link, self._ports.readings)
         return MetricsServer(metrics.registry, self.settings.monitor_address, self.settings.monitor_port)
 
     def _make_standing(self) -> NodeStatus:
         return NodeStatus(
             version=self._version,
             heartbeat=self._heartbeat,
-            turns=self._turns,
+            run_queue=self._run_queue,
             spool=self._spool,
-            delivery=self._delivery,
-            routing=self._routing,
+            delivery=self._publisher,
+            subscriptions=self._subscriptions,
             assigned=self._assigned,
-            disabling=self._disabling,
+            maintenance=self._maintenance,
             facts=self._current_facts,
-            assignments=lambda: self._assigning.states.now,
-            manifests=lambda: self._convergence.status() if self._convergence else [],
+            assignments=lambda: self._assignments.states.now,
+            manifests=lambda: self._manifests.status() if self._manifests else [],
             progress=self._progress,
             waits_for=self._ports.waits_for,
             policy=self._policy.status,
         )
 
-    def _make_assigning(self, workshop: ExecutorContext) -> AssignmentReconciler:
+    def _make_reconciler(self, executor: ExecutorContext) -> AssignmentReconciler:
         parts = ReconcilerParts(
             node=self.node,
             settings=lambda: self.settings,
             ports=self._ports,
-            stamps=self._stamps,
+            revision_guard=self._revision_guard,
             assigned=self._assigned,
             heartbeat=self._heartbeat,
-            beats=self._beats,
-            bulletin=self._bulletin,
-            turns=self._turns,
-            routing=self._routing,
-            standing=self._standing,
+            heartbeats=self._heartbeats,
+            agent_events=self._agent_events,
+            run_queue=self._run_queue,
+            subscriptions=self._subscriptions,
+            node_status=self._node_status,
             policy=self._policy,
-            workshop=workshop,
+            executor=executor,
             bundles=self._bundles,
             data=self._data,
         )
         return make_reconciler(parts)
 
-    def _make_convergence(self) -> ManifestReconciler | None:
+    def _make_manifests(self) -> ManifestReconciler | None:
         sources = self._ports.sources
         if sources is None:
             return None
@@ -439,9 +439,9 @@ class Agent:
             sources=sources,
             bucket=self._ports.bucket,
             link=self._ports.link,
-            turns=self._turns,
-            bulletin=self._bulletin,
-            is_disabled=self._disabling.is_disabled,
+            run_queue=self._run_queue,
+            agent_events=self._agent_events,
+            is_disabled=self._maintenance.is_disabled,
             assigned=lambda: self._assigned.facts,
             clock=self._clock,
             refreshes=self._refreshes,
@@ -452,23 +452,23 @@ class Agent:
 
     def _make_run_loop(self) -> RunLoop:
         parts = RunParts(
-            turns=self._turns,
+            run_queue=self._run_queue,
             handlers=self._handlers,
-            worker=self._worker,
+            worker=self._executor,
             teller=self._teller,
-            disabling=self._disabling,
+            maintenance=self._maintenance,
             policy=self._policy,
-            continuations=self._continuations,
-            keep=self._stamps.keep,
+            checkpoints=self._checkpoints,
+            keep=self._revision_guard.keep,
             on_end=self._note,
         )
         return RunLoop(parts)
 
-    def _workshop(self) -> ExecutorContext:
+    def _executor_context(self) -> ExecutorContext:
         return ExecutorContext(
             node=self.node,
             version=self._version,
-            engine=self._ports.make_engine(self._data.open, self._stamps.numbers),
+            engine=self._ports.make_engine(self._data.open, self._revision_guard.numbers),
             facts=self._current_facts,
             unpack=self._bundles.unpacked,
             shorten=self._ports.shorten,
@@ -477,7 +477,7 @@ class Agent:
             metrics=self._metrics,
         )
 
-    def _desk(self) -> RequestContext:
+    def _request_context(self) -> RequestContext:
         async def matches(request: Request) -> bool:
             if not request.targets and not request.where:
                 return True
@@ -492,8 +492,8 @@ class Agent:
             events=self._ports.events,
             sign=self._author.sign_answer,
             matches=matches,
-            refusal=self._standing.refusal,
-            body=self._standing.bodies(),
+            refusal=self._node_status.refusal,
+            body=self._node_status.bodies(),
             run_of=self._catch_up.run_of,
             authenticate=self._authenticator.request,
             forbids=self._policy.refusal,

@@ -45,7 +45,7 @@ class CachedBucket:
         self,
         inner: KeyValue,
         bucket: str,
-        stamps: RevisionGuard,
+        revision_guard: RevisionGuard,
         folder: Path,
         on_refused: Callable[[str, str], None],
         *,
@@ -64,7 +64,7 @@ class CachedBucket:
         """
         self._inner = inner
         self._bucket = bucket
-        self._stamps = stamps
+        self._revision_guard = revision_guard
         self._folder = folder
         self._pins = folder / "pinned" / encode_token(bucket)
         self._on_refused = on_refused
@@ -114,7 +114,7 @@ class CachedBucket:
 
     def _check(self, entry: Entry) -> None:
         if read_stamp(entry.value) is not None:
-            self._stamps.check(self._bucket, entry)
+            self._revision_guard.check(self._bucket, entry)
         elif self._refuses_plain:
             raise ProtocolError(
                 f"kv://{self._bucket}/{entry.key} is not stamped, and this node demands it: "
@@ -123,7 +123,7 @@ class CachedBucket:
 
     @property
     def _refuses_plain(self) -> bool:
-        return self._stamps.refuses_plain if self._demand_stamps is None else self._demand_stamps
+        return self._revision_guard.refuses_plain if self._demand_stamps is None else self._demand_stamps
 
     async def _keep(self, path: Path, entry: Entry) -> None:
         if await _store(path, entry):
@@ -139,7 +139,7 @@ class CachedBucket:
         entry = await self._inner.as_of(key, revision)
         if entry is not None:
             if read_stamp(entry.value) is not None or self._refuses_plain:
-                self._stamps.author(self._bucket, entry)
+                self._revision_guard.author(self._bucket, entry)
             await _store(path, entry)
         return entry
 

@@ -18,7 +18,7 @@ class CachedBuckets:
     def __init__(
         self,
         bucket: Callable[[str], KeyValue],
-        stamps: RevisionGuard,
+        revision_guard: RevisionGuard,
         folder: Path,
         on_refused: Callable[[str, str], None],
         *,
@@ -31,7 +31,7 @@ class CachedBuckets:
             bucket: A bucket of the broker by name.
         """
         self._bucket = bucket
-        self._stamps = stamps
+        self._revision_guard = revision_guard
         self._folder = folder
         self._on_refused = on_refused
         self._demand_stamps = demand_stamps
@@ -43,7 +43,7 @@ class CachedBuckets:
             self._open[name] = CachedBucket(
                 self._bucket(name),
                 name,
-                self._stamps,
+                self._revision_guard,
                 self._folder,
                 self._on_refused,
                 demand_stamps=self._demand_stamps,

@@ -43,7 +43,7 @@ class AssignmentCache:
         self,
         node: str,
         bucket: KeyValue,
-        stamps: RevisionGuard,
+        revision_guard: RevisionGuard,
         path: Path,
         on_refused: Callable[[str, str], None],
     ) -> None:
@@ -61,7 +61,7 @@ class AssignmentCache:
         self.vanished: set[str] = set()
         self._node = node
         self._bucket = bucket
-        self._stamps = stamps
+        self._revision_guard = revision_guard
         self._path = path
         self._on_refused = on_refused
         self._told: dict[str, str] = {}
@@ -128,7 +128,7 @@ class AssignmentCache:
         """What a key says; None when it was deleted. ProtocolError when neither can be trusted."""
         if entry is not None and entry.value:
             return self._read(entry)
-        self._stamps.check_absence(BUCKET, key, entry)
+        self._revision_guard.check_absence(BUCKET, key, entry)
         self._told.pop(key, None)
         return None
 
@@ -141,7 +141,7 @@ class AssignmentCache:
 
     async def keep(self) -> None:
         """Write down what was read, and the numbers that were seen. It is to be done before anything is obeyed."""
-        await self._stamps.keep()
+        await self._revision_guard.keep()
         async with self._lock:
             if not self.is_dirty:
                 return
@@ -152,8 +152,8 @@ class AssignmentCache:
                 log.warning("assignments are not kept on disk", extra={"reason": str(err)})
 
     def _read(self, entry: Entry) -> StoredAssignment:
-        known = read_assignment(self._stamps, entry)
-        self._stamps.numbers[f"{BUCKET}/{entry.key}"] = known.number
+        known = read_assignment(self._revision_guard, entry)
+        self._revision_guard.numbers[f"{BUCKET}/{entry.key}"] = known.number
         self._told.pop(entry.key, None)
         return known
 

@@ -70,12 +70,12 @@ class AssignmentContext(Struct, frozen=True, kw_only=True):
     Attributes:
         node: This node.
         settings: The configuration as it is now.
-        turns: Where runs wait.
+        run_queue: Where runs wait.
         clock: Time.
         states: How the node stands to each.
         unpack: The folder of a bundle, fetched if need be.
         fetch_pinned: Sees that a pinned document is on this disk.
-        keep: Writes down which assignments are known; awaited before one is applied.
+        keep: Stores which assignments are known; awaited before one is applied.
         bucket: A bucket by name, for the data that an assignment follows.
         on_connect: Has a function called at each connection, until what it returns is called.
         is_disabled: The node converges on nothing now; its checks go on.
@@ -88,7 +88,7 @@ class AssignmentContext(Struct, frozen=True, kw_only=True):
 
     node: str
     settings: Callable[[], Settings]
-    turns: RunQueue
+    run_queue: RunQueue
     clock: Clock
     states: AssignmentStatus
     unpack: Callable[[Bundle], Awaitable[str]]
@@ -104,46 +104,47 @@ class AssignmentContext(Struct, frozen=True, kw_only=True):
     metrics: AgentMetrics | None = None
 
 
-def deadline_refusal(shop: AssignmentContext, known: StoredAssignment) -> Refusal | None:
+def deadline_refusal(context: AssignmentContext, known: StoredAssignment) -> Refusal | None:
     """Why an assignment does not begin here any more; None when it may, or has begun in time."""
     deadline = known.assignment.deadline
-    if deadline is None or shop.clock.now() <= deadline:
+    if deadline is None or context.clock.now() <= deadline:
         return None
-    return None if shop.states.has_begun(known.key, known.number) else LATE
+    return None if context.states.has_begun(known.key, known.number) else LATE
 
 
 class AssignmentLoop:
-    """The worker of one name; whichever assignment wins under that name is its business."""
+    """The loop of one assignment name: it applies the assignment that takes precedence under that name."""
 
-    def __init__(self, name: str, drift: Drift, shop: AssignmentContext) -> None:
+    def __init__(self, name: str, drift: Drift, context: AssignmentContext) -> None:
         self._name = name
         self._drift = drift
-        self._shop = shop
+        self._context = context
         self._wanted: MatchingAssignment | None = None
         self._tried: tuple[str, int] = ("", 0)
-        self._rhythm = IntervalTimer(shop.node, name, shop.clock)
-        self._checks = IntervalTimer(shop.node, f"check:{name}", shop.clock)
+        self._timer = IntervalTimer(context.node, name, context.clock)
+        self._checks = IntervalTimer(context.node, f"check:{name}", context.clock)
         self._checks_each_s = 0.0
-        self._remediation = Remediation("assignment", name, shop.clock, shop.is_disabled, shop.metrics)
+        clock, is_disabled = context.clock, context.is_disabled
+        self._remediation = Remediation("assignment", name, clock, is_disabled, context.metrics)
         self._wake = asyncio.Event()
-        self._following = DocumentWatcher(shop.bucket, self._wake.set)
-        self._orders = RunOnceWaiters(name)
+        self._following = DocumentWatcher(context.bucket, self._wake.set)
+        self._waiters = RunOnceWaiters(name)
         self._ended: ConvergenceResult | None = None
 
     def assign(self, candidate: MatchingAssignment) -> None:
-        """This is what counts now; it may be what counted before."""
+        """Apply this assignment from now on; it may be the same as before."""
         self._wanted = candidate
         self._wake.set()
 
     def once(self) -> asyncio.Future[ConvergenceResult]:
-        """Somebody at this host wants it applied now, and waits for how it ends."""
-        order = self._orders.place()
+        """Apply it now, for a local operator; the future gives the result."""
+        order = self._waiters.place()
         self._wake.set()
         return order
 
     async def run(self, after: asyncio.Task[None] | None = None) -> None:
-        """Apply what is assigned, for ever; once one is done with that had this name before."""
-        unhook = self._shop.on_connect(self._following.look_again)
+        """Apply what is assigned until cancelled, after the task that had this name before has ended."""
+        unhook = self._context.on_connect(self._following.look_again)
         try:
             if after is not None:
                 await asyncio.wait({after})
@@ -152,38 +153,36 @@ class AssignmentLoop:
                 await self._wait()
                 self._wake.clear()
                 await self._guarded_turn()
-                await self._shop.states.keep()
+                await self._context.states.keep()
         finally:
             unhook()
-            self._orders.give_up()
+            self._waiters.give_up()
             await self._following.close()
 
     async def forget(self) -> None:
-        """It is no more: nothing is kept of it. It does not run any more."""
+        """Delete what is stored about it; only after `run` has ended."""
         await self._drift.forget()
 
     async def _guarded_turn(self) -> None:
         self._ended = None
-        is_asked = bool(self._orders)
-        self._orders.begin()
+        is_asked = bool(self._waiters)
+        self._waiters.begin()
         try:
             await self._turn(is_asked=is_asked)
-        except Exception as err:  # one turn must not end the worker
-            self._rhythm.try_after(self._interval_s())
+        except Exception as err:  # one failed pass must not end the loop
+            self._timer.try_after(self._interval_s())
             log.exception("an assignment could not be worked on", extra={"assignment": self._name})
             self._ended = not_begun(self._name, f"{type(err).__name__}: {err}", "ccm.fault")
         finally:
-            self._orders.end(self._ended)
-
-    # -- when
+            self._waiters.end(self._ended)
 
     async def _wait(self) -> None:
         """Until it is due, or something is other than before."""
         woken = asyncio.create_task(self._wake.wait(), name="assignment:wake")
         tasks: set[asyncio.Task[object]] = {woken}
-        rests_s = [one for one in (self._rhythm.rest_s, self._check_rest_s()) if one is not None]
+        rests_s = [one for one in (self._timer.rest_s, self._check_rest_s()) if one is not None]
         if rests_s:
-            tasks.add(asyncio.create_task(self._shop.clock.sleep(min(rests_s)), name="assignment:sleep"))
+            tasks.add(asyncio.create_task(self._context.clock.sleep(min(rests_s)), name="assignment:sleep"))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -195,12 +194,12 @@ class AssignmentLoop:
         return (
             min(max(own, MINIMUM_INTERVAL_S), MAXIMUM_INTERVAL_S)
             if own > 0
-            else self._shop.settings().interval_s
+            else self._context.settings().interval_s
         )
 
     def _check_rest_s(self) -> float | None:
         """How long it is until checks are run; None: never, as the configuration says now."""
-        each_s = self._shop.settings().health_check_interval_s
+        each_s = self._context.settings().health_check_interval_s
         if each_s != self._checks_each_s:
             self._checks_each_s = each_s
             self._checks.begin(each_s) if each_s else self._checks.stop()
@@ -223,19 +222,19 @@ class AssignmentLoop:
         refusal = (
             wanted.refusal
             or self._refusal(known, known.assignment.mode)
-            or deadline_refusal(self._shop, known)
+            or deadline_refusal(self._context, known)
         )
         if refusal is not None:
-            self._rhythm.stop()
+            self._timer.stop()
             if refusal.code.startswith("policy."):
                 # it may be a matter of hours
-                self._rhythm.try_after(self._interval_s())
+                self._timer.try_after(self._interval_s())
             self._stand_back(known, refusal)
             if is_check_due and refusal.code == DISABLED_CODE:
                 await self._check(wanted)
             return
         is_news = self._tried != (known.key, known.number)
-        is_due = not self._rhythm.rest_s
+        is_due = not self._timer.rest_s
         is_behind = await self._following.is_behind()
         if not (is_news or is_due or is_asked or is_behind or self._stands() == WAITING):
             if is_check_due:
@@ -257,17 +256,17 @@ class AssignmentLoop:
         return self._wanted == wanted and wanted.refusal is None and not is_refused
 
     def _refusal(self, known: StoredAssignment, action: str) -> Refusal | None:
-        return self._shop.refusal(action) or self._shop.forbids(known, action)
+        return self._context.refusal(action) or self._context.forbids(known, action)
 
     async def _pause(self) -> None:
         """What a whole fleet hears at once it does not do at once; further changes fall into the same pause."""
-        if pause_s := self._shop.settings().change_pause_s:
-            await self._shop.clock.sleep(random.uniform(0, pause_s))
+        if pause_s := self._context.settings().change_pause_s:
+            await self._context.clock.sleep(random.uniform(0, pause_s))
 
     async def _announce(self, known: StoredAssignment, *, in_a_hurry: bool) -> None:
         """Let a part of the fleet go first; what was known before a restart does not wait. Then it is known."""
-        self._rhythm.stop()
-        told = self._shop.states.told.get(self._name)
+        self._timer.stop()
+        told = self._context.states.told.get(self._name)
         is_said = told is not None and (told.key, told.revision) == (known.key, known.number)
         if not is_said and not in_a_hurry:
             await self._pause()
@@ -278,7 +277,7 @@ class AssignmentLoop:
     async def _converge(self, wanted: MatchingAssignment, *, is_news: bool, cause: str = CAUSE) -> None:
         known = wanted.known
         urls = () if known.assignment.data_revision else known.assignment.data
-        await self._shop.keep()
+        await self._context.keep()
         try:
             async with asyncio.timeout(FETCH_S):
                 source = await self._fetched(known)
@@ -289,9 +288,9 @@ class AssignmentLoop:
             return
         self._tried = (known.key, known.number)
         if is_news:
-            self._rhythm.begin(self._interval_s())
+            self._timer.begin(self._interval_s())
         else:
-            self._rhythm.go_on(self._interval_s())
+            self._timer.go_on(self._interval_s())
         await self._following.follow(urls)
         self._following.begin()
         run = new_id()
@@ -300,7 +299,7 @@ class AssignmentLoop:
         if summary is not None:
             self._conclude(known, run, summary, has_begun=has_begun)
             if known.assignment.mode == "apply":
-                await self._drift.conclude(self._name, run, self._shop.on_drift)
+                await self._drift.conclude(self._name, run, self._context.on_drift)
         else:
             # not begun, or broken off: whatever it was, the next turn finds it
             self._tried = ("", 0)
@@ -309,7 +308,7 @@ class AssignmentLoop:
     async def _check(self, wanted: MatchingAssignment) -> None:
         """Run the health checks of what was applied here, and apply it again when one is critical."""
         known = wanted.known
-        if known.assignment.mode != "apply" or not self._shop.states.has_begun(known.key, known.number):
+        if known.assignment.mode != "apply" or not self._context.states.has_begun(known.key, known.number):
             return
         try:
             async with asyncio.timeout(FETCH_S):
@@ -324,9 +323,9 @@ class AssignmentLoop:
     async def _fetched(self, known: StoredAssignment) -> ManifestSource:
         assignment = known.assignment
         inner = inner_path(assignment.bundle.manifest, self._name)
-        folder = await self._shop.unpack(assignment.bundle)
+        folder = await self._context.unpack(assignment.bundle)
         for url in assignment.data:
-            await self._shop.fetch_pinned(url, known.pins)
+            await self._context.fetch_pinned(url, known.pins)
         return ManifestSource(
             path=f"{folder}/{inner}",
             directory=folder,
@@ -342,7 +341,7 @@ class AssignmentLoop:
         reason = str(err) or f"it could not be fetched in {FETCH_S:g} s"
         code = err.code if isinstance(err, CcmError) else BusUnavailableError.code
         self._ended = not_begun(self._name, reason, code)
-        self._rhythm.try_after(min(RETRY_S, self._interval_s()))
+        self._timer.try_after(min(RETRY_S, self._interval_s()))
         log.warning(
             "an assignment cannot be fetched",
             extra={"assignment": self._name, "reason": reason, "code": code},
@@ -350,11 +349,11 @@ class AssignmentLoop:
         if isinstance(err, (BusUnavailableError, TimeoutError, BusDeniedError)):
             self._say(known, WAITING, reason, code)
             return
-        self._rhythm.try_after(self._interval_s())
+        self._timer.try_after(self._interval_s())
         self._tried = (known.key, known.number)
-        told = self._shop.states.told.get(self._name)
+        told = self._context.states.told.get(self._name)
         if told is None or (told.revision, told.code) != (known.number, code):
-            self._shop.on_refused(known.key, reason)
+            self._context.on_refused(known.key, reason)
         self._say(known, NodeState.FAILED, reason, code)
 
     async def _carried_out(
@@ -365,21 +364,21 @@ class AssignmentLoop:
         begun: list[SessionStart] = []
         request = self._request(wanted.known, source, run, action, cause)
         job = self._job(wanted.known, source, request, action, ended, begun)
-        turns = self._shop.turns
-        while (position := turns.offer(job).position) < 0:
-            self._shop.states.tell()
-            await self._shop.clock.sleep(FULL_PAUSE_S)
+        run_queue = self._context.run_queue
+        while (position := run_queue.offer(job).position) < 0:
+            self._context.states.tell()
+            await self._context.clock.sleep(FULL_PAUSE_S)
         if position:
-            self._shop.states.tell()
+            self._context.states.tell()
         try:
             while not ended:
                 await self._wake.wait()
                 self._wake.clear()
-                if not ended and not self._is_still(wanted, action) and turns.withdraw(run):
+                if not ended and not self._is_still(wanted, action) and run_queue.withdraw(run):
                     return False, None
             return bool(begun), ended[0]
         finally:
-            turns.withdraw(run)
+            run_queue.withdraw(run)
             # whatever came in between is looked at when this is over
             self._wake.set()
 
@@ -395,7 +394,7 @@ class AssignmentLoop:
         def start(session: SessionStart) -> None:
             begun.append(session)
             if action != "check":
-                self._shop.states.begin(known.key, known.number)
+                self._context.states.begin(known.key, known.number)
                 self._following.took({} if known.pins else session.data_revisions)
             if action == "apply":
                 self._drift.begin(session)
@@ -412,7 +411,7 @@ class AssignmentLoop:
             pins=known.pins,
             scope=self._drift.source,
         )
-        is_first = not self._shop.states.has_begun(known.key, known.number)
+        is_first = not self._context.states.has_begun(known.key, known.number)
         return QueuedRun(
             run=request.run,
             action=action,
@@ -467,7 +466,7 @@ class AssignmentLoop:
         self._ended = not_begun(self._name, str(refusal), refusal.code)
 
     def _stands(self) -> str:
-        state = self._shop.states.now.get(self._name)
+        state = self._context.states.now.get(self._name)
         return state.state if state else ""
 
     def _say(
@@ -481,7 +480,7 @@ class AssignmentLoop:
         has_begun: bool = False,
         soon: bool = True,
     ) -> None:
-        was = self._shop.states.now.get(self._name)
+        was = self._context.states.now.get(self._name)
         applied, data_revision = (was.digest, was.data_revision) if was else ("", 0)
         if has_begun:
             applied, data_revision = known.assignment.bundle.digest, known.assignment.data_revision
@@ -495,6 +494,6 @@ class AssignmentLoop:
             reason=reason,
             code=code,
             run=run or (was.run if was else ""),
-            next_time=self._rhythm.next_time,
+            next_time=self._timer.next_time,
         )
-        self._shop.states.put(self._name, said, soon=soon)
+        self._context.states.put(self._name, said, soon=soon)

@@ -56,14 +56,14 @@ class ReconcilerContext(Struct, frozen=True, kw_only=True):
     What assignments ask of the rest of the agent.
 
     Attributes:
-        shop: What their workers need.
+        loop_context: What their workers need.
         bucket: `CCM_ASSIGNMENTS`, for its pokes.
         source: The same, read.
         link: The connection.
         scopes: The node's scopes as they are now.
         facts: All facts, as fresh as the configuration says.
         matches: Whether targets and expression mean this node with these facts.
-        overlap: Finds who manages the same.
+        resource_conflicts: Finds resources that several assignments manage.
         bundles, data: What is kept on disk.
         assigned: Assigned facts; under others a change is no drift.
         folder: Where it is kept what is settled.
@@ -71,14 +71,14 @@ class ReconcilerContext(Struct, frozen=True, kw_only=True):
         on_conflict: Told the sentence about assignments in conflict; "" when there are none.
     """
 
-    shop: AssignmentContext
+    loop_context: AssignmentContext
     bucket: KeyValue
     source: AssignmentCache
     link: BrokerConnection
     scopes: Callable[[], list[str]]
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     matches: Callable[[list[str], str, Mapping[str, Any]], Awaitable[bool]]
-    overlap: ResourceConflicts
+    resource_conflicts: ResourceConflicts
     bundles: BundleCache
     data: CachedBuckets
     assigned: Callable[[], Mapping[str, Any]]
@@ -90,9 +90,9 @@ class ReconcilerContext(Struct, frozen=True, kw_only=True):
 class AssignmentReconciler:
     """The assignments of one agent."""
 
-    def __init__(self, ground: ReconcilerContext) -> None:
+    def __init__(self, context: ReconcilerContext) -> None:
         """Nothing runs yet."""
-        self._ground = ground
+        self._context = context
         self._wake = asyncio.Event()
         self._is_up = asyncio.Event()
         self._must_read = False
@@ -112,13 +112,13 @@ class AssignmentReconciler:
     @property
     def states(self) -> AssignmentStatus:
         """How this node stands to each assignment that means it."""
-        return self._ground.shop.states
+        return self._context.loop_context.states
 
     def open(self) -> None:
         """Take what an earlier process knew. Blocking."""
-        self._ground.source.open()
+        self._context.source.open()
         self.states.open()
-        self._pinned = _pinners(self._ground.source.known.values())
+        self._pinned = _pinners(self._context.source.known.values())
 
     def read_again(self) -> None:
         """The bucket may hold other assignments now, or the node listens to other scopes."""
@@ -155,22 +155,22 @@ class AssignmentReconciler:
     def _keep_later(self, group: asyncio.TaskGroup) -> None:
         """A disk is written to as assignments are applied: not by a whole fleet at the moment at which it hears something."""
         is_idle = self._keeping is None or self._keeping.done()
-        if is_idle and (self._ground.source.is_dirty or self._ground.data.has_unused):
+        if is_idle and (self._context.source.is_dirty or self._context.data.has_unused):
             self._keeping = group.create_task(self._keep(), name="assignments:keep")
 
     async def _keep(self) -> None:
-        pause_s = self._ground.shop.settings().change_pause_s
+        pause_s = self._context.loop_context.settings().change_pause_s
         if pause_s:
-            await self._ground.shop.clock.sleep(random.uniform(0, pause_s))
-        await self._ground.shop.keep()
+            await self._context.loop_context.clock.sleep(random.uniform(0, pause_s))
+        await self._context.loop_context.keep()
 
     async def _first(self) -> None:
         """Wait for the first reading, for a while: what was known before may be out of date."""
-        ground = self._ground
-        if not ground.source.known:
+        context = self._context
+        if not context.source.known:
             return
-        rest_s = ground.shop.settings().connect_spread_s + FIRST_READ_S
-        sleep = asyncio.create_task(ground.shop.clock.sleep(rest_s), name="assignments:first")
+        rest_s = context.loop_context.settings().connect_spread_s + FIRST_READ_S
+        sleep = asyncio.create_task(context.loop_context.clock.sleep(rest_s), name="assignments:first")
         there = asyncio.create_task(self._wake.wait(), name="assignments:connected")
         try:
             await asyncio.wait({sleep, there}, return_when=asyncio.FIRST_COMPLETED)
@@ -181,10 +181,10 @@ class AssignmentReconciler:
     async def _wait(self) -> None:
         """Until there is a reason; where facts decide until they may be others, and after a failed reading for a moment."""
         limit_s: float | None = None
-        if self._must_read and self._ground.link.connected:
+        if self._must_read and self._context.link.connected:
             limit_s = random.uniform(0.5, 1.0) * READ_AGAIN_S * 2 ** min(self._failures - 1, 6)
-        elif any(map(_asks, self._ground.source.known.values())):
-            limit_s = self._ground.shop.settings().facts_interval_s
+        elif any(map(_asks, self._context.source.known.values())):
+            limit_s = self._context.loop_context.settings().facts_interval_s
         try:
             async with asyncio.timeout(limit_s):
                 await self._wake.wait()
@@ -194,7 +194,7 @@ class AssignmentReconciler:
     # -- reading
 
     async def _read(self) -> None:
-        if not (self._must_read or self._poked) or not self._ground.link.connected:
+        if not (self._must_read or self._poked) or not self._context.link.connected:
             return
         is_whole = self._must_read or len(self._poked) > 1
         self._must_read = False
@@ -202,14 +202,14 @@ class AssignmentReconciler:
         try:
             if is_whole:
                 await self._listen()
-                is_news = await self._ground.source.read(
-                    self._ground.scopes(), max(poked.values(), default=0)
+                is_news = await self._context.source.read(
+                    self._context.scopes(), max(poked.values(), default=0)
                 )
             else:
                 is_news = await self._read_one(*poked.popitem())
             if is_news:
                 self._limited.info(
-                    "assignments have changed", extra={"assignments": len(self._ground.source.known)}
+                    "assignments have changed", extra={"assignments": len(self._context.source.known)}
                 )
             self._failures = 0
             self._has_read = True
@@ -223,18 +223,18 @@ class AssignmentReconciler:
 
     async def _listen(self) -> None:
         """Be poked for each scope of the node, and for no other."""
-        scopes = self._ground.scopes()
+        scopes = self._context.scopes()
         for scope in [one for one in self._pokes if one not in scopes]:
             await self._pokes.pop(scope)()
         for scope in scopes:
             if scope not in self._pokes:
-                self._pokes[scope] = await self._ground.bucket.pokes(f"{scope}.*", self._on_poke)
+                self._pokes[scope] = await self._context.bucket.pokes(f"{scope}.*", self._on_poke)
 
     async def _read_one(self, key: str, revision: int) -> bool:
         """What a poke names, unless that scope is none of the node's any more."""
-        if key.rpartition(".")[0] not in self._ground.scopes():
+        if key.rpartition(".")[0] not in self._context.scopes():
             return False
-        return await self._ground.source.read_one(key, revision)
+        return await self._context.source.read_one(key, revision)
 
     def _on_poke(self, key: str, revision: int) -> None:
         self._poked[key] = max(self._poked.get(key, 0), revision)
@@ -244,15 +244,15 @@ class AssignmentReconciler:
 
     async def _judge(self, group: asyncio.TaskGroup) -> None:
         """Give each worker what counts now."""
-        scopes = self._ground.scopes()
-        known = [one for one in self._ground.source.known.values() if one.assignment.scope in scopes]
-        facts = await self._ground.facts() if any(map(_asks, known)) else {}
+        scopes = self._context.scopes()
+        known = [one for one in self._context.source.known.values() if one.assignment.scope in scopes]
+        facts = await self._context.facts() if any(map(_asks, known)) else {}
         best = select_by_precedence(
             [candidate for one in known if (candidate := await self._meant(one, facts))]
         )
         await self._keep_needed(best)
         refused = await self._refused(best) | self._lost(best)
-        self.states.keep_only(set(best), set(self._ground.source.known))
+        self.states.keep_only(set(best), set(self._context.source.known))
         for name in [name for name in self._workers if name not in best]:
             self._limited.info("an assignment has ended", extra={"assignment": name})
             worker, task = self._workers.pop(name)
@@ -266,14 +266,14 @@ class AssignmentReconciler:
             self._worker(name, group).assign(candidate)
         if self._has_read and not self._has_swept:
             self._has_swept = True
-            await self._ground.refreshes.keep_only(KIND, {f"{KIND}{name}" for name in best})
-            await asyncio.to_thread(forget_others, self._ground.folder, KIND, set(best))
+            await self._context.refreshes.keep_only(KIND, {f"{KIND}{name}" for name in best})
+            await asyncio.to_thread(forget_others, self._context.folder, KIND, set(best))
 
     async def _end(self, name: str, worker: AssignmentLoop, task: asyncio.Task[None]) -> None:
         """What was settled under an assignment that is no more says nothing about one that comes under its name."""
         await asyncio.wait({task})
         await worker.forget()
-        await self._ground.refreshes.forget(f"{KIND}{name}")
+        await self._context.refreshes.forget(f"{KIND}{name}")
         if self._endings.get(name) is asyncio.current_task():
             del self._endings[name]
 
@@ -283,11 +283,11 @@ class AssignmentReconciler:
         if not _asks(known):
             return MatchingAssignment(known=known)
         try:
-            is_meant = await self._ground.matches(assignment.targets, assignment.where, facts)
+            is_meant = await self._context.matches(assignment.targets, assignment.where, facts)
         except CcmError as err:
             if self._told.get(known.key) != str(err):
                 self._told[known.key] = str(err)
-                self._ground.shop.on_refused(known.key, str(err))
+                self._context.loop_context.on_refused(known.key, str(err))
             return MatchingAssignment(known=known, refusal=Refusal(err.code, str(err)))
         self._told.pop(known.key, None)
         return MatchingAssignment(known=known) if is_meant else None
@@ -299,25 +299,27 @@ class AssignmentReconciler:
             for name, one in best.items()
             if one.refusal is None
             and one.known.assignment.mode == "apply"
-            and deadline_refusal(self._ground.shop, one.known) is None
-            and self._ground.shop.forbids(one.known, "apply") is None
+            and deadline_refusal(self._context.loop_context, one.known) is None
+            and self._context.loop_context.forbids(one.known, "apply") is None
         }
         refused: dict[str, Refusal] = {}
         if len(applied) > 1:
-            facts = await self._ground.facts()
-            refused = conflicts(await self._ground.overlap.managed(applied, facts, facts_digest(facts)))
+            facts = await self._context.facts()
+            refused = conflicts(
+                await self._context.resource_conflicts.managed(applied, facts, facts_digest(facts))
+            )
         sentences = sorted({str(one) for one in refused.values()})
         sentence = "; ".join(sentences)
         if sentence != self._conflict:
             self._conflict = sentence
-            self._ground.on_conflict(sentence)
+            self._context.on_conflict(sentence)
             for one in sentences:
                 self._limited.error("assignments are in conflict", extra={"reason": one})
         return refused
 
     def _lost(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:
         """Those that vanished from the bucket and whose pinned data is that of another broker now."""
-        self._without_data &= self._ground.source.vanished
+        self._without_data &= self._context.source.vanished
         reason = (
             "it is gone from the bucket without having been unassigned, and so is the data that it pins; "
             "assign it again, or unassign it"
@@ -336,12 +338,12 @@ class AssignmentReconciler:
         back to a backup, it is another past.
         """
         standing = [one.known for one in best.values()]
-        self._ground.bundles.standing = frozenset(one.assignment.bundle.digest for one in standing)
+        self._context.bundles.standing = frozenset(one.assignment.bundle.digest for one in standing)
         pinned, before = _pinners(standing), self._pinned
         if pinned != before or not self._is_up.is_set():
             self._pinned = pinned
             used = {revision for revision, who in pinned.items() if self._is_same_past(revision, who, before)}
-            await self._ground.data.forget_pins(DATA_BUCKET, used)
+            await self._context.data.forget_pins(DATA_BUCKET, used)
 
     def _is_same_past(
         self, revision: int, pinners: set[tuple[str, int]], before: Mapping[int, set[tuple[str, int]]]
@@ -352,7 +354,7 @@ class AssignmentReconciler:
         It is when an assignment goes on that pinned it before. It is not when one that has vanished from the bucket is the only
         such one: what is new there pins the past of another broker. The vanished one is refused then, for its data is lost.
         """
-        known, vanished = before.get(revision, set()), self._ground.source.vanished
+        known, vanished = before.get(revision, set()), self._context.source.vanished
         is_other = any(one not in known for one in pinners)
         going_on = {one for one in pinners & known if not (is_other and one[0] in vanished)}
         if not going_on:
@@ -361,8 +363,8 @@ class AssignmentReconciler:
 
     def _worker(self, name: str, group: asyncio.TaskGroup) -> AssignmentLoop:
         if name not in self._workers:
-            drift = Drift(f"{KIND}{name}", self._ground.folder, self._ground.assigned)
-            worker = AssignmentLoop(name, drift, self._ground.shop)
+            drift = Drift(f"{KIND}{name}", self._context.folder, self._context.assigned)
+            worker = AssignmentLoop(name, drift, self._context.loop_context)
             ending = self._endings.pop(name, None)
             task = group.create_task(worker.run(after=ending), name=f"assignment:{name}")
             self._workers[name] = worker, task

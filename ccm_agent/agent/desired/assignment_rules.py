@@ -86,14 +86,14 @@ class MatchingAssignment(Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
 
 
-def read_assignment(stamps: RevisionGuard, entry: Entry) -> StoredAssignment:
+def read_assignment(revision_guard: RevisionGuard, entry: Entry) -> StoredAssignment:
     """
     The assignment that stands in an entry.
 
     Raises:
         ProtocolError: It is none, belongs under another key, or is older than one that was seen.
     """
-    document = stamps.check(BUCKET, entry)
+    document = revision_guard.check(BUCKET, entry)
     try:
         assignment = msgspec.convert(document.body, Assignment)
     except msgspec.ValidationError as err:
@@ -116,7 +116,7 @@ def read_assignment(stamps: RevisionGuard, entry: Entry) -> StoredAssignment:
         sequence=entry.revision,
         assignment=assignment,
         count=document.count,
-        principal=stamps.author(BUCKET, entry),
+        principal=revision_guard.author(BUCKET, entry),
     )
 
 

@@ -39,16 +39,16 @@ class ReconcilerParts(Struct, frozen=True, kw_only=True):
     node: str
     settings: Callable[[], Settings]
     ports: AgentPorts
-    stamps: RevisionGuard
+    revision_guard: RevisionGuard
     assigned: AssignedFacts
     heartbeat: NodePresence
-    beats: HeartbeatLoop
-    bulletin: AgentEventPublisher
-    turns: RunQueue
-    routing: Subscriptions
-    standing: NodeStatus
+    heartbeats: HeartbeatLoop
+    agent_events: AgentEventPublisher
+    run_queue: RunQueue
+    subscriptions: Subscriptions
+    node_status: NodeStatus
     policy: NodePolicy
-    workshop: ExecutorContext
+    executor: ExecutorContext
     bundles: BundleCache
     data: CachedBuckets
 
@@ -63,13 +63,15 @@ def make_reconciler(parts: ReconcilerParts) -> AssignmentReconciler:
         state / "assignment_states.json",
         ports.clock,
         lambda soon: _tell(parts, states, soon=soon),
-        pending=lambda name: parts.workshop.refreshes.of(f"{KIND}{name}"),
+        pending=lambda name: parts.executor.refreshes.of(f"{KIND}{name}"),
     )
-    source = AssignmentCache(node, bucket, parts.stamps, state / "assignments.json", parts.bulletin.refused)
-    shop = AssignmentContext(
+    source = AssignmentCache(
+        node, bucket, parts.revision_guard, state / "assignments.json", parts.agent_events.refused
+    )
+    loop_context = AssignmentContext(
         node=node,
         settings=parts.settings,
-        turns=parts.turns,
+        run_queue=parts.run_queue,
         clock=ports.clock,
         states=states,
         unpack=parts.bundles.unpacked,
@@ -77,34 +79,34 @@ def make_reconciler(parts: ReconcilerParts) -> AssignmentReconciler:
         keep=partial(_keep, parts.data, source),
         bucket=ports.bucket,
         on_connect=ports.link.on_connect,
-        is_disabled=parts.standing.disabling.is_disabled,
-        metrics=parts.workshop.metrics,
-        refusal=parts.standing.refusal,
+        is_disabled=parts.node_status.maintenance.is_disabled,
+        metrics=parts.executor.metrics,
+        refusal=parts.node_status.refusal,
         forbids=lambda known, action: parts.policy.refusal(known.asked_by, CAUSE, action),
-        on_refused=parts.bulletin.refused,
-        on_drift=parts.bulletin.drifted,
+        on_refused=parts.agent_events.refused,
+        on_drift=parts.agent_events.drifted,
     )
     return AssignmentReconciler(
         ReconcilerContext(
-            shop=shop,
+            loop_context=loop_context,
             bucket=bucket,
             source=source,
             link=ports.link,
-            scopes=lambda: parts.routing.scopes,
-            facts=parts.workshop.facts,
+            scopes=lambda: parts.subscriptions.scopes,
+            facts=parts.executor.facts,
             matches=partial(_matches, parts),
-            overlap=ResourceConflicts(
+            resource_conflicts=ResourceConflicts(
                 node,
-                parts.workshop.engine,
+                parts.executor.engine,
                 parts.bundles.unpacked,
-                parts.workshop.external_data,
+                parts.executor.external_data,
                 lambda known: parts.policy.ruling(known.asked_by, CAUSE, "apply").grant,
             ),
             bundles=parts.bundles,
             data=parts.data,
             assigned=lambda: parts.assigned.facts,
             folder=state / "converged",
-            refreshes=parts.workshop.refreshes,
+            refreshes=parts.executor.refreshes,
             on_conflict=partial(_complain, parts),
         )
     )
@@ -123,9 +125,9 @@ async def _matches(parts: ReconcilerParts, targets: list[str], where: str, facts
 def _tell(parts: ReconcilerParts, states: AssignmentStatus, *, soon: bool) -> None:
     parts.heartbeat.record.assignments = dict(states.told)
     if soon:
-        parts.beats.soon()
+        parts.heartbeats.soon()
 
 
 def _complain(parts: ReconcilerParts, sentence: str) -> None:
     parts.heartbeat.complain("assignments", sentence)
-    parts.beats.soon()
+    parts.heartbeats.soon()

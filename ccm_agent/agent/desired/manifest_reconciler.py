@@ -55,8 +55,8 @@ class ManifestContext(Struct, frozen=True, kw_only=True):
         sources: Where manifests come from.
         bucket: A bucket by name.
         link: The connection.
-        turns: Where runs wait.
-        bulletin: What the agent says about itself.
+        run_queue: Where runs wait.
+        agent_events: What the agent says about itself.
         is_disabled: The node converges on nothing now.
         assigned: The assigned facts as they are now.
         clock: Time.
@@ -70,8 +70,8 @@ class ManifestContext(Struct, frozen=True, kw_only=True):
     sources: SourcePorts
     bucket: Callable[[str], KeyValue]
     link: BrokerConnection
-    turns: RunQueue
-    bulletin: AgentEventPublisher
+    run_queue: RunQueue
+    agent_events: AgentEventPublisher
     is_disabled: Callable[[], bool]
     assigned: Callable[[], Mapping[str, Any]]
     clock: Clock
@@ -86,7 +86,7 @@ class ManifestReconciler:
     def __init__(self, around: ManifestContext) -> None:
         """Nothing runs yet."""
         self._around = around
-        self._scheduler = Ticker(around.node, around.clock)
+        self._ticker = Ticker(around.node, around.clock)
         self._reloaded = asyncio.Event()
         self._is_up = asyncio.Event()
         self._workers: list[SourceLoop] = []
@@ -107,7 +107,7 @@ class ManifestReconciler:
 
     def status(self) -> list[dict[str, Any]]:
         """What is known of each source here and now, and when it is applied next."""
-        rests, now = self._scheduler.rests(), self._around.clock.now()
+        rests, now = self._ticker.rests(), self._around.clock.now()
 
         def due(name: str) -> datetime | None:
             rest_s = rests.get(f"{INTERVAL}:{name}")
@@ -130,7 +130,7 @@ class ManifestReconciler:
         self._data = self._watch_data(settings.external_data_url)
         self._workers = self._make_workers(settings)
         await self._around.refreshes.keep_only(source_scope(""), {one.scope for one in self._workers})
-        self._scheduler.clear()
+        self._ticker.clear()
         unhook = self._around.link.on_connect(self._connected)
         stop = await self._listen()
         self._is_up.set()
@@ -144,7 +144,7 @@ class ManifestReconciler:
                     # a node that starts converges at once, on what it has if need be
                     worker.trigger(INTERVAL)
                 group.create_task(self._data.run(), name="convergence:data")
-                group.create_task(self._scheduler.run(), name="convergence:ticker")
+                group.create_task(self._ticker.run(), name="convergence:ticker")
         finally:
             self._is_up.clear()
             unhook()
@@ -162,12 +162,12 @@ class ManifestReconciler:
         around = self._around
         bench = SourceContext(
             settings=around.settings,
-            turns=around.turns,
+            run_queue=around.run_queue,
             clock=around.clock,
             is_disabled=around.is_disabled,
             look_at_data=self._look_at_data,
-            on_refused=around.bulletin.refused,
-            on_drift=around.bulletin.drifted,
+            on_refused=around.agent_events.refused,
+            on_drift=around.agent_events.drifted,
             metrics=around.metrics,
             forbids=around.forbids,
         )
@@ -182,7 +182,7 @@ class ManifestReconciler:
                 source = make_source(url, around.sources, cache, place)
             except ManifestError as err:
                 log.error("a source is left out", extra={"reason": str(err)})
-                around.bulletin.refused("manifests", str(err))
+                around.agent_events.refused("manifests", str(err))
                 continue
             drift = Drift(f"{source.name}#{place}", state / "converged", self._context)
             workers.append(SourceLoop(source, drift, bench))
@@ -195,7 +195,7 @@ class ManifestReconciler:
             (settings.watch_interval_s, POLL),
             (settings.health_check_interval_s, CHECK),
         ):
-            self._scheduler.every(interval_s, f"{why}:{name}", partial(worker.trigger, why))
+            self._ticker.every(interval_s, f"{why}:{name}", partial(worker.trigger, why))
 
     def _watch_data(self, url: str) -> ExternalData:
         return ExternalData(url, self._around.sources, self._around.bucket, self._data_changed)

@@ -50,7 +50,7 @@ class SourceContext(Struct, frozen=True, kw_only=True):
 
     Attributes:
         settings: The configuration as it is now.
-        turns: Where runs wait.
+        run_queue: Where runs wait.
         clock: Time.
         is_disabled: The node converges on nothing now; its checks go on.
         look_at_data: Sees whether the external data is other than before; `trigger` is called if it is.
@@ -61,7 +61,7 @@ class SourceContext(Struct, frozen=True, kw_only=True):
     """
 
     settings: Callable[[], Settings]
-    turns: RunQueue
+    run_queue: RunQueue
     clock: Clock
     is_disabled: Callable[[], bool]
     look_at_data: Callable[[], Awaitable[None]]
@@ -79,20 +79,22 @@ def source_scope(source: str) -> str:
 class SourceLoop:
     """The worker of one source."""
 
-    def __init__(self, source: Source, drift: Drift, bench: SourceContext) -> None:
+    def __init__(self, source: Source, drift: Drift, context: SourceContext) -> None:
         """Nothing runs yet."""
         self.source = source
         self.scope = source_scope(drift.source)
         self._drift = drift
-        self._bench = bench
+        self._context = context
         self._wanted: set[str] = set()
         self._wake = asyncio.Event()
-        self._orders = RunOnceWaiters(source.name)
+        self._waiters = RunOnceWaiters(source.name)
         self._applied: str | None = None
         self._trouble = ""
         self._refusal: Refusal | None = None
         self._principal = LOCAL_FROM_BROKER if source.name.lower().startswith("obj://") else LOCAL
-        self._remediation = Remediation("source", source.name, bench.clock, bench.is_disabled, bench.metrics)
+        self._remediation = Remediation(
+            "source", source.name, context.clock, context.is_disabled, context.metrics
+        )
 
     def trigger(self, why: str) -> None:
         """There is a reason to do something: INTERVAL, CHANGE, POLL or CHECK."""
@@ -101,7 +103,7 @@ class SourceLoop:
 
     def once(self) -> asyncio.Future[ConvergenceResult]:
         """Somebody at this host wants it applied now, and waits for how it ends."""
-        order = self._orders.place()
+        order = self._waiters.place()
         self.trigger(INTERVAL)
         return order
 
@@ -124,7 +126,7 @@ class SourceLoop:
             finally:
                 await stop()
         finally:
-            self._orders.give_up()
+            self._waiters.give_up()
 
     async def _guarded_turn(self) -> None:
         ended = None
@@ -135,16 +137,16 @@ class SourceLoop:
             log.exception("a source could not be worked on", extra={"source": self.source.name})
             ended = not_begun(self.source.name, f"{type(err).__name__}: {err}", "ccm.fault")
         finally:
-            self._orders.end(ended)
+            self._waiters.end(ended)
 
     async def _turn(self) -> ConvergenceResult | None:
-        if self._wanted == {CHECK} or self._bench.is_disabled():
+        if self._wanted == {CHECK} or self._context.is_disabled():
             if CHECK in self._take():
                 await self._check()
             return None
-        if CHANGE in self._wanted and not self._orders:
+        if CHANGE in self._wanted and not self._waiters:
             await self._pause()
-        await self._bench.look_at_data()
+        await self._context.look_at_data()
         wanted = self._take()
         manifest = await self._fetched()
         if manifest is None:
@@ -160,23 +162,23 @@ class SourceLoop:
         return None
 
     def _take(self) -> set[str]:
-        self._orders.begin()
+        self._waiters.begin()
         wanted, self._wanted = self._wanted, set()
         self._wake.clear()
         return wanted
 
     async def _pause(self) -> None:
         """What a whole fleet hears at once it does not do at once; further changes fall into the same pause."""
-        pause_s = self._bench.settings().change_pause_s
-        await self._bench.clock.sleep(random.uniform(0, pause_s)) if pause_s else None
+        pause_s = self._context.settings().change_pause_s
+        await self._context.clock.sleep(random.uniform(0, pause_s)) if pause_s else None
 
     async def _fetched(self) -> ManifestSource | None:
         """The manifest as it is now, or the last good one; None when there is neither."""
         try:
             manifest = await self.source.current()
         except CcmError as err:
-            if self._bench.metrics is not None:
-                self._bench.metrics.fetched(self.source.name, failed=True)
+            if self._context.metrics is not None:
+                self._context.metrics.fetched(self.source.name, failed=True)
             last = self.source.last_good()
             if self._trouble != str(err):
                 self._trouble = str(err)
@@ -186,10 +188,10 @@ class SourceLoop:
                 )
                 # that a server is away is for its own people to tell, not for each node of a fleet
                 if not isinstance(err, (BusUnavailableError, DownloadError)):
-                    self._bench.on_refused(self.source.name, str(err))
+                    self._context.on_refused(self.source.name, str(err))
             return last
-        if self._bench.metrics is not None and manifest.digest != self._applied:
-            self._bench.metrics.fetched(self.source.name, failed=False)
+        if self._context.metrics is not None and manifest.digest != self._applied:
+            self._context.metrics.fetched(self.source.name, failed=False)
         if self._trouble:
             self._trouble = ""
             log.info("a manifest can be fetched again", extra={"source": self.source.name})
@@ -203,7 +205,7 @@ class SourceLoop:
             return not_begun(self.source.name, str(self._refusal), self._refusal.code)
         if summary is None:
             return not_begun(self.source.name)
-        await self._drift.conclude(self.source.name, run, self._bench.on_drift)
+        await self._drift.conclude(self.source.name, run, self._context.on_drift)
         note = f"the last good manifest was applied: {self._trouble}" if self._trouble else ""
         return ended_of(self.source.name, summary, note)
 
@@ -218,13 +220,13 @@ class SourceLoop:
 
     def _is_forbidden(self, action: str) -> bool:
         """Whether the node's policy refuses the configuration this now; a refusal is told when it is another than before."""
-        before, self._refusal = self._refusal, self._bench.forbids(self._principal, action)
+        before, self._refusal = self._refusal, self._context.forbids(self._principal, action)
         if self._refusal is None:
             return False
         if before is None or str(before) != str(self._refusal):
             reason = str(self._refusal)
             log.warning("a manifest is not applied", extra={"source": self.source.name, "reason": reason})
-            self._bench.on_refused(self.source.name, reason)
+            self._context.on_refused(self.source.name, reason)
         return True
 
     async def _carried_out(
@@ -259,9 +261,9 @@ class SourceLoop:
             ),
             principal=self._principal,
         )
-        while self._bench.turns.offer(job).position < 0:
-            await self._bench.clock.sleep(FULL_PAUSE_S)
+        while self._context.run_queue.offer(job).position < 0:
+            await self._context.clock.sleep(FULL_PAUSE_S)
         try:
             return await ended
         finally:
-            self._bench.turns.withdraw(run)
+            self._context.run_queue.withdraw(run)

@@ -19,11 +19,13 @@ log = logging.getLogger(__name__)
 class Author:
     """The key of one agent."""
 
-    def __init__(self, key: NodeKey, record: NodeRecord, bulletin: AgentEventPublisher, clock: Clock) -> None:
+    def __init__(
+        self, key: NodeKey, record: NodeRecord, agent_events: AgentEventPublisher, clock: Clock
+    ) -> None:
         """Read the key, and name it in the node's record. Blocking."""
         self._key = key
         self._record = record
-        self._bulletin = bulletin
+        self._agent_events = agent_events
         self._clock = clock
         key.read(record.node)
         self._name()
@@ -39,13 +41,13 @@ class Author:
 
     def begin(self) -> None:
         """Say that the agent started, and with which key it signs."""
-        self._bulletin.started(self._key)
+        self._agent_events.started(self._key)
 
     async def renew(self) -> None:
         """Read the key again; when it is another one, the record names it and an event says so."""
         if await asyncio.to_thread(self._key.read, self._record.node):
             self._name()
-            self._bulletin.key_changed(self._key)
+            self._agent_events.key_changed(self._key)
             log.info("events are signed with another key", extra={"key": self._key.public_key})
 
     def _name(self) -> None:

@@ -43,7 +43,7 @@ class AssignedFacts:
         refusal: Why the document in the bucket is not obeyed; "" when it is.
     """
 
-    def __init__(self, node: str, bucket: KeyValue, stamps: RevisionGuard, path: Path) -> None:
+    def __init__(self, node: str, bucket: KeyValue, revision_guard: RevisionGuard, path: Path) -> None:
         """
         Nothing is read yet.
 
@@ -58,7 +58,7 @@ class AssignedFacts:
         self.refusal = ""
         self._node = node
         self._bucket = bucket
-        self._stamps = stamps
+        self._revision_guard = revision_guard
         self._path = path
 
     def open(self) -> None:
@@ -84,10 +84,10 @@ class AssignedFacts:
         entry = await self._bucket.newest(self._node, at_least)
         try:
             if entry is None or not entry.value:
-                self._stamps.check_absence(BUCKET, self._node, entry)
-                await self._stamps.keep()
+                self._revision_guard.check_absence(BUCKET, self._node, entry)
+                await self._revision_guard.keep()
                 return await self._adopt({}, 0)
-            document = self._stamps.check(BUCKET, entry)
+            document = self._revision_guard.check(BUCKET, entry)
             if not isinstance(document.body, dict):
                 raise ProtocolError(
                     f"{BUCKET}/{self._node}: facts are a mapping; write them with `ccmctl facts set`"
@@ -98,7 +98,7 @@ class AssignedFacts:
             if is_new:
                 raise
             return False
-        await self._stamps.seen(document)
+        await self._revision_guard.seen(document)
         return await self._adopt(document.body, entry.revision)
 
     async def _adopt(self, facts: dict[str, Any], revision: int) -> bool:

@@ -17,7 +17,7 @@ def add_gauges(
 ) -> None:
     """Take in the numbers of an agent's parts, and `others` beside them."""
     loop = asyncio.get_running_loop()
-    spool, turns, heartbeat = standing.spool, standing.turns, standing.heartbeat
+    spool, run_queue, heartbeat = standing.spool, standing.run_queue, standing.heartbeat
     prefix = "choria_ccm_agent"
     registry.add(
         Reading(f"{prefix}_spool_events", "Events not yet acknowledged", lambda: spool.backlog),
@@ -28,8 +28,8 @@ def add_gauges(
             lambda: standing.delivery.sent,
             kind="counter",
         ),
-        Reading(f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(turns.waiting)),
-        Reading(f"{prefix}_running", "A run is in hand", lambda: turns.current is not None),
+        Reading(f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)),
+        Reading(f"{prefix}_running", "A run is in hand", lambda: run_queue.current is not None),
         Reading(f"{prefix}_connected", "The broker is there", lambda: link.connected),
         Reading(
             f"{prefix}_disabled",

@@ -53,17 +53,17 @@ class HeartbeatLoop:
         heartbeat: NodePresence,
         pulse: HeartbeatContext,
         link: BrokerConnection,
-        routing: Subscriptions,
-        bulletin: AgentEventPublisher,
-        ledger: RequestLog,
+        subscriptions: Subscriptions,
+        agent_events: AgentEventPublisher,
+        request_log: RequestLog,
     ) -> None:
         """Nothing is written before `run`."""
         self._heartbeat = heartbeat
         self._pulse = pulse
         self._link = link
-        self._routing = routing
-        self._bulletin = bulletin
-        self._ledger = ledger
+        self._subscriptions = subscriptions
+        self._agent_events = agent_events
+        self._request_log = request_log
         self._now = asyncio.Event()
         self._is_reconnected = False
         self._is_own_data_known = False
@@ -90,8 +90,8 @@ class HeartbeatLoop:
                 await self._beat(is_regular=is_regular)
             except BusError as err:
                 log.info("a sign of life could not be given", extra={"reason": str(err)})
-            if self._ledger.wants_compaction:
-                await self._ledger.compact()
+            if self._request_log.wants_compaction:
+                await self._request_log.compact()
 
     async def _wait(self) -> bool:
         """Wait until it is time, or until there is a reason; whether it is time."""
@@ -115,7 +115,7 @@ class HeartbeatLoop:
         await self._heartbeat.write_record()
         await self._heartbeat.write_facts(await self._pulse.facts(), is_regular=is_regular)
         if await self._pulse.routed() != self._heartbeat.record.facts:
-            self._routing.look_again()
+            self._subscriptions.look_again()
 
     async def _see_own_data(self) -> None:
         """Tell controllers what they may store for this node alone; an answer holds until the connection is another one."""
@@ -130,4 +130,4 @@ class HeartbeatLoop:
         self._heartbeat.complain("identity", sentence)
         message = sentence or "no other agent uses this identity any more"
         log.error(message) if is_so else log.warning(message)
-        self._bulletin.duplicated(is_so, message)
+        self._agent_events.duplicated(is_so, message)

@@ -36,13 +36,13 @@ class LocalStatus:
         link: BrokerConnection,
         clock: Clock,
     ) -> None:
-        self._standing = standing
+        self._node_status = standing
         self._link = link
         self._clock = clock
 
     async def now(self) -> dict[str, Any]:
         """All of it, as it is now, in words that JSON has."""
-        record = self._standing.heartbeat.record
+        record = self._node_status.heartbeat.record
         status = {
             "node": record.node,
             "pid": os.getpid(),
@@ -50,7 +50,7 @@ class LocalStatus:
             "time": self._clock.now(),
             "connected": self._link.connected,
             "assignments": record.assignments,
-            **await self._standing.status(),
+            **await self._node_status.status(),
         }
         plain: dict[str, Any] = msgspec.to_builtins(status)
         return plain

@@ -27,10 +27,10 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     Attributes:
         version: The agent's version.
         heartbeat: Record and identity.
-        turns: The run in hand and those that wait.
+        run_queue: The run in hand and those that wait.
         spool, delivery: What has not been told yet, and why not.
-        routing, assigned: What it listens to.
-        disabling: Whether an operator disabled it.
+        subscriptions, assigned: What it listens to.
+        maintenance: Whether an operator disabled it.
         facts: All facts, as fresh as the configuration says.
         assignments: How it stands to each assignment that means it.
         manifests: What is known of each manifest of its own, and when it is applied next.
@@ -41,12 +41,12 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
 
     version: str
     heartbeat: NodePresence
-    turns: RunQueue
+    run_queue: RunQueue
     spool: Spool
     delivery: EventPublisher
-    routing: Subscriptions
+    subscriptions: Subscriptions
     assigned: AssignedFacts
-    disabling: Maintenance
+    maintenance: Maintenance
     facts: Callable[[], Awaitable[Mapping[str, Any]]]
     assignments: Callable[[], Mapping[str, AssignmentState]] = dict
     manifests: Callable[[], list[dict[str, Any]]]
@@ -62,7 +62,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
         """Why this node does not take on a run of this kind now; None when it does."""
         if self.heartbeat.is_duplicate:
             return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
-        return self.disabling.refusal(action)
+        return self.maintenance.refusal(action)
 
     async def _ping(self) -> dict[str, Any]:
         return {"version": self.version}
@@ -72,7 +72,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
 
     async def status(self) -> dict[str, Any]:
         """All that is known of this node here and now."""
-        current = self.turns.current
+        current = self.run_queue.current
         record = self.heartbeat.record
         return {
             "version": self.version,
@@ -80,14 +80,14 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
             "name": current.name if current else "",
             "progress": self.progress(),
             "waits_for": dict(self.waits_for()),
-            "waiting": [{"run": job.run, "name": job.name} for job in self.turns.waiting],
+            "waiting": [{"run": job.run, "name": job.name} for job in self.run_queue.waiting],
             "spool": {
                 "events": self.spool.backlog,
                 "bytes": self.spool.size_bytes,
                 "lost": self.spool.lost,
             },
             "trouble": self.delivery.trouble,
-            "scopes": self.routing.scopes,
+            "scopes": self.subscriptions.scopes,
             "assigned": self.assigned.facts,
             "refused_facts": self.assigned.refusal,
             "last_run": record.last_run,
@@ -97,6 +97,6 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
             "refresh_pending": list(record.refresh_pending),
             "manifests": self.manifests(),
             "assignments": dict(self.assignments()),
-            "disabled": self.disabling.current,
+            "disabled": self.maintenance.current,
             "policy": self.policy(),
         }

@@ -117,11 +117,16 @@ class RequestHandler:
     """Answers the requests of one agent, one after the other."""
 
     def __init__(
-        self, desk: RequestContext, turns: RunQueue, ledger: RequestLog, worker: RunExecutor, clock: Clock
+        self,
+        context: RequestContext,
+        run_queue: RunQueue,
+        request_log: RequestLog,
+        worker: RunExecutor,
+        clock: Clock,
     ) -> None:
-        self._desk = desk
-        self._turns = turns
-        self._ledger = ledger
+        self._context = context
+        self._run_queue = run_queue
+        self._request_log = request_log
         self._worker = worker
         self._clock = clock
         self._limited = LimitedLog(log)
@@ -136,7 +141,7 @@ class RequestHandler:
         """
         request, due = self._read(incoming)
         try:
-            principal = await self._desk.authenticate(incoming)
+            principal = await self._context.authenticate(incoming)
         except NotAuthorizedError as err:
             await self._refuse(incoming, request, Refusal(err.code, str(err)))
             return
@@ -144,13 +149,13 @@ class RequestHandler:
             request.requester = principal.name
         else:
             principal = replace(principal, name=request.requester)
-        is_called = self._desk.node in request.named or incoming.scope.startswith("node.")
-        known = self._ledger.find(request.run)
+        is_called = self._context.node in request.named or incoming.scope.startswith("node.")
+        known = self._request_log.find(request.run)
         if known is not None:
             await self._answer_again(known)
             return
         try:
-            matches = await self._desk.matches(request)
+            matches = await self._context.matches(request)
         except CcmError as err:
             await self._refuse(incoming, request, Refusal(err.code, str(err)))
             return
@@ -166,8 +171,8 @@ class RequestHandler:
             await self._stop(request, is_called=is_called)
         elif incoming.protocol in ACTIONS:
             await self._take_on(incoming, request, due, principal)
-        elif incoming.protocol in self._desk.body:
-            body = await self._desk.body[incoming.protocol]()
+        elif incoming.protocol in self._context.body:
+            body = await self._context.body[incoming.protocol]()
             await self._answer(request.run, AnswerState.DONE, body=body)
         else:
             reason = f"this agent knows no {incoming.protocol}; is it older than the controller?"
@@ -190,7 +195,9 @@ class RequestHandler:
         if job.own is not None:
             job.own.on_end(None)
             return
-        self._ledger.end(job.run, NodeState.EXPIRED, "its deadline passed before it began", "run.expired")
+        self._request_log.end(
+            job.run, NodeState.EXPIRED, "its deadline passed before it began", "run.expired"
+        )
         await self._answer(
             job.run, AnswerState.EXPIRED, reason="its deadline passed before it began", code="run.expired"
         )
@@ -200,7 +207,7 @@ class RequestHandler:
         if job.own is not None:
             job.own.on_end(None)
             return
-        self._ledger.end(job.run, NodeState.REFUSED, str(refusal), refusal.code)
+        self._request_log.end(job.run, NodeState.REFUSED, str(refusal), refusal.code)
         await self._answer(job.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
 
     def is_late(self, deadline: datetime | None) -> bool:
@@ -210,13 +217,13 @@ class RequestHandler:
     def _forbids(self, incoming: IncomingRequest, principal: Principal) -> Refusal | None:
         """Why the node's policy refuses a request; a kind of request that it has no word for is refused elsewhere."""
         asked = action_of(incoming)
-        return self._desk.forbids(principal, *asked) if asked is not None else None
+        return self._context.forbids(principal, *asked) if asked is not None else None
 
     def _read(self, incoming: IncomingRequest) -> tuple[Request, datetime | None]:
         request = decode_request(incoming)
         due = None
         if incoming.scheduled:
-            request.run, due = self._desk.run_of(incoming)
+            request.run, due = self._context.run_of(incoming)
         if not is_id(request.run):
             raise ProtocolError(f"{incoming.subject}: the request has no run id that could be answered")
         return request, due
@@ -231,15 +238,15 @@ class RequestHandler:
             self._write_down(incoming, request)
             await self.expired(job)
             return
-        refusal = self._desk.refusal(job.action)
+        refusal = self._context.refusal(job.action)
         if refusal is not None:
             await self._refuse(incoming, request, refusal)
             return
         self._write_down(incoming, request, principal)
-        offer = self._turns.offer(job)
+        offer = self._run_queue.offer(job)
         if offer.position < 0:
-            reason = f"{len(self._turns.waiting)} requests wait already"
-            self._ledger.end(job.run, NodeState.REFUSED, reason, "queue.full")
+            reason = f"{len(self._run_queue.waiting)} requests wait already"
+            self._request_log.end(job.run, NodeState.REFUSED, reason, "queue.full")
             await self._answer(job.run, AnswerState.REFUSED, reason=reason, code="queue.full")
             return
         state = AnswerState.QUEUED if offer.position else AnswerState.ACCEPTED
@@ -249,7 +256,7 @@ class RequestHandler:
 
     async def _supersede(self, old: QueuedRun, new: QueuedRun) -> None:
         reason = f"a newer request for {old.name} came: run {new.run}"
-        self._ledger.end(old.run, NodeState.SUPERSEDED, reason, "run.superseded")
+        self._request_log.end(old.run, NodeState.SUPERSEDED, reason, "run.superseded")
         await self._answer(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
 
     async def _stop(self, request: Request, *, is_called: bool) -> None:
@@ -259,18 +266,18 @@ class RequestHandler:
                 request.run, AnswerState.REFUSED, reason="it names no run to stop", code="run.unknown"
             )
             return
-        waiting = self._turns.withdraw(run)
+        waiting = self._run_queue.withdraw(run)
         if waiting is not None:
             self._worker.give_up(waiting, "stopped", "run.stopped")
         elif not self._worker.stop(run, "stopped"):
-            known = self._ledger.find(run)
+            known = self._request_log.find(run)
             if known is None:
                 # a stop that overtook its run: the run is not begun when it comes
-                self._ledger.end(run, NodeState.FAILED, "stopped before it came", "run.stopped")
+                self._request_log.end(run, NodeState.FAILED, "stopped before it came", "run.stopped")
                 if not is_called:
                     return
         self._limited.info("a run is stopped", extra={"run": run, "requester": request.requester})
-        entry = self._ledger.find(run)
+        entry = self._request_log.find(run)
         await self._answer(request.run, AnswerState.DONE, outcome=entry.outcome if entry else "")
 
     async def _answer_again(self, known: RequestLogEntry) -> None:
@@ -282,7 +289,7 @@ class RequestHandler:
                 known.run, AnswerState.DONE, outcome=known.outcome, reason=known.reason, code=known.code
             )
         else:
-            position = self._turns.position(known.run) or 0
+            position = self._run_queue.position(known.run) or 0
             await self._answer(
                 known.run, AnswerState.QUEUED if position else AnswerState.ACCEPTED, position=position
             )
@@ -290,13 +297,13 @@ class RequestHandler:
     async def _refuse(self, incoming: IncomingRequest, request: Request, refusal: Refusal) -> None:
         if incoming.protocol in ACTIONS:
             self._write_down(incoming, request)
-            self._ledger.end(request.run, NodeState.REFUSED, str(refusal), refusal.code)
+            self._request_log.end(request.run, NodeState.REFUSED, str(refusal), refusal.code)
         await self._answer(request.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
 
     def _write_down(
         self, incoming: IncomingRequest, request: Request, principal: Principal | None = None
     ) -> None:
-        self._ledger.take(
+        self._request_log.take(
             request.run,
             protocol=incoming.protocol,
             subject=incoming.subject,
@@ -319,22 +326,22 @@ class RequestHandler:
         answer = Answer(
             protocol=SESSION_ANSWER,
             run=run,
-            node=self._desk.node,
+            node=self._context.node,
             time=self._clock.now(),
             state=str(state),
             reason=reason,
             code=code,
             position=position,
             outcome=outcome,
-            machine=self._desk.machine,
-            started=self._desk.started,
+            machine=self._context.machine,
+            started=self._context.started,
             body=body or {},
         )
-        subject, told = event_subject(SESSION_ANSWER, self._desk.node, run), encode_told(answer)
+        subject, told = event_subject(SESSION_ANSWER, self._context.node, run), encode_told(answer)
         # what ends the node's part in a run is signed; that it goes on needs no proof
-        signature = self._desk.sign(subject, told) if state in FINAL_ANSWERS else ""
+        signature = self._context.sign(subject, told) if state in FINAL_ANSWERS else ""
         try:
-            await self._desk.events.announce(
+            await self._context.events.announce(
                 subject, told, {SIGNATURE_HEADER: signature} if signature else None
             )
         except BusError as err:

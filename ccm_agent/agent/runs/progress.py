@@ -23,13 +23,18 @@ class ProgressPublisher:
     """Tells the progress of one agent's runs."""
 
     def __init__(
-        self, node: str, events: Events, worker: RunExecutor, turns: RunQueue, every_s: Callable[[], float]
+        self,
+        node: str,
+        events: Events,
+        worker: RunExecutor,
+        run_queue: RunQueue,
+        every_s: Callable[[], float],
     ) -> None:
         """Nothing is told before `run`."""
         self._node = node
         self._events = events
         self._worker = worker
-        self._turns = turns
+        self._run_queue = run_queue
         self._every_s = every_s
         self._is_busy = asyncio.Event()
 
@@ -62,6 +67,6 @@ class ProgressPublisher:
         told = [now] if now and now.run_s >= every_s / 2 else []
         told += [
             Progress(protocol=SESSION_PROGRESS, run=job.run, node=self._node, state="queued")
-            for job in self._turns.waiting
+            for job in self._run_queue.waiting
         ]
         return told

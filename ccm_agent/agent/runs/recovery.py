@@ -31,19 +31,19 @@ class Recovery:
     """Brings spool and ledger of one agent to one state, before anything else happens."""
 
     def __init__(
-        self, node: str, spool: Spool, ledger: RequestLog, clock: Clock, continuations: Checkpoints
+        self, node: str, spool: Spool, request_log: RequestLog, clock: Clock, checkpoints: Checkpoints
     ) -> None:
         self._node = node
         self._spool = spool
-        self._ledger = ledger
+        self._request_log = request_log
         self._clock = clock
-        self._continuations = continuations
+        self._checkpoints = checkpoints
 
     def recover(
         self,
         left: Iterable[RequestLogEntry],
         open_runs: Iterable[OpenRun],
-        turns: RunQueue,
+        run_queue: RunQueue,
         job_of: Callable[[RequestLogEntry], QueuedRun | None],
     ) -> None:
         """
@@ -56,7 +56,7 @@ class Recovery:
             job_of: The job of an entry; None when its request cannot be read any more.
         """
         told = {one.run: one for one in open_runs}
-        parted = self._continuations.run
+        parted = self._checkpoints.run
         for entry in left:
             found = told.pop(entry.run, None)
             ended = self._spool.summary_of(entry.run)
@@ -67,9 +67,9 @@ class Recovery:
                 job = msgspec.structs.replace(job, deadline=None)
             if ended is not None:
                 self._take_over(entry.run, ended.body)
-            elif job is None or turns.offer(job).position < 0:
+            elif job is None or run_queue.offer(job).position < 0:
                 self._interrupt(entry.run, found)
-        if parted and turns.position(parted) is None:
+        if parted and run_queue.position(parted) is None:
             self._drop()
         for run, found in told.items():
             # the ledger lost it to a power cut, the flushed events did not
@@ -77,7 +77,7 @@ class Recovery:
 
     def _drop(self) -> None:
         try:
-            self._continuations.drop()
+            self._checkpoints.drop()
         except FileError as err:
             log.warning("a run that is over is still kept", extra={"reason": str(err)})
 
@@ -89,7 +89,7 @@ class Recovery:
             summary = SessionSummary(
                 protocol="", event_id="", timestamp=self._clock.now(), state=NodeState.FAILED
             )
-        self._ledger.end(run, summary.state, summary.reason, summary.code)
+        self._request_log.end(run, summary.state, summary.reason, summary.code)
 
     def _interrupt(self, run: str, found: OpenRun | None) -> None:
         summary, body = interrupted_summary(self._node, run, found.events if found else [], self._clock.now())
@@ -101,5 +101,5 @@ class Recovery:
             number=summary.number,
             kind=Kind.SUMMARY,
         )
-        self._ledger.end(run, NodeState.FAILED, INTERRUPTED, "run.interrupted")
+        self._request_log.end(run, NodeState.FAILED, INTERRUPTED, "run.interrupted")
         log.warning("a run was interrupted", extra={"run": run, "events": summary.events_sent - 1})

@@ -69,18 +69,18 @@ class RunExecutor:
 
     def __init__(
         self,
-        workshop: ExecutorContext,
+        context: ExecutorContext,
         spool: Spool,
-        ledger: RequestLog,
+        request_log: RequestLog,
         clock: Clock,
-        continuations: Checkpoints,
+        checkpoints: Checkpoints,
     ) -> None:
         self.report: RunReport | None = None
-        self._shop = workshop
+        self._shop = context
         self._spool = spool
-        self._ledger = ledger
+        self._request_log = request_log
         self._clock = clock
-        self._continuations = continuations
+        self._checkpoints = checkpoints
         self._stop = StopFlag()
         self._run = ""
 
@@ -107,7 +107,7 @@ class RunExecutor:
         report = self.report = self._new_report(job)
         # the ledger is about requests, that come again; what became of our own runs the spool knows
         if job.own is None:
-            self._ledger.begin(job.run)
+            self._request_log.begin(job.run)
         summary = None
         try:
             summary = await self._guarded(job, report)
@@ -120,7 +120,7 @@ class RunExecutor:
         if summary is None:
             return None
         if job.own is None:
-            self._ledger.end(job.run, summary.state, summary.reason, summary.code)
+            self._request_log.end(job.run, summary.state, summary.reason, summary.code)
         await self._spool.settle(flush=False)
         if self._shop.metrics is not None:
             self._shop.metrics.ran(job.action, report.frame.cause, summary)
@@ -142,7 +142,7 @@ class RunExecutor:
     def give_up(self, job: QueuedRun, reason: str, code: str) -> SessionSummary:
         """Close a job that was never begun."""
         summary = self._new_report(job).finish(reason=reason, code=code)
-        self._ledger.end(job.run, summary.state, summary.reason, summary.code)
+        self._request_log.end(job.run, summary.state, summary.reason, summary.code)
         if job.own is not None:
             job.own.on_end(summary)
         return summary
@@ -154,13 +154,13 @@ class RunExecutor:
             summary = self.report.finish(
                 reason=f"{INTERRUPTED} at {at}, which goes on" if at else INTERRUPTED, code="run.interrupted"
             )
-            self._ledger.end(self._run, summary.state, summary.reason, summary.code)
+            self._request_log.end(self._run, summary.state, summary.reason, summary.code)
 
     async def _guarded(self, job: QueuedRun, report: RunReport) -> SessionSummary | None:
         reason = code = ""
         engine: SessionSummary | None = None
         try:
-            before = await self._continuations.take(job.run)
+            before = await self._checkpoints.take(job.run)
             if before is not None:
                 report.go_on(before)
                 log.info("a run goes on", extra={"run": job.run, "done": len(before.done)})
@@ -177,7 +177,7 @@ class RunExecutor:
 
     async def _leave_to_next(self, job: QueuedRun, report: RunReport) -> None:
         if job.own is None:
-            await self._continuations.keep(report.left())
+            await self._checkpoints.keep(report.left())
         else:
             summary = report.totals()
             summary.reason, summary.code = RESTARTED, PAUSED

@@ -25,23 +25,23 @@ class RunParts(Struct, frozen=True, kw_only=True):
     What the loop uses of its agent.
 
     Attributes:
-        turns: The queue.
+        run_queue: The queue.
         handlers: Answer for requests that may not begin.
         worker: Carries out.
         teller: Tells the progress.
-        disabling, policy: Whether a run may begin.
-        continuations: The run that an earlier process has begun.
+        maintenance, policy: Whether a run may begin.
+        checkpoints: The run that an earlier process has begun.
         keep: Called after each run, to keep what it has learned.
         on_end: Told how a run of which the node's record speaks has ended.
     """
 
-    turns: RunQueue
+    run_queue: RunQueue
     handlers: RequestHandler
     worker: RunExecutor
     teller: ProgressPublisher
-    disabling: Maintenance
+    maintenance: Maintenance
     policy: NodePolicy
-    continuations: Checkpoints
+    checkpoints: Checkpoints
     keep: Callable[[], Awaitable[None]]
     on_end: Callable[[str, SessionSummary | None], None]
 
@@ -68,7 +68,7 @@ class RunLoop:
         """Carry out run after run, until cancelled."""
         parts = self._parts
         while True:
-            job = await parts.turns.next()
+            job = await parts.run_queue.next()
             if self._is_closed:
                 await asyncio.Event().wait()
             self.is_idle.clear()
@@ -76,7 +76,7 @@ class RunLoop:
             try:
                 await self._carry_out(job)
             finally:
-                parts.turns.finish()
+                parts.run_queue.finish()
                 parts.teller.ended()
                 self.is_idle.set()
 
@@ -86,11 +86,11 @@ class RunLoop:
             await parts.handlers.expired(job)
             return
         ruling = parts.policy.ruling(job.principal, job.way or job.action, job.action)
-        refusal = parts.disabling.refusal(job.action)
+        refusal = parts.maintenance.refusal(job.action)
         if refusal is None and not ruling.is_allowed:
             refusal = Refusal(ruling.code, ruling.reason)
         # a run that was begun goes on to its end, with a restart in between too; what the policy forbids by now fails in it
-        if refusal is not None and job.run != parts.continuations.run:
+        if refusal is not None and job.run != parts.checkpoints.run:
             await parts.handlers.refused(job, refusal)
             return
         summary = await parts.worker.carry_out(replace(job, grant=ruling.grant))

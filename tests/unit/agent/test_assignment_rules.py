@@ -116,8 +116,8 @@ def test_an_assignment_is_read_out_of_its_stamp(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_to_be_obeyed_is_refused_with_the_reason(tmp_path: Path, found: Entry, why: str) -> None:
-    stamps = unsigned_stamps(tmp_path / "d.json")
-    stamps.numbers[f"{BUCKET}/all.site"] = 2 if "older" in why else 0
+    revision_guard = unsigned_stamps(tmp_path / "d.json")
+    revision_guard.numbers[f"{BUCKET}/all.site"] = 2 if "older" in why else 0
 
     with pytest.raises(ProtocolError, match=why):
-        read_assignment(stamps, found)
+        read_assignment(revision_guard, found)

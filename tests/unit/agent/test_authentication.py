@@ -312,14 +312,14 @@ def test_document_counts_when_its_signer_may_write_there(
     tmp_path: Path, keys: Keyring, bucket: str, key: str, role: dict[str, object], may: bool
 ) -> None:
     bob = keys.operator("bob", **role)
-    stamps = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, keys.trust()))
+    revision_guard = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, keys.trust()))
     entry = signed_entry(bob, bucket, key, number=1)
 
     if may:
-        assert stamps.check(bucket, entry).number == 1
+        assert revision_guard.check(bucket, entry).number == 1
     else:
         with pytest.raises(SignatureError, match="may not write there"):
-            stamps.check(bucket, entry)
+            revision_guard.check(bucket, entry)
 
 
 @pytest.mark.parametrize(
@@ -334,21 +334,21 @@ def test_document_counts_when_its_signer_may_write_there(
 )
 def test_changed_document_is_refused(tmp_path: Path, keys: Keyring, change: dict[str, object]) -> None:
     bob = keys.operator("bob", **FULL)
-    stamps = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, keys.trust()))
+    revision_guard = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, keys.trust()))
     entry = signed_entry(bob, "CCM_DATA", "common", number=1)
 
     with pytest.raises(SignatureError):
-        stamps.check("CCM_DATA", msgspec.structs.replace(entry, **change))
+        revision_guard.check("CCM_DATA", msgspec.structs.replace(entry, **change))
 
 
 def test_document_older_than_the_floor_of_the_credentials_is_refused(tmp_path: Path, keys: Keyring) -> None:
     bob = keys.operator("bob", **FULL)
     trust = msgspec.structs.replace(keys.trust(), floors={"CCM_FACTS/web1": 5})
-    stamps = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, trust))
+    revision_guard = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, trust))
 
     with pytest.raises(ProtocolError, match="older than 5"):
-        stamps.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=4))
-    assert stamps.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=5)).number == 5
+        revision_guard.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=4))
+    assert revision_guard.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=5)).number == 5
 
 
 def deletion(operator, number: int) -> Entry:
@@ -361,33 +361,35 @@ async def test_document_that_vanishes_is_deleted_only_by_a_signed_deletion(
 ) -> None:
     bob = keys.operator("bob", **FULL)
     trust = keys.trust()
-    stamps = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, trust))
-    stamps.check_absence("CCM_FACTS", "web1", None)  # nothing was ever there
-    await stamps.seen(stamps.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=5)))
+    revision_guard = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, trust))
+    revision_guard.check_absence("CCM_FACTS", "web1", None)  # nothing was ever there
+    await revision_guard.seen(
+        revision_guard.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=5))
+    )
 
     for newest in (None, Entry(key="web1", value=b"", revision=2, created=NOW), deletion(bob, 4)):
         with pytest.raises(ProtocolError):
-            stamps.check_absence("CCM_FACTS", "web1", newest)
-    stamps.check_absence("CCM_FACTS", "web1", deletion(bob, 6))
-    await stamps.keep()
+            revision_guard.check_absence("CCM_FACTS", "web1", newest)
+    revision_guard.check_absence("CCM_FACTS", "web1", deletion(bob, 6))
+    await revision_guard.keep()
 
     restarted = RevisionGuard(
         tmp_path / "documents.json", await asyncio.to_thread(authenticator, tmp_path, trust)
     )
     await asyncio.to_thread(restarted.open)
-    for each in (stamps, restarted):
+    for each in (revision_guard, restarted):
         each.check_absence("CCM_FACTS", "web1", None)
         with pytest.raises(ProtocolError, match="older than 6"):
             each.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=5))
 
 
 async def test_emptied_bucket_takes_nothing_away_without_signatures_either(tmp_path: Path) -> None:
-    stamps = RevisionGuard(tmp_path / "documents.json", unsigned(tmp_path))
-    await stamps.seen(Stamped(bucket="CCM_FACTS", key="web1", number=5, body={}))
+    revision_guard = RevisionGuard(tmp_path / "documents.json", unsigned(tmp_path))
+    await revision_guard.seen(Stamped(bucket="CCM_FACTS", key="web1", number=5, body={}))
 
     with pytest.raises(ProtocolError, match="gone without having been deleted"):
-        stamps.check_absence("CCM_FACTS", "web1", None)
-    stamps.check_absence("CCM_FACTS", "web1", Entry(key="web1", value=b"", revision=2, created=NOW))
+        revision_guard.check_absence("CCM_FACTS", "web1", None)
+    revision_guard.check_absence("CCM_FACTS", "web1", Entry(key="web1", value=b"", revision=2, created=NOW))
 
 
 async def test_while_unsigned_is_allowed_a_signature_that_does_not_count_is_worth_none(

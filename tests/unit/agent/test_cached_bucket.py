@@ -34,19 +34,19 @@ class Stage:
 
     async def process(self, *, demand_stamps: bool = False) -> tuple[CachedBucket, RevisionGuard]:
         """As a process that has just started."""
-        stamps = unsigned_stamps(self.folder / "documents.json")
-        await asyncio.to_thread(stamps.open)
+        revision_guard = unsigned_stamps(self.folder / "documents.json")
+        await asyncio.to_thread(revision_guard.open)
         inner = self.bus.bucket(BUCKET)
         return (
             CachedBucket(
                 inner,
                 BUCKET,
-                stamps,
+                revision_guard,
                 self.folder / "data",
                 lambda *one: self.refused.append(one),
                 demand_stamps=demand_stamps,
             ),
-            stamps,
+            revision_guard,
         )
 
     async def put(self, key: str, value: bytes) -> None:
@@ -123,10 +123,10 @@ async def test_a_document_that_is_not_to_be_obeyed_is_told_and_the_last_good_one
     at = Stage(tmp_path)
     good = stamped("data: {a: 1}", 5)
     await at.put("common", good)
-    bucket, stamps = await at.process()
+    bucket, revision_guard = await at.process()
     await bucket.get("common")
-    stamps.numbers["CCM_DATA/common"] = 5
-    await stamps.keep()
+    revision_guard.numbers["CCM_DATA/common"] = 5
+    await revision_guard.keep()
     await at.put("common", bad)
 
     bucket, _ = await at.process()
@@ -158,10 +158,12 @@ async def test_what_ends_only_when_an_operator_acts_is_told_once(
 ) -> None:
     at = Stage(tmp_path)
     await at.put("common", b"data: {}")
-    bucket, stamps = await at.process()
+    bucket, revision_guard = await at.process()
     await bucket.get("common")
     failing: Any = _Failing(error)
-    bucket = CachedBucket(failing, BUCKET, stamps, tmp_path / "data", lambda *one: at.refused.append(one))
+    bucket = CachedBucket(
+        failing, BUCKET, revision_guard, tmp_path / "data", lambda *one: at.refused.append(one)
+    )
 
     read = [value(await bucket.get("common")) for _ in range(2)]
 

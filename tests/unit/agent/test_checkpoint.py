@@ -169,7 +169,7 @@ async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_le
     engine, clock = FakeEngine(), FakeClock()
     spool = Spool(tmp_path / "spool", limit_bytes=1 << 20, segment_bytes=1 << 20)
     await asyncio.to_thread(spool.open)
-    ledger = RequestLog(tmp_path / "ledger.log", keep_s=3600, clock=clock)
+    request_log = RequestLog(tmp_path / "ledger.log", keep_s=3600, clock=clock)
     shop = ExecutorContext(
         node=NODE,
         version="0.1.0",
@@ -180,7 +180,7 @@ async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_le
         refreshes=PendingRefreshes(None, NodeRecord(node=NODE), lambda: None),
         external_data=lambda: "",
     )
-    worker = RunExecutor(shop, spool, ledger, clock, Checkpoints(tmp_path / "continuation.json"))
+    worker = RunExecutor(shop, spool, request_log, clock, Checkpoints(tmp_path / "continuation.json"))
     ended: list[SessionSummary | None] = []
     own = LocalRun(
         source=ManifestSource(text=b"changed /a\nwait /b\nchanged /c", name="site"), on_end=ended.append

@@ -292,7 +292,7 @@ async def test_a_request_that_waited_while_the_agent_was_off_is_judged_by_who_se
             at.broker.fire(request_subject(MANIFEST_APPLY, "all"), body)
         else:
             await at.send(apply(name="other", manifest="changed /b"))
-        await until(lambda: one.agent.local_status is not None and len(one.agent._turns.waiting) == 1)
+        await until(lambda: one.agent.local_status is not None and len(one.agent._run_queue.waiting) == 1)
         await one.kill()
     at.path.write_text(f"default: deny\nrules: [{{name: mine, allow: [{way}]}}]\n")
     async with at.agent():

@@ -132,19 +132,19 @@ async def test_a_node_that_somebody_removed_comes_back_by_itself(bus: Bus, clock
 async def test_a_node_that_somebody_removed_writes_its_record_with_the_next_sign_of_life(
     bus: Bus, clock: FakeClock
 ) -> None:
-    beats = heartbeat(bus, clock)
-    await beats.beat("")
-    await beats.write_record()
-    await beats.write_facts({"role": "web"}, is_regular=True)
+    heartbeats = heartbeat(bus, clock)
+    await heartbeats.beat("")
+    await heartbeats.write_record()
+    await heartbeats.write_facts({"role": "web"}, is_regular=True)
     for kind in ("node", "facts", "presence"):
         await bus.bucket("CCM_NODES").delete(f"{kind}.{NODE}")
 
     clock.pass_s(60)
-    await beats.beat("")
+    await heartbeats.beat("")
 
-    assert await beats.write_record() is True
-    assert await beats.write_facts({"role": "web"}, is_regular=True) is True
-    assert beats.is_duplicate is False
+    assert await heartbeats.write_record() is True
+    assert await heartbeats.write_facts({"role": "web"}, is_regular=True) is True
+    assert heartbeats.is_duplicate is False
 
 
 async def test_facts_that_no_message_could_hold_are_told_without_their_largest_family(
