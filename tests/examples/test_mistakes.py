@@ -31,6 +31,7 @@ def run(ccm: Path, folder: Path, *words: str, stdin: str = "") -> tuple[int, str
         "PATH": "/usr/bin:/bin",
         "HOME": str(folder),
         "XDG_CONFIG_HOME": str(folder),
+        "XDG_STATE_HOME": str(folder / "state"),
         "TMPDIR": str(folder),
     }
     done = subprocess.run(

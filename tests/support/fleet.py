@@ -239,6 +239,7 @@ class Fleet:
         home.mkdir(parents=True)
         self.environ = {
             "PATH": os.environ["PATH"],
+            "XDG_STATE_HOME": str(directory / "state"),
             "HOME": str(home),
             "USER": "tester",
             "LC_ALL": "C.UTF-8",
