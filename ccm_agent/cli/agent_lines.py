@@ -81,7 +81,7 @@ def place_text(status: Mapping[str, Any]) -> str:
 def ended_text(ended: Sequence[Mapping[str, Any]]) -> str:
     """How a convergence ended, a line for each manifest and assignment, and one for each failed resource."""
     if not ended:
-        return "nothing to converge on: no manifest is configured, and no assignment means this node\n"
+        return "nothing to converge on: no manifest is configured, and no assignment selects this node\n"
     lines = []
     for one in ended:
         counts = f": {one.get('changed', 0)} changed, {one.get('failed', 0)} failed of {one.get('total', 0)}"

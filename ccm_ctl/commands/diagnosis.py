@@ -344,12 +344,12 @@ def _well(evidence: Evidence, now: datetime) -> Reason:
         last = (
             f"its last run ended {record.last_state} {ago(record.last_time, now)}" if record.last_run else ""
         )
-        sentence = f"{name} is as it should be: {', '.join(part for part in (kept, last) if part)}."
+        sentence = f"{name} is in the desired state: {', '.join(part for part in (kept, last) if part)}."
     return Reason(
         state="well",
         sentence=sentence,
         meaning="good",
-        next=(Next(f"ccmctl events --no-follow -n {name}", "what it did of late"),),
+        next=(Next(f"ccmctl events --no-follow -n {name}", "its recent events"),),
     )
 
 

@@ -168,7 +168,9 @@ def _words(one: Holding, now: datetime, *, whole: bool) -> str:
 
 def _comes_back(node: Node) -> str:
     return (
-        "; its agent lives, and writes its record anew with its next sign of life" if node.is_present else ""
+        "; its agent is running and writes its record again with the next heartbeat"
+        if node.is_present
+        else ""
     )
 
 

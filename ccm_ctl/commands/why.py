@@ -145,7 +145,7 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
     if (rest := len(order) - ASSIGNMENTS_SHOWN) > 0:
         yield Fact("assignment", f"and {rest} more")
     if not order:
-        yield Fact("assignment", "none means this node")
+        yield Fact("assignment", "no assignment selects this node")
     for own in evidence.status.manifests[:ASSIGNMENTS_SHOWN]:
         yield Fact("manifest", _manifest_words(own, now), "change" if own.trouble else "")
 
@@ -220,7 +220,7 @@ def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[
     presence, status = evidence.node.presence, evidence.status
     if presence is None:
         return
-    words = f"last sign of life {ago(presence.time, now)}" if presence.time else "it gives signs of life"
+    words = f"last heartbeat {ago(presence.time, now)}" if presence.time else "heartbeats arrive"
     if evidence.asked == ANSWERED:
         words += ", its agent answers"
     elif evidence.asked == DENIED:

@@ -59,7 +59,7 @@ def test_a_node_that_lives_and_is_removed_comes_back_as_one_to_which_nothing_is_
     [node] = [one for one in trio.ctl("nodes", "--json").named("node") if one["node"] == "web2"]
     assert (
         removed.out
-        == "web2: removed; its agent lives, and writes its record anew with its next sign of life\n"
+        == "web2: removed; its agent is running and writes its record again with the next heartbeat\n"
     )
     assert (node["state"], "role" in node["facts"], node.get("conflict")) == ("present", False, None)
 

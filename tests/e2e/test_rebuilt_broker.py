@@ -79,4 +79,4 @@ def test_an_agent_obeys_the_broker_that_takes_the_place_of_a_lost_one(
     assert [(one["wanted"], one["revision"], one["state"]) for one in status.named("standing")] == [
         (2, 2, "converged")
     ]
-    assert why.out.startswith(f"{name} is as it should be: 2 assignments converged"), why.out
+    assert why.out.startswith(f"{name} is in the desired state: 2 assignments converged"), why.out

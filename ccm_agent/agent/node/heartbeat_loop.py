@@ -89,7 +89,7 @@ class HeartbeatLoop:
             try:
                 await self._beat(is_regular=is_regular)
             except BusError as err:
-                log.info("a sign of life could not be given", extra={"reason": str(err)})
+                log.info("a heartbeat could not be sent", extra={"reason": str(err)})
             if self._request_log.wants_compaction:
                 await self._request_log.compact()
 

@@ -78,7 +78,8 @@ def test_one_that_is_present_is_removed_by_force_only_and_comes_back() -> None:
     )
     assert forced.records == [{"record": "node", "node": "web1", "state": "removed"}]
     assert (
-        shown.out == "web1: removed; its agent lives, and writes its record anew with its next sign of life\n"
+        shown.out
+        == "web1: removed; its agent is running and writes its record again with the next heartbeat\n"
     )
 
 

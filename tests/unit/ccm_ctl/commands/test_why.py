@@ -146,7 +146,7 @@ def test_a_node_that_fails_says_which_resource_why_and_what_it_said() -> None:
         "assignment  base 3 of role=web: failed for 12 min; it has bundle 0123456789ab, data 41; "
         "next attempt in 18 min\n"
         f"last run    {RUN} failed 12 min ago: base: 1 failed, 1 skipped, 3 stable in 2.1 s, data CCM_DATA/common 41\n"
-        "present     last sign of life 5.0 s ago, its agent answers\n"
+        "present     last heartbeat 5.0 s ago, its agent answers\n"
         "agent       1.2.3, started 2026-11-21 10:00:00Z (2 h ago), on machine m-1\n"
         "\n"
         f"here:     ccmctl events --no-follow -n web1 -r {RUN}  all that it did in that run\n"
@@ -360,7 +360,7 @@ def test_an_answer_that_cannot_be_read_says_nothing() -> None:
         "why", "web1"
     )
 
-    assert (done.code, done.out.splitlines()[0].partition(":")[0]) == (0, "web1 is as it should be")
+    assert (done.code, done.out.splitlines()[0].partition(":")[0]) == (0, "web1 is in the desired state")
 
 
 def test_manifests_of_the_nodes_own_configuration_are_told_with_their_next_turn() -> None:
@@ -422,7 +422,7 @@ def test_a_node_that_is_well_says_so() -> None:
     done = a_desk(record, a_summary()).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0] == (
-        "web1 is as it should be: 1 assignment converged, its last run ended stable 4 min ago."
+        "web1 is in the desired state: 1 assignment converged, its last run ended stable 4 min ago."
     )
 
 
@@ -487,4 +487,4 @@ def test_an_answer_that_tells_of_no_newer_run_changes_nothing(status: dict[str, 
 
     done = a_desk(record, assigned=False, status=status).ccmctl("why", "web1")
 
-    assert done.out.splitlines()[0].startswith("web1 is as it should be: ")
+    assert done.out.splitlines()[0].startswith("web1 is in the desired state: ")
