@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +13,10 @@ import pytest
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
 from tests.support.fleet import TOP, Done, Fleet, a_file, manifest
 from tests.support.nats_server import require_server
+from tests.support.released import unpack_released
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-RELEASED = "9071190f"
-"""The commit of the released form, whose agents do not know such documents."""
 NEW = ("web1", "db1")
 
 
@@ -28,12 +24,7 @@ NEW = ("web1", "db1")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree of the released form."""
     folder = tmp_path_factory.mktemp("released")
-    packed = subprocess.run(
-        ["git", "archive", RELEASED, "ccm_agent", "ccm_ctl", "schemas"],
-        cwd=TOP, capture_output=True, check=True,
-    )  # fmt: skip
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    unpack_released(folder)
     return folder
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,25 +11,16 @@ import pytest
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
 from tests.support.fleet import TOP, Fleet, a_file, fleet, manifest
 from tests.support.nats_server import require_server
+from tests.support.released import unpack_released
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-
-RELEASED = "9071190f"
-"""The commit of the released form. A clone without its history cannot run these tests."""
 
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree of the released form."""
     folder = tmp_path_factory.mktemp("released")
-    packed = subprocess.run(
-        ["git", "archive", RELEASED, "ccm_agent", "ccm_ctl", "schemas"],
-        cwd=TOP,
-        capture_output=True,
-        check=True,
-    )
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    unpack_released(folder)
     return folder
 
 
