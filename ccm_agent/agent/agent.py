@@ -164,7 +164,7 @@ class Agent:
         restarts: Callable[[], Awaitable[bool]] = never,
     ) -> None:
         """
-        Serve until `stop` is set, then finish the resource in hand and say goodbye.
+        Serve until `stop` is set, then finish the current resource and publish that the agent stops.
 
         Args:
             stop: Set by a signal.
@@ -251,7 +251,7 @@ class Agent:
         self._assignments.look_again()
 
     async def look_at_disabling(self) -> None:
-        """Somebody may have disabled the node, or enabled it; it is known and obeyed when this returns."""
+        """Read again whether the node is disabled; the state applies when this returns."""
         await self._maintenance.look_now()
 
     async def wait_connected(self) -> None:
@@ -293,7 +293,7 @@ class Agent:
         return self._request_log.open(), open_runs
 
     async def _drain(self, restarts: Callable[[], Awaitable[bool]]) -> bool:
-        """Finish the resource in hand, close the session, say goodbye; bounded. False: a resource goes on."""
+        """Finish the current resource and close the session, in bounded time. False: a resource still runs."""
         self._runs.close()
         self._request_queue.close()
         is_idle = True

@@ -42,7 +42,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         trust: The trust block of this node's credentials; None: it has none.
         node_key: What events are signed with.
         close: Ends what the engine has left running.
-        waits_for: Locks of this host that a resource in hand waits for, each with who has it.
+        waits_for: Locks of this host that the current resource waits for, each with its holder.
         resource_types: Names of the resource types there are, for the node's policy.
         secrets: What runs learn to be secret, for the log.
         can_read_own: Whether a node can read documents that are stored for it alone; None when that cannot be said now.

@@ -25,7 +25,7 @@ class SigningKey:
 
     @property
     def raw(self) -> bytes:
-        """The private key: whoever has it signs in its place."""
+        """The private key. Its holder can sign as the user."""
         return bytes(self._key)
 
     def sign(self, data: bytes) -> bytes:

@@ -71,7 +71,7 @@ def environment(read_env: bool | None) -> dict[str, str]:
     Empty variables are left out, as in the reference, so that a default takes their place.
 
     Args:
-        read_env: Whether to read `.env`; None, when nobody said: unless others could have written it for root to read.
+        read_env: Whether to read `.env`; None without the option: unless root would read what another user could have written.
     """
     found = dict(os.environ)
     if read_env is not False and os.path.isfile(ENV_FILE):  # noqa: PTH113 - pathlib is slow to import

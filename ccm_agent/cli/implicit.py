@@ -1,4 +1,4 @@
-"""Files in the working directory that are read although nobody names them."""
+"""Files in the working directory that are read without being named."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ccm_agent.model.errors import FileError, ProtocolError
 from ccm_agent.model.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
 
 LEVELS_MAX = 100
-"""Nobody lays out manifests and templates deeper, and what removes a folder again goes down into each."""
+"""Manifests and templates are never this deep, and the removal of a folder descends into each level."""
 
 
 class BundleLimits(Struct, frozen=True, kw_only=True):

@@ -297,7 +297,7 @@ def _reach_of(declared: ResolvedResource) -> Reach:
 
 
 def _rules_of(check: HealthCheck) -> Iterator[Any]:
-    """The rules of a goss check; none while they hold templates, or are no rules at all, which its own run tells."""
+    """The rules of a goss check; none while they hold templates, or are invalid, which the check itself reports."""
     from ccm_agent.health.goss.rules import holds_templates, parse_rules
     from ccm_agent.model.errors import PropertyError
 

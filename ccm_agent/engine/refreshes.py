@@ -257,7 +257,7 @@ class Refreshes:
         self._know(change)
 
     def _is_recorded(self, keys: Iterable[str], waiting: list[Kept], *, is_open: bool) -> bool:
-        """This run recorded the same already, and nobody has been refreshed since."""
+        """This run recorded the same already, and no subscriber has been refreshed since."""
         return any(
             change.id in self._own
             and not change.done

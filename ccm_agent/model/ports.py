@@ -814,7 +814,7 @@ class Events(Protocol):
         """
         Publish and wait until the stream has it. Any BusError may be tried again with the same message id.
 
-        The stream stores one message for each id, whoever sends it on whichever subject. So an id must be one that no other
+        The stream stores one message for each id, regardless of sender and subject. So an id must be one that no other
         sender can guess: 128 random bits.
         """
         ...

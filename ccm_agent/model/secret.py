@@ -177,7 +177,7 @@ class Masker:
 
 
 class _Sought:
-    """What a masker looks for: texts, and the forms of them that are no escapes."""
+    """What a masker looks for: texts, and the forms of them that are not escapes."""
 
     def __init__(self, plain: list[str]) -> None:
         self.whole = frozenset(plain)

@@ -1,5 +1,5 @@
 """
-Tars that nobody vouches for, read so that their headers cannot hold up the reader, nor fill its memory.
+Tars from untrusted sources, read so that their headers cannot hold up the reader, nor fill its memory.
 
 Python's `tarfile` trusts headers: some of its versions search those of pax with patterns that take the square of a number's
 length (CVE-2024-6232: a megabyte of digits holds the process for an hour, with every other thread in it), and follow one whose

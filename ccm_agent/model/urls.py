@@ -46,7 +46,7 @@ def looks_secret(name: str) -> bool:
 
 
 def mask_url(url: str) -> str:
-    """A URL without its password and tokens; a user name alone goes too, for tokens stand there."""
+    """A URL without its password and tokens; a user name alone is removed too, because it can be a token."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url

@@ -69,7 +69,7 @@ class CachedBucket:
         self._pins = folder / "pinned" / encode_token(bucket)
         self._on_refused = on_refused
         self._demand_stamps = demand_stamps
-        # when it was written, too: a broker that was made anew counts from 1 again
+        # when it was written, too: a rebuilt broker counts from 1 again
         self._kept: dict[str, tuple[int, datetime]] = {}
         self._told: dict[str, str] = {}
         self._used_pins: set[str] | None = None

@@ -25,7 +25,7 @@ DOCUMENT_LIMIT_BYTES = 16 << 20
 
 
 _Stood = tuple[int, datetime | None]
-"""What stands under a key: revision and time, for a broker that was made anew counts from 1 again."""
+"""What a key holds: revision and time, because a rebuilt broker counts from 1 again."""
 
 UNKNOWN: _Stood = (-1, None)
 """Of a key that could not be read yet: nothing is this."""

@@ -260,7 +260,7 @@ def _kept(path: Path, keep: set[int]) -> Iterator[tuple[int, bytes]]:
         try:
             record = decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # nobody would understand it later either
+            continue  # no later version would read it either
         newest[type(record)] = len(found)
         found.append((record, payload))
     for at, (record, payload) in enumerate(found):

@@ -29,7 +29,7 @@ def add_gauges(
             kind="counter",
         ),
         Reading(f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)),
-        Reading(f"{prefix}_running", "A run is in hand", lambda: run_queue.current is not None),
+        Reading(f"{prefix}_running", "A run is under way", lambda: run_queue.current is not None),
         Reading(f"{prefix}_connected", "The broker is there", lambda: link.connected),
         Reading(
             f"{prefix}_disabled",

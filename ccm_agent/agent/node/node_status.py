@@ -27,7 +27,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     Attributes:
         version: The agent's version.
         heartbeat: Record and identity.
-        run_queue: The run in hand and those that wait.
+        run_queue: The current run and those that wait.
         spool, delivery: What has not been told yet, and why not.
         subscriptions, assigned: What it listens to.
         maintenance: Whether an operator disabled it.

@@ -105,7 +105,7 @@ class Authenticator:
         self._times.open()
         if not self.is_demanded:
             log.warning(
-                "unsigned operation: this agent obeys whoever can publish on the broker",
+                "unsigned operation: this agent obeys every client that can publish on the broker",
                 extra={"fix": "`ccmctl init --security`, then credentials from `ccmctl node add`"},
             )
         if self._trust is not None and self._trust.signers is not None:

@@ -149,7 +149,7 @@ class MissedSchedules:
 
         Who may read due messages can have an old one delivered again, to all nodes; by its id a ledger knows it for a day.
         After that only one that this node has missed is taken, and never one that is not above the latest of its subject.
-        The broker's time of it is compared, for a broker that was made anew counts from 1 again.
+        The broker's time of it is compared, because a rebuilt broker counts from 1 again.
 
         Raises:
             ProtocolError: The broker's headers are not there, or it is old and was not missed, or was superseded.
@@ -254,7 +254,7 @@ class MissedSchedules:
         if was is None or not _wants(incoming):
             self._seen[subject] = seen
             if seen.time is not None and (self._clock.now() - seen.time).total_seconds() > LATE_S:
-                # this node does not take it, so nobody else's sending it again makes the node take it
+                # this node does not take it, so a second delivery does not make the node take it
                 self._raise_latest(subject, seen)
         elif _is_newer(seen, was):
             log.info("a due request was missed", extra={"subject": subject, "due": str(seen.time)})

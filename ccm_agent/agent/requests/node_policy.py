@@ -108,7 +108,7 @@ class NodePolicy:
         return None if ruling.is_allowed else Refusal(ruling.code, ruling.reason)
 
     def status(self) -> dict[str, Any] | None:
-        """What is known of it, for whoever asks for the agent's status; None when there is none."""
+        """Its part of the agent's status; None without a policy."""
         if self.trouble:
             return {"path": self._path, "trouble": self.trouble}
         if self._policy is None:

@@ -1,5 +1,5 @@
 """
-The file of the node's policy: read only where nobody but root and the agent's own user can write.
+The file of the node's policy: read only where no user but root and the agent's own can write.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ProgressPublisher:
         self._is_busy = asyncio.Event()
 
     def begun(self) -> None:
-        """A run is in hand."""
+        """A run is under way."""
         self._is_busy.set()
 
     def ended(self) -> None:

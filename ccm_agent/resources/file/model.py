@@ -161,7 +161,7 @@ class SourceFile(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         path: Where it is; of a URL nothing secret.
-        checksum: SHA-256 of its content; "" when nobody read it, for its size alone says that the file differs from it.
+        checksum: SHA-256 of its content; "" when it was not read because the size alone differs.
         size: Of its content; 0 of a URL.
         error: Why it cannot be used.
     """
