@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.engine.deps import EngineDeps, MakeExpressions
-    from ccm_agent.engine.expressions import Expressions
-    from ccm_agent.engine.lint import Finding
     from ccm_agent.engine.run import LocalEngine, Plan
     from ccm_agent.hiera.sources import Sources
+    from ccm_agent.manifest.expressions import Expressions
+    from ccm_agent.manifest.lint import Finding
     from ccm_agent.model.outcome import SessionSummary
     from ccm_agent.model.ports import Clock, KeyValue, Objects, RenderWorker
     from ccm_agent.model.registration import RegistrationEntry
@@ -272,8 +272,8 @@ class App:
 
     def lint(self, name: str, text: str, *, strict_ccm: bool = False) -> list[Finding]:
         """What is wrong with a manifest's text; see `engine.lint`."""
-        from ccm_agent.engine.lint import lint
-        from ccm_agent.engine.load import make_document
+        from ccm_agent.manifest.document import make_document
+        from ccm_agent.manifest.lint import lint
 
         return lint(make_document(text.encode(), name, self.directory), self.catalog, strict_ccm=strict_ccm)
 

@@ -18,7 +18,15 @@ from msgspec.structs import replace
 
 from ccm_agent.engine.child_outcome import count_outcomes
 from ccm_agent.engine.deps import EngineDeps
-from ccm_agent.engine.expressions import (
+from ccm_agent.engine.load import MakeExpressions, ResolvedManifest, load_manifest
+from ccm_agent.engine.mask import learn, learn_rules
+from ccm_agent.engine.permission import ConfinedContext, Permission
+from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
+from ccm_agent.engine.refreshes import Outline, Refreshes
+from ccm_agent.engine.request import ApplyOptions
+from ccm_agent.engine.secrets import Secrets
+from ccm_agent.manifest.document import Document, Path, make_document, place_error
+from ccm_agent.manifest.expressions import (
     bus_error_behind,
     holds_markers,
     holds_templates,
@@ -27,21 +35,6 @@ from ccm_agent.engine.expressions import (
     render,
     render_rules,
 )
-from ccm_agent.engine.load import (
-    Document,
-    MakeExpressions,
-    ResolvedManifest,
-    load_manifest,
-    make_document,
-    place_error,
-)
-from ccm_agent.engine.mask import learn, learn_rules
-from ccm_agent.engine.permission import ConfinedContext, Permission
-from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
-from ccm_agent.engine.properties import Path
-from ccm_agent.engine.refreshes import Outline, Refreshes
-from ccm_agent.engine.request import ApplyOptions
-from ccm_agent.engine.secrets import Secrets
 from ccm_agent.model import merge
 from ccm_agent.model.errors import (
     ExpressionLimitError,

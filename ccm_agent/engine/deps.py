@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.engine.expressions import Expressions
+from ccm_agent.manifest.expressions import Expressions
 from ccm_agent.model.codec import decode_manifest
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.registration import RegistrationEntry

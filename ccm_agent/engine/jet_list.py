@@ -8,8 +8,8 @@ from ccm_agent.model import codec
 from ccm_agent.model.errors import ManifestError, Place
 
 if TYPE_CHECKING:
-    from ccm_agent.engine.expressions import Expressions
-    from ccm_agent.engine.load import Document
+    from ccm_agent.manifest.document import Document
+    from ccm_agent.manifest.expressions import Expressions
 
 
 def resources_from_jet(name: str, expressions: Expressions, document: Document) -> tuple[list[Any], Document]:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from ccm_agent.engine import mask
-from ccm_agent.engine.build import NEVER_TEMPLATED
 from ccm_agent.engine.load import ResolvedManifest
+from ccm_agent.manifest.build import NEVER_TEMPLATED
 from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.secret import Masker
 from ccm_agent.resources.converge import ResolvedResource

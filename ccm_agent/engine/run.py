@@ -17,15 +17,16 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.engine import mask
-from ccm_agent.engine.build import ResourceBuilder
 from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunState
 from ccm_agent.engine.deps import EngineDeps
-from ccm_agent.engine.expressions import has_markers, raise_refusal_behind
-from ccm_agent.engine.load import Document, ResolvedManifest, load_manifest, make_document
+from ccm_agent.engine.load import ResolvedManifest, load_manifest
 from ccm_agent.engine.order import check_order
 from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
-from ccm_agent.engine.tinycm.recognise import is_tinycm
+from ccm_agent.manifest.build import ResourceBuilder
+from ccm_agent.manifest.document import Document, make_document
+from ccm_agent.manifest.expressions import has_markers, raise_refusal_behind
+from ccm_agent.manifest.tinycm.recognise import is_tinycm
 from ccm_agent.model import merge
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import BusError, CcmError, FileError, InputError, ManifestError

@@ -25,13 +25,16 @@ AGENT_ROOMS: dict[str, set[str]] = {
     "health": {"templates"},
     "registration": {"bus"},
     "resources": {"templates", "health"},
-    "engine": {"policy", "templates", "hiera", "health", "registration", "sessions", "resources", "metrics"},
+    "manifest": {"templates", "hiera", "health", "resources"},
+    "engine": {
+        "policy", "templates", "hiera", "health", "registration", "sessions", "resources", "metrics", "manifest",
+    },
     "agent": {
         "bus", "facts", "hiera", "engine", "metrics", "policy", "templates", "sessions", "registration",
     },
     "app": {
         "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration",
-        "resources", "engine", "agent",
+        "resources", "manifest", "engine", "agent",
     },
     "app_agent": {
         "app", "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "registration",

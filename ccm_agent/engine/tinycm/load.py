@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.engine.build import ResourceBuilder
-from ccm_agent.engine.load import Document, MakeExpressions, ResolvedManifest
+from ccm_agent.engine.load import MakeExpressions, ResolvedManifest
 from ccm_agent.engine.tinycm.content import interpolate
-from ccm_agent.engine.tinycm.definitions import MASK, Definition, definitions_of
-from ccm_agent.engine.tinycm.manifest import constants_of, read_parts
+from ccm_agent.manifest.build import ResourceBuilder
+from ccm_agent.manifest.document import Document
+from ccm_agent.manifest.tinycm.definitions import MASK, Definition, read_definitions
 from ccm_agent.model import merge
 from ccm_agent.model.errors import (
     CcmError,
@@ -33,8 +33,8 @@ from ccm_agent.model.ports import Transfer
 
 if TYPE_CHECKING:
     from ccm_agent.engine.deps import EngineDeps
-    from ccm_agent.engine.expressions import Expressions
     from ccm_agent.engine.permission import Permission
+    from ccm_agent.manifest.expressions import Expressions
     from ccm_agent.model.data import Resolved
     from ccm_agent.resources.converge import ResolvedResource
     from ccm_agent.templates.env import Environment
@@ -106,28 +106,13 @@ async def load_tinycm(
     )
 
 
-def check_tinycm(document: Document) -> None:
-    """
-    See that a manifest could be loaded, as far as its text tells. Blocking.
-
-    Raises:
-        InputError: Something in it cannot be right, or is not supported.
-    """
-    _read(document, Host(facts={}, name="any"))
-
-
 def _read(document: Document, host: Host) -> tuple[dict[str, Any], list[Definition]]:
-    header, parts = read_parts(document)
-    if not parts:
-        raise ManifestError(
-            "the manifest holds no definitions: add a document after the header", place=Place(document.name)
-        )
-    constants = constants_of(header, host.hostname)
+    constants, definitions = read_definitions(document, host.hostname)
     for overlay in host.overlays:
         constants = merge.deep(constants, overlay.data)
     if host.override:
         constants = merge.deep(constants, host.override)
-    return constants, definitions_of(parts)
+    return constants, definitions
 
 
 def _placed(err: CcmError, one: Definition, document: Document) -> CcmError:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from ccm_agent.engine.jet_list import resources_from_jet
-from ccm_agent.engine.load import make_document
+from ccm_agent.manifest.document import make_document
 from ccm_agent.model.errors import ManifestError
 
 

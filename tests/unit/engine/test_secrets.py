@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.engine.lint import lint
-from ccm_agent.engine.load import make_document
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.engine.secrets import Secrets
+from ccm_agent.manifest.document import make_document
+from ccm_agent.manifest.lint import lint
 from ccm_agent.model.errors import CommandError, DataError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.sessions.directory import new_session_directory

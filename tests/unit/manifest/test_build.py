@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from ccm_agent.app import make_expressions
-from ccm_agent.engine.build import ResourceBuilder
-from ccm_agent.engine.expressions import render
+from ccm_agent.manifest.build import ResourceBuilder
+from ccm_agent.manifest.expressions import render
 from ccm_agent.model.codec import decode_yaml
 from ccm_agent.model.errors import InputError, PropertyError
 from ccm_agent.resources.converge import ResolvedResource

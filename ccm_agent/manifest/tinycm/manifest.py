@@ -24,7 +24,7 @@ from ccm_agent.model.errors import DocumentError, InputError, ManifestError, Pla
 from ccm_agent.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from ccm_agent.engine.load import Document
+    from ccm_agent.manifest.document import Document
 
 _HEADER_KEYS = ("global", "host", "hosts", "plugins", "arguments")
 _DEFINITION_KEYS = ("file", "package", "user", "git", "link", "import")

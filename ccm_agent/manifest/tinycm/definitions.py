@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.engine.tinycm.manifest import Part
-from ccm_agent.model.errors import ManifestError
+from ccm_agent.manifest.tinycm.manifest import Part, constants_of, read_parts
+from ccm_agent.model.errors import ManifestError, Place
 from ccm_agent.model.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from ccm_agent.manifest.document import Document
 
 KEYS = {
     "file": (
@@ -75,6 +78,27 @@ class Definition(Struct, kw_only=True):
     def id(self) -> str:
         """`type::name`."""
         return f"{self.type}::{self.name}"
+
+
+def read_definitions(
+    document: Document, hostname: Callable[[], str]
+) -> tuple[dict[str, Any], list[Definition]]:
+    """
+    The constants that hold on a host, and the definitions in the order in which they are applied. Blocking.
+
+    Args:
+        document: The manifest.
+        hostname: The host's name; asked only when filters are there.
+
+    Raises:
+        InputError: Something in it cannot be right, or is not supported.
+    """
+    header, parts = read_parts(document)
+    if not parts:
+        raise ManifestError(
+            "the manifest holds no definitions: add a document after the header", place=Place(document.name)
+        )
+    return constants_of(header, hostname), definitions_of(parts)
 
 
 def definitions_of(parts: Sequence[Part]) -> list[Definition]:

@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.engine.build import NEVER_TEMPLATED, ResourceBuilder
-from ccm_agent.engine.expressions import has_markers, holds_markers
-from ccm_agent.engine.load import Document, manifest_of, top_level_warnings
-from ccm_agent.engine.properties import Path, make_properties
-from ccm_agent.engine.tinycm.recognise import is_tinycm
+from ccm_agent.manifest.build import NEVER_TEMPLATED, ResourceBuilder
+from ccm_agent.manifest.document import Document, Path, manifest_of, top_level_warnings
+from ccm_agent.manifest.expressions import has_markers, holds_markers
+from ccm_agent.manifest.properties import make_properties
+from ccm_agent.manifest.tinycm.recognise import is_tinycm
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, ExpressionError, InputError, Place
 from ccm_agent.model.gathered import unknown_fields
@@ -86,10 +86,10 @@ def lint(document: Document, catalog: Catalog, *, strict_ccm: bool = False) -> l
 
 
 def _lint_tinycm(document: Document, strict_ccm: bool) -> list[Finding]:
-    from ccm_agent.engine.tinycm.load import check_tinycm
+    from ccm_agent.manifest.tinycm.definitions import read_definitions
 
     try:
-        check_tinycm(document)
+        read_definitions(document, lambda: "any")
     except CcmError as err:
         return [_finding(err, "syntax")]
     if not strict_ccm:

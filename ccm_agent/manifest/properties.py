@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.manifest.document import Path
 from ccm_agent.model import codec
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.model.scalars import key_text, parse_number
 from ccm_agent.resources.contract import AnyType
-
-Path = tuple[str | int, ...]
 
 
 def make_properties(

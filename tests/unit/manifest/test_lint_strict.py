@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ccm_agent.engine.lint import lint
-from ccm_agent.engine.load import make_document
+from ccm_agent.manifest.document import make_document
+from ccm_agent.manifest.lint import lint
 from ccm_agent.resources.catalog import Catalog
 from tests.support.engine import Board, Types, note_type
 

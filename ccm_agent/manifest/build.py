@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from ccm_agent.engine.expressions import (
+from ccm_agent.manifest.document import Path
+from ccm_agent.manifest.expressions import (
     Expressions,
     has_markers,
     holds_markers,
@@ -22,8 +23,8 @@ from ccm_agent.engine.expressions import (
     render_entries,
     render_keys,
 )
-from ccm_agent.engine.properties import Path, make_properties, may_be_none
-from ccm_agent.engine.validate import check_properties
+from ccm_agent.manifest.properties import make_properties, may_be_none
+from ccm_agent.manifest.validate import check_properties
 from ccm_agent.model import codec
 from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
 from ccm_agent.resources.catalog import Catalog

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.engine.lint import lint
-from ccm_agent.engine.load import make_document
+from ccm_agent.manifest.document import make_document
+from ccm_agent.manifest.lint import lint
 from ccm_agent.resources.apply import TYPE as APPLY
 from tests.support.engine import Board, Types, note_type
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ccm_agent.engine.properties import make_properties
+from ccm_agent.manifest.properties import make_properties
 from ccm_agent.model.errors import PropertyError
 from ccm_agent.resources.file import TYPE
 

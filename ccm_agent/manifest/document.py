@@ -1,0 +1,140 @@
+"""A manifest's document: what is read from it before its data and templates are resolved."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from ccm_agent.model import codec
+from ccm_agent.model.data import Hierarchy, Merge
+from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
+from ccm_agent.model.manifest import Manifest
+from ccm_agent.model.scalars import key_text
+from ccm_agent.model.suggestions import did_you_mean, nearest
+
+Path = tuple[str | int, ...]
+"""Keys and indexes from a document's root to a value in it."""
+
+EMPTY = "the manifest is empty: it needs a `ccm` section with `resources`"
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """
+    A manifest as it was read.
+
+    Attributes:
+        text: Its text.
+        name: What errors, log lines and events call it.
+        directory: Where relative paths begin; absolute.
+        digest: SHA-256 (hex) of it, or of the bundle that it came in.
+    """
+
+    text: str
+    name: str
+    directory: str
+    digest: str
+
+
+ReadDocument = Callable[[str, str], object]
+"""The values of a document, from its text and the name that errors give it."""
+
+
+def make_document(data: bytes, name: str, directory: str, digest: str = "") -> Document:
+    """
+    A document from its bytes.
+
+    Raises:
+        DocumentError: It is not UTF-8.
+    """
+    return Document(
+        text=codec.as_text(data, name),
+        name=name,
+        directory=directory,
+        digest=digest or hashlib.sha256(data).hexdigest(),
+    )
+
+
+def manifest_of(
+    document: Document, read: ReadDocument = codec.decode_manifest
+) -> tuple[Manifest, Mapping[str, Any]]:
+    """
+    A manifest's sections, and all that stands in its document.
+
+    Raises:
+        InputError: It cannot be read, or has not the form of a manifest.
+    """
+    root = read(document.text, document.name)
+    if root is None:
+        raise ManifestError(EMPTY, place=Place(document.name))
+    if not isinstance(root, dict):
+        raise ManifestError(
+            "a manifest is a mapping with a `ccm` section, not a list or a text",
+            place=Place(document.name, 1),
+        )
+    if root.get("ccm") is None:
+        near = nearest("ccm", [key for key in root if key not in Manifest.__struct_fields__])
+        hint = f"; is `{near}` meant to be it?" if near else ""
+        raise ManifestError(
+            f"the manifest has no `ccm` section with `resources`{hint}", place=Place(document.name)
+        )
+    as_said = {**root, "ccm": _said(root["ccm"])}
+    manifest = codec.convert_as(as_said, Manifest, document.name, document.text)
+    _check_hierarchy(manifest, document)
+    return manifest, root
+
+
+def _said(section: Any) -> Any:
+    """The `ccm` section without keys that have no value, and with messages as text, as the reference reads them."""
+    if not isinstance(section, dict):
+        return section
+    return {
+        key: key_text(value) if key.endswith("_message") and isinstance(value, (bool, int, float)) else value
+        for key, value in section.items()
+        if value is not None
+    }
+
+
+def _check_hierarchy(manifest: Manifest, document: Document) -> None:
+    """What hiera alone would pass over where no override matches."""
+    if isinstance(manifest.hierarchy, dict):
+        for key in manifest.hierarchy:
+            if key not in Hierarchy.__struct_fields__:
+                place = codec.locate(document.text, ("hierarchy", key), document.name)
+                hint = did_you_mean(key, Hierarchy.__struct_fields__)
+                raise DocumentError(f"unknown key `{key}`{hint}", place=place)
+        word = manifest.hierarchy.get("merge")
+        if isinstance(word, str) and word not in tuple(Merge):
+            place = codec.locate(document.text, ("hierarchy", "merge"), document.name)
+            raise DocumentError(f"there is no merge `{word}`: write `first` or `deep`", place=place)
+    if isinstance(manifest.overrides, dict):
+        for name, layer in manifest.overrides.items():
+            if not isinstance(layer, dict):
+                place = codec.locate(document.text, ("overrides", name), document.name)
+                raise DocumentError(
+                    f"the override `{name}` must be a mapping; fill it or remove it", place=place
+                )
+
+
+def place_error(err: InputError, document: Document, path: Path) -> NoReturn:
+    """Raise an error again that says where in the manifest its text stands, unless it knows a place already."""
+    if err.place is not None and (err.place.source or err.place.line):
+        raise err
+    place = codec.locate(document.text, path, document.name)
+    if isinstance(err, ExpressionError):
+        raise type(err)(err.message, expression=err.expression, offset=err.offset, place=place) from err
+    raise type(err)(err.message, place=place) from err
+
+
+def top_level_warnings(root: Mapping[str, Any], document: Document) -> list[tuple[Place, str]]:
+    """Keys at the top of a manifest that mean nothing, each with its place and a sentence."""
+    known = Manifest.__struct_fields__
+    found = []
+    for key in root:
+        if key not in known and not key.startswith("x-"):
+            place = codec.locate(document.text, (key,), document.name)
+            hint = did_you_mean(key, known) or "; keys that begin with `x-` are free"
+            found.append((place, f"the key `{key}` means nothing here{hint}"))
+    return found
