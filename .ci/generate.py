@@ -95,7 +95,7 @@ def property_tables() -> dict[Path, str]:
             continue
         rows = ["| Property | Description |", "|---|---|"]
         for name, field in type_schema(kind)["properties"].items():
-            ours = " *(not in Choria CCM)*" if name in kind.ours else ""
+            ours = " *(not in Choria CCM)*" if kind.is_extension or name in kind.rules.extensions else ""
             rows.append(f"| `{name}` | {field.get('description', '')}{ours} |")
         before, after = page.split(BEGIN)[0], page.split(END)[1]
         pages[path] = f"{before}{BEGIN}\n\n" + "\n".join(rows) + f"\n\n{END}{after}"

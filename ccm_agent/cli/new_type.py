@@ -110,7 +110,7 @@ TYPE: ResourceType[@Name@Properties, @Name@State] = ResourceType(
     check=check,
     ensure=("present", "absent"),
     default_ensure="present",
-    ours=frozenset(@Name@Properties.__struct_fields__),
+    is_extension=True,
     providers=(ProviderSpec(name="@provider@", make=_make_@provider@),),
 )
 '''
@@ -123,6 +123,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ccm_agent.model.field_rules import PublishDigest
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 
@@ -131,7 +132,7 @@ class @Name@Properties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
 
     name: Annotated[str, Meta(description="Absolute path of the file.")]
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
-    text: Annotated[str, Meta(description="What the file says.")] = ""
+    text: Annotated[str, PublishDigest, Meta(description="What the file says.")] = ""
 
 
 class @Name@State(CommonState, kw_only=True):

@@ -373,7 +373,7 @@ class ManifestContext:
         permission = self.state.permission
         if permission is None:
             return self
-        commands = not declared.kind.commands or permission.may_run_commands(declared.kind)
+        commands = not declared.kind.rules.commands or permission.may_run_commands(declared.kind)
         return ConfinedContext(self, permission, commands=commands)
 
     @property

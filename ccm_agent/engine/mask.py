@@ -54,10 +54,11 @@ def learn(masker: Masker, kind: AnyType, wanted: CommonProperties, pending: Coll
         kind, wanted: The resource.
         pending: Fields that still hold templates, and so no secrets.
     """
-    for field in kind.secret:
+    rules = kind.rules
+    for field in rules.sensitive:
         for text in _texts(getattr(wanted, field, None)) if field not in pending else ():
             masker.learn(text)
-    for field in kind.names_only:
+    for field in rules.publish_names:
         for text in _texts(getattr(wanted, field, None)) if field not in pending else ():
             _learn_variable(masker, text)
     for field, value in _fields_with_urls(kind, wanted):
@@ -112,7 +113,7 @@ def masked(event: TransactionEvent, kind: AnyType, masker: Masker) -> Transactio
     event.refresh_pending = [masker.name(one) for one in event.refresh_pending]
     if masker.is_idle:
         return event
-    plain = _IDENTITY | kind.digested | kind.names_only
+    plain = _IDENTITY | kind.rules.publish_digest | kind.rules.publish_names
     event.properties = _masked_fields(event.properties, plain, masker)
     event.status = _masked_fields(event.status, _IDENTITY, masker)
     return event
@@ -139,10 +140,11 @@ def _masked_fields(found: Any, plain: frozenset[str], masker: Masker) -> Any:
 
 def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
     """A copy of a masked event in the shape that travels: long and private fields shortened to what identifies them."""
-    if not kind.digested and not kind.names_only:
+    rules = kind.rules
+    if not rules.publish_digest and not rules.publish_names:
         return event
     values = msgspec.to_builtins(event.properties)
-    for field in kind.digested:
+    for field in rules.publish_digest:
         value = values.get(field)
         if value is not None and value != {} and value != MASK:
             data = (
@@ -151,7 +153,7 @@ def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
                 else msgspec.json.encode(value, order="deterministic")
             )
             values[field] = f"sha256:{hashlib.sha256(data).hexdigest()} ({len(data)} bytes)"
-    for field in kind.names_only:
+    for field in rules.publish_names:
         if isinstance(items := values.get(field), list):
             values[field] = [str(item).partition("=")[0] for item in items]
     return msgspec.structs.replace(event, properties=values)
@@ -160,11 +162,11 @@ def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
 def masked_properties(kind: AnyType, wanted: Any) -> Any:
     """A type's properties with its secret fields masked, and credentials out of its URLs."""
     changes: dict[str, Any] = {}
-    for field in kind.secret:
+    for field in kind.rules.sensitive:
         if value := getattr(wanted, field):
             changes[field] = _masked_value(value)
     for field, value in _fields_with_urls(kind, wanted):
-        is_url = field in kind.urls and isinstance(value, str)
+        is_url = field in kind.rules.urls and isinstance(value, str)
         shown = mask_url(value) if is_url else Masker().value(msgspec.to_builtins(value))
         if shown != value:
             changes[field] = shown
@@ -212,11 +214,12 @@ def _fields_with_urls(kind: AnyType, wanted: Any) -> Iterator[tuple[str, Any]]:
 
     Most resources have none: this is asked of each, and twice.
     """
+    shortened_or_masked = kind.rules.publish_digest | kind.rules.sensitive
     for field in wanted.__struct_fields__:
         value = getattr(wanted, field)
         if not value or (value.__class__ is str and "=" not in value and "://" not in value):
             continue
-        if _may_quote_url(value) and field not in kind.digested and field not in kind.secret:
+        if _may_quote_url(value) and field not in shortened_or_masked:
             yield field, value
 
 

@@ -100,7 +100,7 @@ class Permission:
             return self.unknown(f"it is not known what a look at the type {kind.name} takes, so none is made")
         if wanted.register_when_stable and (refused := self._grant.refuse_registration()):
             return refused
-        for field in sorted(kind.commands):
+        for field in sorted(kind.rules.commands):
             if getattr(wanted, field) and (refused := self._grant.refuse_command(f"`{field}`")):
                 return refused
         for check in wanted.health_checks:

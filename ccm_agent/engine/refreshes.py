@@ -287,7 +287,7 @@ class Refreshes:
         """A name for people that goes on disk: never a command, which can hold a secret."""
         wanted, masker = declared.wanted, self._state.masker
         name = wanted.alias or wanted.name
-        if declared.kind.commands and not wanted.alias and not getattr(wanted, "command", ""):
+        if declared.kind.rules.commands and not wanted.alias and not getattr(wanted, "command", ""):
             program = wanted.name.split(maxsplit=1)
             is_plain = bool(program) and _PROGRAM.fullmatch(program[0]) is not None
             name = f"{program[0]} …" if is_plain and len(program) > 1 else program[0] if is_plain else "…"

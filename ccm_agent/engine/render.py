@@ -8,7 +8,6 @@ import msgspec
 
 from ccm_agent.engine import mask
 from ccm_agent.engine.load import ResolvedManifest
-from ccm_agent.manifest.build import NEVER_TEMPLATED
 from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.secret import Masker
 from ccm_agent.resources.converge import ResolvedResource
@@ -44,9 +43,9 @@ def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
 def _entry(declared: ResolvedResource, properties: dict[str, Any]) -> dict[str, Any]:
     """A resource as one entry of a list, by its name."""
     kind = declared.kind
-    as_written = {*NEVER_TEMPLATED, *kind.literal, *declared.pending}
+    as_written = {*kind.rules.untemplated, *declared.pending}
     shown = {
-        key: value if key in as_written else _as_template(value, keys=key in kind.templated_keys)
+        key: value if key in as_written else _as_template(value, keys=key in kind.rules.templated_keys)
         for key, value in properties.items()
     }
     for check, written in zip(

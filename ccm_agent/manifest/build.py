@@ -32,7 +32,6 @@ from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import ResolvedResource
 
 DEFAULTS = "defaults"
-NEVER_TEMPLATED = frozenset({"control"})
 
 _RENDER = {"health_checks": render_checks, "register_when_stable": render_entries}
 
@@ -130,7 +129,7 @@ class ResourceBuilder:
 
     def _check_single(self, kind: AnyType, body: dict[str, Any], path: Path) -> None:
         """Names with properties below them belong into a list; without this they would be taken for unknown properties."""
-        known = {*kind.properties.__struct_encode_fields__, *kind.aliases}
+        known = {*kind.properties.__struct_encode_fields__, *kind.rules.aliases}
         if body and all(key not in known and isinstance(own, dict | None) for key, own in body.items()):
             first = next(iter(body))
             self._fail(f"names under `{kind.name}` stand in a list: write `- {first}:`", (*path, first))
@@ -156,17 +155,17 @@ class ResourceBuilder:
         self, kind: AnyType, raw: dict[str, Any], path: Path
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Properties with their templates rendered, and the names of those that wait."""
-        rendered, pending = raw, []
+        rendered, pending, rules = raw, [], kind.rules
         for written, value in raw.items():
-            key = kind.aliases.get(written, written)
-            if key in NEVER_TEMPLATED or key in kind.literal or not isinstance(value, (str, list, dict)):
+            key = rules.aliases.get(written, written)
+            if key in rules.untemplated or not isinstance(value, (str, list, dict)):
                 continue
-            if key in kind.deferred:
+            if key in rules.deferred:
                 if holds_markers(value):
                     pending.append(key)
                 continue
             try:
-                make = render_keys if key in kind.templated_keys else _RENDER.get(key, render)
+                make = render_keys if key in rules.templated_keys else _RENDER.get(key, render)
                 new = make(value, self._expressions)
             except InputError as err:
                 self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", (*path, written))

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.manifest.build import NEVER_TEMPLATED, ResourceBuilder
+from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import Document, Path, manifest_of, top_level_warnings
 from ccm_agent.manifest.expressions import has_markers, holds_markers
 from ccm_agent.manifest.properties import make_properties
@@ -155,9 +155,10 @@ class _Linter:
     def _resource(
         self, kind: AnyType, raw: dict[str, Any], path: Path, everywhere: set[tuple[str, str]]
     ) -> None:
+        rules = kind.rules
         for key, value in raw.items():
-            written = kind.aliases.get(key, key)
-            if written not in NEVER_TEMPLATED and written not in kind.literal:
+            written = rules.aliases.get(key, key)
+            if written not in rules.untemplated:
                 self.template(value, (*path, key))
         self._control(raw.get("control"), path)
         self._strictness(kind, raw, path)
@@ -182,19 +183,20 @@ class _Linter:
     def _strictness(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
         if not self._strict:
             return
-        if "name" in kind.ours:
+        if kind.is_extension:
             self._ours(f"Choria CCM has no type `{kind.name}`", path)
             return
+        rules = kind.rules
         for key, value in raw.items():
-            if key in kind.aliases:
-                self._ours(f"`{key}` is our spelling of `{kind.aliases[key]}`", (*path, key))
-            elif key in kind.ours:
+            if key in rules.aliases:
+                self._ours(f"`{key}` is our spelling of `{rules.aliases[key]}`", (*path, key))
+            elif key in rules.extensions:
                 self._ours(f"`{kind.name}` of Choria CCM has no `{key}`", (*path, key))
             elif key == "require" and holds_markers(value):
                 self._ours("Choria CCM does not render expressions in `require`", (*path, key))
-            elif isinstance(value, str) and value in kind.our_values.get(key, ()):
+            elif isinstance(value, str) and value in rules.extension_values.get(key, ()):
                 self._ours(f"`{kind.name}` of Choria CCM does not know `{key}: {value}`", (*path, key))
-        for key, lack in kind.our_forms(raw) if kind.our_forms is not None else ():
+        for key, lack in kind.find_extensions(raw) if kind.find_extensions is not None else ():
             self._ours(f"`{kind.name}` of Choria CCM {lack}", (*path, key) if key in raw else path)
 
     def _ours(self, message: str, path: Path) -> None:
@@ -286,7 +288,8 @@ class _Unresolved(ResourceBuilder):
         super().__init__(catalog, _AsWritten(), document.text, document.name)
 
     def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> ResolvedResource:
-        now = {key: value for key, value in raw.items() if kind.aliases.get(key, key) not in kind.deferred}
+        rules = kind.rules
+        now = {key: value for key, value in raw.items() if rules.aliases.get(key, key) not in rules.deferred}
         if not holds_markers(now):
             return super().declare(kind, raw, path, index)
         try:

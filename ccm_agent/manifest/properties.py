@@ -45,23 +45,23 @@ def make_properties(
 def may_be_none(kind: AnyType, written: str) -> bool:
     """Whether no value at all is one that a property can have."""
     inspect = msgspec.inspect
-    wanted = _fields(kind.properties).get(kind.aliases.get(written, written))
+    wanted = _fields(kind.properties).get(kind.rules.aliases.get(written, written))
     if isinstance(wanted, inspect.Metadata):
         wanted = wanted.type
     return isinstance(wanted, inspect.UnionType) and wanted.includes_none
 
 
 def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
-    fields = _fields(kind.properties)
+    fields, rules = _fields(kind.properties), kind.rules
     bent: dict[str, Any] = {}
     for written, value in raw.items():
-        key = kind.aliases.get(written, written)
+        key = rules.aliases.get(written, written)
         if key != written and key in raw:
             message = f"`{written}` is another spelling of `{key}`, which stands here too; remove one of them"
             raise PropertyError(message, place=Place(path=f"$.{written}"))
         if value is None:
             continue  # nothing written is nothing said
-        if key in kind.quoted and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if key in rules.quoted and isinstance(value, (int, float)) and not isinstance(value, bool):
             raise PropertyError(_unquoted(key, value), place=Place(path=f"$.{written}"))
         bent[key] = _bend(value, fields[key]) if key in fields else value
     return bent

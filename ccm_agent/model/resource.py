@@ -13,6 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from ccm_agent.model.field_rules import Untemplated
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.registration import RegistrationEntry
 
@@ -49,7 +50,7 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
         Meta(description="Resources (`type#name`) that must not have failed for this one to be managed."),
     ] = []
     control: Annotated[
-        Control | None, Meta(description="Conditions under which the resource is managed.")
+        Control | None, Untemplated, Meta(description="Conditions under which the resource is managed.")
     ] = None
     register_when_stable: Annotated[
         list[RegistrationEntry], Meta(description="Service entries to publish while the resource is stable.")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from ccm_agent.model.field_rules import FieldRules, field_rules
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ class ResourceContext(Protocol):
         directory: Absolute directory of the manifest; relative sources begin there.
         shown_directory: The directory as it was written on the command line, for output; "" for the working directory.
         facts, data, environ: As expressions see them; `facts` are gathered on first access.
-        may_run_commands: Whether the node's policy allows commands of the manifest. If not, the runner of a type with `commands`
-            refuses to start anything.
+        may_run_commands: Whether the node's policy allows commands of the manifest. If not, the runner of a type with a
+            `RunsCommand` field refuses to start anything.
     """
 
     @property
@@ -333,7 +334,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     Attributes:
         name: Its name in manifests, `[a-z][a-z0-9_]*`; also the name of its folder.
         summary: One line for help and docs.
-        properties, state: The Structs of desired and current state. Descriptions are in `Meta(description=…)`.
+        properties, state: The Structs of desired and current state. Descriptions are in `Meta(description=…)`, the rules of a
+            field in markers beside it (`ccm_agent/model/field_rules.py`).
         decide: Compares properties, with all templates rendered, with the state from `status`.
         providers: The ways to manage it.
         ensure: Valid values of `ensure`; empty: any text (a version).
@@ -345,21 +347,10 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         settle: Called once when no template is left: while the manifest is loaded if nothing is deferred, otherwise just before
             the resource is applied. May normalize; a PropertyError aborts the run.
         has_changed: Whether the resource changed, from the states before and after; None: it changed if steps ran.
-        deferred: Fields whose templates are rendered just before the resource is applied, after `control`.
-        literal: Fields without templates.
-        templated_keys: Mapping fields whose keys are templates too.
-        look_ahead_needs: Deferred fields that `look_ahead` reads; while one contains a template, the resource is not read ahead.
-        quoted: Text fields that refuse a number, because an unquoted `mode: 0644` reads as 420.
-        aliases: Other spellings of properties, such as `refresh_only` for `refreshonly`.
-        secret: Fields that are masked in all output; of a mapping, the values.
-        urls: Fields that may contain a URL; user name and password in it are masked.
-        digested: Fields of which only digest and size are sent over the bus, such as `content`; of a mapping, those of its JSON.
-        names_only: Lists of `NAME=value` of which only the names are sent over the bus, such as `environment`.
-        ours: Fields that Choria CCM does not have; `ccm lint --strict-ccm` reports them. With `name` among them, the whole type
-            is an extension.
-        our_values: Values that Choria CCM does not have, by field.
-        our_forms: Finds other extensions in the properties as written, where a list of values is not enough: pairs of the field
-            and what Choria CCM lacks, such as "has no `x` in a `mode`". None: there are none.
+        is_extension: Choria CCM does not have this type; `ccm lint --strict-ccm` reports it.
+        find_extensions: Finds extensions of Choria CCM in the properties as written, where the markers `Extension` and
+            `ExtensionValues` are not enough: pairs of the field and what Choria CCM lacks, such as "has no `x` in a `mode`".
+            None: there are none.
         verify: Whether a second look can tell that the steps worked.
         why_unverified: Why not, if `verify` is False.
         stable_when_changed: A resource that was changed and verified reports `stable` in its state, as Choria CCM's `file` does.
@@ -369,7 +360,6 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         status_name: Converts the name given to `ccm status` to one that the type accepts. None: unchanged.
         reach: What a resource touches, for the node's policy. None: unknown, so a policy that limits paths, packages or services
             allows the type only by name, and a restricted plan does not read its state.
-        commands: Fields that contain commands of the manifest.
         command: The command line of `ccm ensure TYPE`.
     """
 
@@ -385,19 +375,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     check_in_manifest: Callable[[P], None] | None = None
     settle: Callable[[P], None] | None = None
     has_changed: Callable[[S, S], bool] | None = None
-    deferred: frozenset[str] = frozenset()
-    literal: frozenset[str] = frozenset()
-    templated_keys: frozenset[str] = frozenset()
-    look_ahead_needs: frozenset[str] = frozenset()
-    quoted: frozenset[str] = frozenset()
-    aliases: Mapping[str, str] = {}
-    secret: frozenset[str] = frozenset()
-    urls: frozenset[str] = frozenset()
-    digested: frozenset[str] = frozenset()
-    names_only: frozenset[str] = frozenset()
-    ours: frozenset[str] = frozenset()
-    our_values: Mapping[str, frozenset[str]] = {}
-    our_forms: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None
+    is_extension: bool = False
+    find_extensions: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None
     verify: bool = True
     why_unverified: str = ""
     stable_when_changed: bool = False
@@ -407,8 +386,12 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     why_no_status: str = ""
     status_name: Callable[[str], str] | None = None
     reach: Callable[[P], Reach] | None = None
-    commands: frozenset[str] = frozenset()
     command: CommandLine = CommandLine()
+
+    @property
+    def rules(self) -> FieldRules:
+        """The rules of its properties, from the markers on their fields."""
+        return field_rules(self.properties)
 
     @property
     def state_protocol(self) -> str:

@@ -28,13 +28,14 @@ def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
     (schema,), definitions = msgspec.json.schema_components([kind.properties], ref_template="#/$defs/{name}")
     own = definitions.pop(schema["$ref"].rpartition("/")[2])
     fields = {
-        name: _loosened(field, name in LITERAL | kind.literal) for name, field in own["properties"].items()
+        name: _loosened(field, name in LITERAL | kind.rules.untemplated)
+        for name, field in own["properties"].items()
     }
     if kind.ensure:
         fields["ensure"] = {**fields["ensure"], "enum": list(kind.ensure)}
         if not kind.default_ensure:
             fields["ensure"].pop("default", None)
-    for other, name in kind.aliases.items():
+    for other, name in kind.rules.aliases.items():
         fields[other] = fields[name]
     if kind.default_ensure:
         fields["ensure"] = {**fields["ensure"], "default": kind.default_ensure}

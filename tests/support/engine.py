@@ -13,6 +13,16 @@ from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.hiera.sources import Sources
 from ccm_agent.model.errors import DesiredStateError, HostError, PropertyError
+from ccm_agent.model.field_rules import (
+    Alias,
+    Deferred,
+    Extension,
+    PublishDigest,
+    Quoted,
+    Sensitive,
+    Untemplated,
+    Url,
+)
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonProperties, CommonState
 from ccm_agent.resources.apply import TYPE as APPLY
@@ -26,15 +36,15 @@ from ccm_agent.testing.runner import FakeRunner
 class NoteProperties(CommonProperties, kw_only=True, omit_defaults=True):
     """A note with a text."""
 
-    text: Annotated[str, Meta(description="What it says.")] = ""
-    later: Annotated[str, Meta(description="Deferred.")] = ""
-    plain: Annotated[str, Meta(description="Never a template.")] = ""
-    pin: Annotated[str, Meta(description="Secret.")] = ""
-    url: Annotated[str, Meta(description="A link.")] = ""
+    text: Annotated[str, Alias("txt"), PublishDigest, Meta(description="What it says.")] = ""
+    later: Annotated[str, Deferred, Meta(description="Deferred.")] = ""
+    plain: Annotated[str, Untemplated, Meta(description="Never a template.")] = ""
+    pin: Annotated[str, Sensitive, Meta(description="Secret.")] = ""
+    url: Annotated[str, Url, Meta(description="A link.")] = ""
     words: Annotated[dict[str, str], Meta(description="By language.")] = {}
     sizes: Annotated[list[int], Meta(description="Numbers.")] = []
-    bold: Annotated[bool, Meta(description="Thick letters.")] = False
-    mode: Annotated[str, Meta(description="Octal.")] = ""
+    bold: Annotated[bool, Extension, Meta(description="Thick letters.")] = False
+    mode: Annotated[str, Quoted, Meta(description="Octal.")] = ""
     subscribe: Annotated[list[str], Meta(description="References.")] = []
 
 
@@ -125,14 +135,6 @@ def note_type(board: Board, **changes: Any) -> AnyType:
         "providers": (ProviderSpec(name="board", make=lambda _context: board),),
         "ensure": ("present", "absent"),
         "default_ensure": "present",
-        "deferred": frozenset({"later"}),
-        "literal": frozenset({"plain"}),
-        "quoted": frozenset({"mode"}),
-        "aliases": {"txt": "text"},
-        "secret": frozenset({"pin"}),
-        "urls": frozenset({"url"}),
-        "digested": frozenset({"text"}),
-        "ours": frozenset({"bold"}),
     }
     return ResourceType(**(fields | changes))
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from ccm_agent.model.field_rules import Extension, Sensitive, Url
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 KINDS = {".tar.gz": "tar.gz", ".tgz": "tar.gz", ".tar": "tar", ".zip": "zip"}
@@ -26,10 +27,10 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
         ),
     ]
     ensure: Annotated[str, Meta(description="`present` or `absent`.")] = ""
-    url: Annotated[str, Meta(description="URL to download from, http or https.")] = ""
-    headers: Annotated[dict[str, str], Meta(description="Additional headers of the request.")] = {}
+    url: Annotated[str, Url, Meta(description="URL to download from, http or https.")] = ""
+    headers: Annotated[dict[str, str], Sensitive, Meta(description="Additional headers of the request.")] = {}
     username: Annotated[str, Meta(description="User name for basic authentication.")] = ""
-    password: Annotated[str, Meta(description="Password for basic authentication.")] = ""
+    password: Annotated[str, Sensitive, Meta(description="Password for basic authentication.")] = ""
     checksum: Annotated[
         str,
         Meta(
@@ -48,6 +49,7 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
     group: Annotated[str, Meta(description="Group that owns the archive file, by name or number.")] = ""
     drop_special_bits: Annotated[
         bool,
+        Extension,
         Meta(
             description="Ignore the setuid, setgid and sticky bits of a tar's entries. By default they are kept, as `tar` "
             "does."
@@ -55,6 +57,7 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
     ] = False
     timeout: Annotated[
         str,
+        Extension,
         Meta(
             description="Time limit for download and unpacking together, such as `10m`. No limit by default."
         ),

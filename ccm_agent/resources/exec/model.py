@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ccm_agent.model.field_rules import Alias, Deferred, NeededByLookAhead, PublishNames, RunsCommand
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 
@@ -15,10 +16,14 @@ class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     name: Annotated[
         str, Meta(description="The command, or a name for it. Either way it must be valid shell words.")
     ]
-    command: Annotated[str, Meta(description="The command, if the name is not the command.")] = ""
-    cwd: Annotated[str, Meta(description="Working directory. Default: `/`.")] = ""
+    command: Annotated[
+        str, Deferred, RunsCommand, Meta(description="The command, if the name is not the command.")
+    ] = ""
+    cwd: Annotated[str, Deferred, Meta(description="Working directory. Default: `/`.")] = ""
     environment: Annotated[
         list[str],
+        Deferred,
+        PublishNames,
         Meta(
             description="Environment variables as `NAME=value`, in addition to PATH, LANG=C and LC_ALL=C. No others are set."
         ),
@@ -35,11 +40,27 @@ class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     ] = ""
     creates: Annotated[
         str,
+        Deferred,
+        NeededByLookAhead,
         Meta(description="A file that the command creates. The command does not run while the file exists."),
     ] = ""
-    onlyif: Annotated[str, Meta(description="Guard command: run only if it exits with 0.")] = ""
-    unless: Annotated[str, Meta(description="Guard command: do not run if it exits with 0.")] = ""
-    refreshonly: Annotated[bool, Meta(description="Run only when a resource in `subscribe` changes.")] = False
+    onlyif: Annotated[
+        str,
+        Deferred,
+        NeededByLookAhead,
+        RunsCommand,
+        Meta(description="Guard command: run only if it exits with 0."),
+    ] = ""
+    unless: Annotated[
+        str,
+        Deferred,
+        NeededByLookAhead,
+        RunsCommand,
+        Meta(description="Guard command: do not run if it exits with 0."),
+    ] = ""
+    refreshonly: Annotated[
+        bool, Alias("refresh_only"), Meta(description="Run only when a resource in `subscribe` changes.")
+    ] = False
     subscribe: Annotated[
         list[str],
         Meta(

@@ -7,8 +7,8 @@ from typing import Any
 
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.file.command import COMMAND
-from ccm_agent.resources.file.model import KEEP, FileProperties, FileState
-from ccm_agent.resources.file.resource import check, decide, our_forms, reach, settle
+from ccm_agent.resources.file.model import FileProperties, FileState
+from ccm_agent.resources.file.resource import check, decide, find_extensions, reach, settle
 
 
 def _make_posix(context: ResourceContext) -> Any:
@@ -26,14 +26,7 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
     check=check,
     settle=settle,
     ensure=("present", "absent", "directory"),
-    deferred=frozenset({"content", "source"}),
-    look_ahead_needs=frozenset({"source"}),
-    quoted=frozenset({"mode"}),
-    digested=frozenset({"content"}),
-    urls=frozenset({"source"}),
-    ours=frozenset({"checksum", "replace"}),
-    our_forms=our_forms,
-    our_values={"owner": frozenset({KEEP}), "group": frozenset({KEEP})},
+    find_extensions=find_extensions,
     stable_when_changed=True,
     status_name=posixpath.abspath,
     reach=reach,

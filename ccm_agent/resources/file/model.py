@@ -9,6 +9,15 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ccm_agent.model.field_rules import (
+    Deferred,
+    Extension,
+    ExtensionValues,
+    NeededByLookAhead,
+    PublishDigest,
+    Quoted,
+    Url,
+)
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 DIRECTORY = "directory"
@@ -29,6 +38,8 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     ensure: Annotated[str, Meta(description="`present` (a regular file), `absent` or `directory`.")] = ""
     content: Annotated[
         str | None,
+        Deferred,
+        PublishDigest,
         Meta(
             description="Complete content of the file. Empty text empties the file. Without `content` and `source`, only owner, "
             "group and mode are managed."
@@ -36,6 +47,9 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     ] = None
     source: Annotated[
         str,
+        Deferred,
+        NeededByLookAhead,
+        Url,
         Meta(
             description="Local file to copy the content from, absolute or relative to the manifest, or an `https://` or `http://`"
             " URL. The file is not rendered as a template."
@@ -43,6 +57,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     ] = ""
     checksum: Annotated[
         str,
+        Extension,
         Meta(
             description="SHA-256 of the content of `source` in hexadecimal. A URL is then downloaded only if the file differs, "
             "and other content is refused."
@@ -50,6 +65,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     ] = ""
     replace: Annotated[
         bool,
+        Extension,
         Meta(
             description="Whether to replace different content (the default). With `false`, content is written only when the "
             "file is created."
@@ -57,18 +73,21 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     ] = True
     owner: Annotated[
         str,
+        ExtensionValues(KEEP),
         Meta(
             description="User that owns it, by name or number; `*` leaves it unmanaged. Required unless `ensure` is `absent`."
         ),
     ] = ""
     group: Annotated[
         str,
+        ExtensionValues(KEEP),
         Meta(
             description="Group that owns it, by name or number; `*` leaves it unmanaged. Required unless `ensure` is `absent`."
         ),
     ] = ""
     mode: Annotated[
         str,
+        Quoted,
         Meta(
             description='Permissions in octal, in quotes: `"0644"`. Of three digits each may be `x`, as in `"7xx"`, which leaves '
             "it alone. Directories get the right to be entered wherever they may be read or written. Needed unless `ensure` is "

@@ -87,7 +87,7 @@ def _refuse(message: str, field: str) -> NoReturn:
     raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
-def our_forms(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What Choria CCM does not understand in properties as they are written; see `ResourceType`."""
     mode, source = written.get("mode"), written.get("source")
     if isinstance(mode, str):

@@ -8,7 +8,7 @@ from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.scaffold.command import COMMAND
 from ccm_agent.resources.scaffold.model import ScaffoldProperties, ScaffoldState
-from ccm_agent.resources.scaffold.resource import check, decide, our_forms, reach
+from ccm_agent.resources.scaffold.resource import check, decide, find_extensions, reach
 
 
 def _make_choria(context: ResourceContext) -> Any:
@@ -26,15 +26,9 @@ TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     check=check,
     ensure=(PRESENT, ABSENT),
     providers=(ProviderSpec(name="choria", make=_make_choria, rank=1),),
-    literal=frozenset({"engine", "left_delimiter", "right_delimiter"}),
-    templated_keys=frozenset({"data"}),
-    digested=frozenset({"data"}),
-    ours=frozenset({"timeout"}),
-    our_forms=our_forms,
-    our_values={"engine": frozenset({"jinja"})},
+    find_extensions=find_extensions,
     stable_when_changed=True,
     reach=reach,
-    commands=frozenset({"post"}),
     can_status=False,
     why_no_status="what a scaffold is compared with is rendered from a source, which stands in the manifest",
     command=COMMAND,

@@ -7,6 +7,14 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.field_rules import (
+    Extension,
+    ExtensionValues,
+    PublishDigest,
+    RunsCommand,
+    TemplatedKeys,
+    Untemplated,
+)
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 DELIMITERS = {"jet": ("[[", "]]"), "go": ("{{", "}}"), "jinja": ("{{", "}}")}
@@ -26,6 +34,8 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
     ] = ""
     engine: Annotated[
         str,
+        Untemplated,
+        ExtensionValues("jinja"),
         Meta(
             description="Template engine: `jet` (the default), `go`, or `jinja`, which Choria CCM does not have."
         ),
@@ -34,19 +44,27 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
         bool, Meta(description="Do not create a file for a template that renders to nothing but whitespace.")
     ] = False
     left_delimiter: Annotated[
-        str, Meta(description="Opening delimiter of template actions, instead of the engine's default.")
+        str,
+        Untemplated,
+        Meta(description="Opening delimiter of template actions, instead of the engine's default."),
     ] = ""
     right_delimiter: Annotated[
-        str, Meta(description="Closing delimiter of template actions, instead of the engine's default.")
+        str,
+        Untemplated,
+        Meta(description="Closing delimiter of template actions, instead of the engine's default."),
     ] = ""
     data: Annotated[
-        dict[str, Any], Meta(description="Data for the templates, instead of the manifest's data.")
+        dict[str, Any],
+        TemplatedKeys,
+        PublishDigest,
+        Meta(description="Data for the templates, instead of the manifest's data."),
     ] = {}
     purge: Annotated[
         bool, Meta(description="Remove files from the directory that were not rendered from the source.")
     ] = False
     post: Annotated[
         list[dict[str, str]],
+        RunsCommand,
         Meta(
             description="Commands to run on rendered files, each as `glob: command`. The glob is matched against the file name. "
             "`{}` in the command is replaced with the file; without `{}` the file is the last argument."
@@ -54,6 +72,7 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
     ] = []
     timeout: Annotated[
         str,
+        Extension,
         Meta(
             description="Time limit for each `post` command, such as `30s` or `5m`. A command that exceeds it is killed and "
             f"fails. Default: `{DEFAULT_TIMEOUT}`."

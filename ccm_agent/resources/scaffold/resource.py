@@ -75,7 +75,7 @@ def _refuse(message: str, field: str) -> NoReturn:
     raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
-def our_forms(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What Choria CCM does not understand in properties as they are written; see `ResourceType`."""
     if not written.get("engine"):
         yield "engine", "must be told the `engine`"

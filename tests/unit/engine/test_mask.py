@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 from ccm_agent.engine import mask
+from ccm_agent.model.field_rules import PublishDigest, PublishNames, Sensitive
 from ccm_agent.model.health import HealthResult
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.secret import Masker
@@ -14,6 +15,17 @@ from ccm_agent.resources.converge import OUTPUT_TAIL
 from tests.support.engine import Board, NoteProperties, note_type
 
 KIND = note_type(Board())
+
+
+class PrivateProperties(NoteProperties, kw_only=True, omit_defaults=True):
+    """A note with more that does not go over the bus as it is written."""
+
+    pin: Annotated[str, Sensitive, PublishDigest] = ""
+    words: Annotated[dict[str, str], PublishDigest] = {}
+    subscribe: Annotated[list[str], PublishNames] = []
+
+
+PRIVATE = note_type(Board(), properties=PrivateProperties)
 
 
 def event(wanted: NoteProperties, **fields: Any) -> TransactionEvent:
@@ -73,17 +85,15 @@ def test_credentials_are_taken_out_of_urls_and_of_what_quotes_them() -> None:
 
 def test_an_event_without_secrets_keeps_its_properties_as_they_are() -> None:
     wanted = NoteProperties(name="a", text="x")
-    kind = note_type(Board(), secret=frozenset(), urls=frozenset())
 
-    assert mask.masked(event(wanted), kind, Masker()).properties is wanted
+    assert mask.masked(event(wanted), KIND, Masker()).properties is wanted
 
 
 def test_on_the_bus_content_is_a_digest_and_variables_are_names() -> None:
-    kind = note_type(Board(), digested=frozenset({"text"}), names_only=frozenset({"subscribe"}))
-    wanted = NoteProperties(name="a", text="héllo", subscribe=["A=1", "B=x=y", "C"])
+    wanted = PrivateProperties(name="a", text="héllo", subscribe=["A=1", "B=x=y", "C"])
 
     told = event(wanted)
-    found = mask.for_bus(told, kind)
+    found = mask.for_bus(told, PRIVATE)
 
     digest = sha256("héllo".encode()).hexdigest()
     assert found.properties == {
@@ -95,9 +105,8 @@ def test_on_the_bus_content_is_a_digest_and_variables_are_names() -> None:
 
 
 def test_of_a_mapping_that_is_digested_no_value_leaves() -> None:
-    kind = note_type(Board(), digested=frozenset({"words"}))
     one, same, none = (
-        mask.for_bus(event(NoteProperties(name="a", words=words)), kind).properties
+        mask.for_bus(event(PrivateProperties(name="a", words=words)), PRIVATE).properties
         for words in ({"de": "x", "en": "y"}, {"en": "y", "de": "x"}, {})
     )
 
@@ -107,36 +116,34 @@ def test_of_a_mapping_that_is_digested_no_value_leaves() -> None:
 
 
 def test_of_what_is_masked_not_even_a_digest_leaves() -> None:
-    kind = note_type(Board(), digested=frozenset({"pin"}))
-    wanted = NoteProperties(name="a", pin="hunter22")
+    wanted = PrivateProperties(name="a", pin="hunter22")
     masker = Masker()
-    mask.learn(masker, kind, wanted)
+    mask.learn(masker, PRIVATE, wanted)
 
-    found = mask.for_bus(mask.masked(event(wanted), kind, masker), kind)
+    found = mask.for_bus(mask.masked(event(wanted), PRIVATE, masker), PRIVATE)
 
     assert found.properties["pin"] == "***"
 
 
-def variables(**fields: Any) -> tuple[Any, NoteProperties, Masker]:
+def variables(subscribe: list[str]) -> tuple[PrivateProperties, Masker]:
     """A note whose `subscribe` holds environment variables, and a masker that knows them."""
-    kind = note_type(Board(), names_only=frozenset({"subscribe"}))
-    wanted = NoteProperties(name="a", **fields)
+    wanted = PrivateProperties(name="a", subscribe=subscribe)
     masker = Masker()
-    mask.learn(masker, kind, wanted)
-    return kind, wanted, masker
+    mask.learn(masker, PRIVATE, wanted)
+    return wanted, masker
 
 
 def test_values_of_an_environment_are_masked_in_what_a_command_says() -> None:
-    kind, wanted, masker = variables(subscribe=["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"])
+    wanted, masker = variables(["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"])
 
-    found = mask.masked(event(wanted, output="APP is some-value in /root, C.UTF-8, true"), kind, masker)
+    found = mask.masked(event(wanted, output="APP is some-value in /root, C.UTF-8, true"), PRIVATE, masker)
 
     assert found.output == "APP is *** in /root, C.UTF-8, true"
     assert found.properties["subscribe"] == ["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"]
 
 
 def test_a_value_of_an_environment_changes_names_only_when_its_variable_says_that_it_is_secret() -> None:
-    kind, wanted, masker = variables(subscribe=["MODE=production", "DB_PASSWORD=s3cret-word"])
+    wanted, masker = variables(["MODE=production", "DB_PASSWORD=s3cret-word"])
     named = event(
         wanted,
         name="deploy production s3cret-word",
@@ -146,7 +153,7 @@ def test_a_value_of_an_environment_changes_names_only_when_its_variable_says_tha
         parent="apply#s3cret-word",
     )
 
-    found = mask.masked(named, kind, masker)
+    found = mask.masked(named, PRIVATE, masker)
 
     assert (found.name, found.alias) == ("deploy production ***", "***")
     assert found.unmet_requirements == ["exec#***", "file#/etc/production"]
@@ -154,12 +161,10 @@ def test_a_value_of_an_environment_changes_names_only_when_its_variable_says_tha
 
 
 def test_what_still_holds_a_template_is_not_learned() -> None:
-    kind = note_type(Board(), names_only=frozenset({"subscribe"}))
     masker = Masker()
+    wanted = PrivateProperties(name="a", subscribe=["A={{ x }}"], pin="{{ y }}")
 
-    mask.learn(
-        masker, kind, NoteProperties(name="a", subscribe=["A={{ x }}"], pin="{{ y }}"), ("subscribe", "pin")
-    )
+    mask.learn(masker, PRIVATE, wanted, ("subscribe", "pin"))
 
     assert masker.is_idle
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
+from ccm_agent.model.field_rules import Deferred, NeededByLookAhead
 from ccm_agent.resources.converge import ResolvedResource
 from tests.support.engine import Board, NoteProperties, note_type
 
 
+class ReadAheadProperties(NoteProperties, kw_only=True, omit_defaults=True):
+    """A note that cannot be read before `later` is known."""
+
+    later: Annotated[str, Deferred, NeededByLookAhead] = ""
+
+
 def declared(board: Board, *names: str, **fields: Any) -> list[ResolvedResource]:
-    kind = note_type(board, look_ahead_needs=frozenset({"later"}))
+    kind = note_type(board, properties=ReadAheadProperties)
     return [
-        ResolvedResource(kind=kind, wanted=NoteProperties(name=name), index=index, **fields)
+        ResolvedResource(kind=kind, wanted=ReadAheadProperties(name=name), index=index, **fields)
         for index, name in enumerate(names)
     ]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 
 from ccm_agent.manifest.document import make_document
 from ccm_agent.manifest.lint import lint
+from ccm_agent.model.field_rules import ExtensionValues
 from ccm_agent.resources.apply import TYPE as APPLY
-from tests.support.engine import Board, Types, note_type
+from tests.support.engine import Board, NoteProperties, Types, note_type
 
 
 def findings(text: str, *, strict_ccm: bool = False) -> list[str]:
@@ -156,7 +159,10 @@ def test_strict_ccm_names_what_is_ours_alone() -> None:
 
 
 def test_strict_ccm_names_values_that_are_ours_alone() -> None:
-    kind = note_type(Board(), our_values={"text": frozenset({"jinja"})})
+    class Properties(NoteProperties, kw_only=True):
+        text: Annotated[str, ExtensionValues("jinja")] = ""
+
+    kind = note_type(Board(), properties=Properties)
     document = make_document(
         resources("note: {name: a, text: jinja}", "note: {name: b, text: jet}").encode(), "m.yaml", "/work"
     )

@@ -48,9 +48,9 @@ def strict(resource: str) -> list[str]:
 def test_each_type_names_exactly_the_properties_that_choria_ccm_does_not_have() -> None:
     kinds = [Catalog().find(name) for name in Catalog().names()]
 
-    ours = {kind.name: set(kind.ours) for kind in kinds}
+    extensions = {kind.name: set(kind.rules.extensions) for kind in kinds}
 
-    assert ours == {
+    assert extensions == {
         kind.name: {
             field.encode_name for field in msgspec.structs.fields(kind.properties)
         } - COMMON - THEIRS[kind.name]
@@ -147,7 +147,7 @@ def test_what_choria_ccm_knows_is_left_alone(resource: str) -> None:
 
 
 def test_a_type_that_choria_ccm_does_not_have_is_named_once_for_each_resource() -> None:
-    kind = note_type(Board(), ours=frozenset({"name", "bold"}))
+    kind = note_type(Board(), is_extension=True)
     document = make_document(b"ccm: {resources: [note: {name: a, bold: true}]}", "m.yaml", "/site")
 
     found = lint(document, Types(kind), strict_ccm=True)

@@ -148,7 +148,10 @@ class TestCheck:
         check(wanted(name="/"))
 
     def test_what_is_ours_is_named_for_lint(self) -> None:
-        assert (TYPE.ours, TYPE.our_values) == (frozenset({"timeout"}), {"engine": frozenset({"jinja"})})
+        assert (TYPE.rules.extensions, TYPE.rules.extension_values) == (
+            {"timeout"},
+            {"engine": {"jinja"}},
+        )
 
 
 A, B, EXTRA = "/out/a", "/out/b", "/out/extra"

@@ -1,0 +1,175 @@
+"""
+Rules of single properties, written where the property is declared.
+
+    content: Annotated[str | None, Deferred, PublishDigest, Meta(description="…")] = None
+
+A marker is one of the classes below. `Alias` and `ExtensionValues` take arguments. msgspec ignores markers, so they do not change
+decoding and JSON Schemas. `field_rules` reads the markers of a Struct once and returns them by rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, get_args
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+
+class FieldMarker:
+    """What every marker extends."""
+
+
+class Untemplated(FieldMarker):
+    """The value is used as written: template markers in it have no meaning."""
+
+
+class Deferred(FieldMarker):
+    """Templates in it are rendered just before the resource is applied, after `control`, not when the manifest is loaded."""
+
+
+class TemplatedKeys(FieldMarker):
+    """The keys of this mapping are templates too, not only the values."""
+
+
+class NeededByLookAhead(FieldMarker):
+    """A deferred field that `look_ahead` reads: while it contains a template, the resource is not read ahead."""
+
+
+class Quoted(FieldMarker):
+    """A text that refuses a number, because an unquoted `mode: 0644` reads as 420."""
+
+
+class Sensitive(FieldMarker):
+    """The value, or each value of a mapping or list, is masked in all output."""
+
+
+class Url(FieldMarker):
+    """The value may be a URL. User name, password and tokens in it are masked."""
+
+
+class PublishDigest(FieldMarker):
+    """Over the bus goes only the digest and size of the value, such as of `content`; of a mapping, those of its JSON."""
+
+
+class PublishNames(FieldMarker):
+    """Over the bus go only the names of this list of `NAME=value`, such as `environment`."""
+
+
+class RunsCommand(FieldMarker):
+    """The value contains commands that the resource runs. The node's policy decides about them."""
+
+
+class Extension(FieldMarker):
+    """Choria CCM does not have this property; `ccm lint --strict-ccm` reports it."""
+
+
+class ExtensionValues(FieldMarker):
+    """
+    Choria CCM has the property, but not these values of it; `ccm lint --strict-ccm` reports them.
+
+    Args:
+        values: The values.
+    """
+
+    def __init__(self, *values: str) -> None:
+        self.values = frozenset(values)
+
+
+class Alias(FieldMarker):
+    """
+    Other spellings of the property, such as `refresh_only` for `refreshonly`.
+
+    Args:
+        names: The other spellings.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+
+class FieldRules(Struct, frozen=True, kw_only=True):
+    """
+    The rules of a Struct's fields: for each marker the names of the fields that carry it.
+
+    Attributes:
+        aliases: Field names by their other spellings.
+        extension_values: Values that Choria CCM does not have, by field.
+    """
+
+    untemplated: frozenset[str]
+    deferred: frozenset[str]
+    templated_keys: frozenset[str]
+    needed_by_look_ahead: frozenset[str]
+    quoted: frozenset[str]
+    sensitive: frozenset[str]
+    urls: frozenset[str]
+    publish_digest: frozenset[str]
+    publish_names: frozenset[str]
+    commands: frozenset[str]
+    extensions: frozenset[str]
+    extension_values: Mapping[str, frozenset[str]]
+    aliases: Mapping[str, str]
+
+
+@cache
+def field_rules(properties: type[Struct]) -> FieldRules:
+    """
+    Return the rules of a Struct's fields, inherited fields included. A subclass that declares a field again replaces its markers.
+
+    Raises:
+        TypeError: A field with a marker is renamed. A rule has to find it by the same name in manifests, in the Struct and in
+            events.
+    """
+    marked = {one.name: tuple(_markers(one.type)) for one in fields(properties)}
+    for one in fields(properties):
+        if marked[one.name] and one.name != one.encode_name:
+            raise TypeError(f"{properties.__name__}.{one.name} has field rules, so it cannot be renamed")
+
+    def having(kind: type[FieldMarker]) -> frozenset[str]:
+        return frozenset(name for name, markers in marked.items() if any(_is(one, kind) for one in markers))
+
+    return FieldRules(
+        untemplated=having(Untemplated),
+        deferred=having(Deferred),
+        templated_keys=having(TemplatedKeys),
+        needed_by_look_ahead=having(NeededByLookAhead),
+        quoted=having(Quoted),
+        sensitive=having(Sensitive),
+        urls=having(Url),
+        publish_digest=having(PublishDigest),
+        publish_names=having(PublishNames),
+        commands=having(RunsCommand),
+        extensions=having(Extension),
+        extension_values={
+            name: one.values
+            for name, markers in marked.items()
+            for one in markers
+            if isinstance(one, ExtensionValues)
+        },
+        aliases={
+            other: name
+            for name, markers in marked.items()
+            for one in markers
+            if isinstance(one, Alias)
+            for other in one.names
+        },
+    )
+
+
+def _markers(annotation: Any) -> Iterator[Any]:
+    """
+    The markers anywhere in an annotation.
+
+    A marker inside, as in `Annotated[str, Sensitive] | None`, counts for the whole field: a lost one would publish a secret.
+    """
+    for one in getattr(annotation, "__metadata__", ()):
+        if isinstance(one, FieldMarker) or (isinstance(one, type) and issubclass(one, FieldMarker)):
+            yield one
+    for inner in get_args(annotation):
+        yield from _markers(inner)
+
+
+def _is(marker: Any, kind: type[FieldMarker]) -> bool:
+    return marker is kind or isinstance(marker, kind)
