@@ -277,6 +277,8 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         revision, count: Its stamp's number, as the node knows it, and the revision for people; 0, from older agents: the number.
         digest: SHA-256 (hex) of the bundle that was applied last; "" when none was yet.
         data_revision: The revision of CCM_DATA that was applied with it.
+        data_revisions: Of an assignment that follows data, the revision of each document that its last run read, by URL; empty
+            from older agents.
         state: "waiting" for its turn, a final word of NodeState for how its last run ended, or "disabled".
         reason, code: Why it is not as it should be; "" when it is.
         since: When it first came to this state with this revision.
@@ -290,6 +292,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: Count = 0
     digest: str = ""
     data_revision: Count = 0
+    data_revisions: dict[str, Count] = {}
     state: str = WAITING
     reason: str = ""
     code: str = ""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import assignment_key, poke_subject
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.wire import Assignment, AssignmentState, Bundle, NodeRecord, Stamped
 from ccm_agent.testing.clock import FakeClock
@@ -46,14 +47,18 @@ class BundleEngine(FakeEngine):
     Attributes:
         critical: So many checks are critical in a run of checks.
         revisions: What runs read of data, by URL.
+        fails_to_load: Runs end before they start, as on data that cannot be read.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.critical = 0
         self.revisions: dict[str, int] = {}
+        self.fails_to_load = False
 
     async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
+        if self.fails_to_load:
+            raise CcmError("the data cannot be read")
         if source.path:
             source = replace(source, text=await asyncio.to_thread(Path(source.path).read_bytes))
         really, revisions = options.on_start, dict(self.revisions)

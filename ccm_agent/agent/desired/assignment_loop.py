@@ -287,10 +287,7 @@ class AssignmentLoop:
         if not self._is_still(wanted):
             return
         self._tried = (known.key, known.number)
-        if is_news:
-            self._timer.begin(self._interval_s())
-        else:
-            self._timer.go_on(self._interval_s())
+        (self._timer.begin if is_news else self._timer.go_on)(self._interval_s())
         await self._following.follow(urls)
         self._following.begin()
         run = new_id()
@@ -480,20 +477,23 @@ class AssignmentLoop:
         has_begun: bool = False,
         soon: bool = True,
     ) -> None:
-        was = self._context.states.now.get(self._name)
-        applied, data_revision = (was.digest, was.data_revision) if was else ("", 0)
+        was = self._context.states.now.get(self._name) or AssignmentState(key="", revision=0)
+        applied, data_revision, read = was.digest, was.data_revision, was.data_revisions
         if has_begun:
             applied, data_revision = known.assignment.bundle.digest, known.assignment.data_revision
+        if run:
+            read = {} if known.pins else self._following.tried
         said = AssignmentState(
             key=known.key,
             revision=known.number,
             count=known.count,
             digest=applied,
             data_revision=data_revision,
+            data_revisions=read,
             state=state,
             reason=reason,
             code=code,
-            run=run or (was.run if was else ""),
+            run=run or was.run,
             next_time=self._timer.next_time,
         )
         self._context.states.put(self._name, said, soon=soon)

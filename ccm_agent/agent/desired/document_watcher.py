@@ -18,6 +18,9 @@ from ccm_agent.model.ports import KeyValue
 
 log = logging.getLogger(__name__)
 
+REPORTED_LIMIT = 100
+"""The revisions of at most this many documents are reported; a node's record has a size limit."""
+
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -36,10 +39,16 @@ class DocumentWatcher:
         self._on_change = on_change
         self._stops: dict[str, Callable[[], Awaitable[None]]] = {}
         self._read: dict[str, int] = {}
+        self._tried: dict[str, int] = {}
         self._absent: set[str] = set()
         self._news: dict[str, int] = {}
         self._must_look = False
         self._doubtful: set[str] = set()
+
+    @property
+    def tried(self) -> dict[str, int]:
+        """The revisions, by URL, that the last run read; where it failed before it had read them, those that it was to read."""
+        return dict(sorted(self._tried.items())[:REPORTED_LIMIT])
 
     def look_again(self) -> None:
         """The connection was made: whatever was missed is to be found."""
@@ -59,11 +68,13 @@ class DocumentWatcher:
 
     def begin(self) -> None:
         """A run is about to read what stands now; what comes from here on may be missed by it."""
+        self._tried = self._read | self._news
         self._news.clear()
 
     def took(self, revisions: Mapping[str, int]) -> None:
         """The run has read documents, by URL, at these revisions."""
         self._read = {url: revision for url, revision in revisions.items() if _place(url)}
+        self._tried = dict(self._read)
         self._news = {url: one for url, one in self._news.items() if self._read.get(url) != one}
 
     async def follow(self, urls: Iterable[str]) -> None:

@@ -127,6 +127,52 @@ async def test_data_that_it_follows_wakes_it_and_other_data_do_not(world: World)
     assert world.engine.actions == ["assignment"] * 3
 
 
+async def reports(world: World, revisions: dict[str, int]) -> bool:
+    """The node's record says that its last run read these."""
+    return (await world.operator.record()).assignments["site"].data_revisions == revisions
+
+
+async def test_node_reports_the_revisions_that_its_last_run_read(world: World) -> None:
+    data = world.operator.bus.bucket("CCM_DATA")
+    async with world.agent(interval_s=30 * DAY) as one:
+        read = (await following(world)).data_revisions
+        first = world.engine.revisions[COMMON]
+        await world.idle(one)
+        second = await data.put("common", b"data: {a: 1}")
+        world.engine.revisions = {COMMON: second}
+        await world.runs(2)
+        await until_asked(lambda: reports(world, {COMMON: second}))
+        again = (await world.operator.stands("site", "stable")).data_revisions
+
+    assert (read, again) == ({COMMON: first}, {COMMON: second})
+
+
+async def test_run_that_fails_on_its_data_reports_the_revision_that_it_was_to_read(world: World) -> None:
+    data = world.operator.bus.bucket("CCM_DATA")
+    async with world.agent(interval_s=30 * DAY) as one:
+        world.engine.revisions = {COMMON: await data.put("common", b"data: {}")}
+        await following(world)
+        await world.idle(one)
+        world.engine.fails_to_load = True
+        bad = await data.put("common", b"data: {a: 1}")
+        failed = await world.operator.stands("site", "failed")
+        await world.idle(one)
+
+    assert failed.data_revisions == {COMMON: bad}
+
+
+async def test_pinned_data_are_reported_by_the_revision_of_the_bucket_alone(world: World) -> None:
+    data = world.operator.bus.bucket("CCM_DATA")
+    async with world.agent(interval_s=30 * DAY) as one:
+        pinned = await data.put("common", b"data: {}")
+        world.engine.revisions = {COMMON: pinned}
+        await world.operator.assign("site", "stable /a", data=[COMMON], data_revision=pinned)
+        told = await world.operator.stands("site", "stable")
+        await world.idle(one)
+
+    assert (told.data_revision, told.data_revisions) == (pinned, {})
+
+
 async def test_pinned_data_do_not_wake_it(world: World) -> None:
     data = world.operator.bus.bucket("CCM_DATA")
     async with world.agent(interval_s=900) as one:
