@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ccm_agent.clikit.interrupts import interruptible
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.exits import Exit
-from ccm_ctl.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -131,7 +131,7 @@ class Application:
         _log(debug=self.debug)
 
         async def main() -> Exit:
-            with _interruptible():
+            with interruptible():
                 return await work()
 
         try:
@@ -249,32 +249,6 @@ def _keys_of(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
     key, clock = signing_key_in_credentials(text), SystemClock()
     signatory = Signatory(key, lambda: int(clock.now().timestamp() * 1000)) if key is not None else None
     return signatory, trust_in_credentials(text, path)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Any:
-    """The first Ctrl-C ends the work in an orderly way, a second one the process at once."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-    def interrupt() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        assert task is not None
-        task.cancel()
-
-    try:
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-    except (
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-    ):  # not in the main thread: nobody presses Ctrl-C there
-        yield
-        return
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 def _log(*, debug: bool) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from ccm_agent.model.errors import CcmError
-from ccm_agent.model.exits import Exit
+from ccm_agent.clikit.program import run_program
+from ccm_agent.clikit.terminal import Terminal
 from ccm_ctl.app import Application
-from ccm_ctl.commands.command_tree import run_command_line
-from ccm_ctl.terminal import Terminal
+from ccm_ctl.commands.command_tree import PROGRAM, run_command_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,21 +38,9 @@ def main(
         The exit code.
     """
     environ = os.environ if environ is None else environ
-    application = Application(terminal or Terminal(), environ, connect)
-    try:
-        return run_command_line(argv, verbs, application)
-    except CcmError as err:
-        if application.debug:
-            raise
-        application.terminal.fail(err)
-        return Exit.COULD_NOT_RUN
-    except BrokenPipeError:
-        # The reader of our output (`| head`) closed the pipe; the interpreter would fail when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.COULD_NOT_RUN
-    except Exception as err:
-        if application.debug:
-            raise
-        text = f"internal error: {type(err).__name__}: {err}; rerun with --debug for a traceback"
-        application.terminal.fail(CcmError(text))
-        return Exit.COULD_NOT_RUN
+    application = Application(terminal or Terminal(PROGRAM), environ, connect)
+    return run_program(
+        application.terminal,
+        lambda: run_command_line(argv, verbs, application),
+        lambda: application.debug,
+    )

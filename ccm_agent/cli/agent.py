@@ -7,14 +7,15 @@ import sys
 
 import click
 
-from ccm_agent.cli.options import SuggestingGroup, examples, log_flags
+from ccm_agent.cli.options import VerbGroup
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.exits import Exit
 
 VERBS = ("status", "run-once", "disable", "enable", "policy")
 """Those of `agent_local.py` and `agent_policy.py`, which help lists in this order."""
 
 
-class LocalVerbs(SuggestingGroup):
+class LocalVerbs(VerbGroup):
     """The verbs stand in other modules: the agent itself needs none of it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -40,7 +41,6 @@ class LocalVerbs(SuggestingGroup):
 @click.option("--config", default="", metavar="FILE", help="Configuration file.")
 @click.option("--context", default="", help="NATS context to use instead of the configured broker.")
 @click.option("--check-config", is_flag=True, help="Check the configuration and exit.")
-@log_flags
 @click.pass_context
 def command(ctx: click.Context, config: str, context: str, check_config: bool) -> int:
     """Run the agent, or look at its configuration."""

@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from ccm_agent.cli import agent_lines
-from ccm_agent.cli.options import examples, log_flags
+from ccm_agent.cli.options import Verb
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import DocumentError, HostError, UsageError
 from ccm_agent.model.exits import Exit
@@ -58,12 +59,12 @@ def _span(text: str, flag: str) -> float:
 
 @click.command(
     "status",
+    cls=Verb,
     short_help="Show what the agent is doing.",
     epilog=examples("ccm agent status", "ccm agent status --json"),
 )
 @_config
 @_json
-@log_flags
 def status(config: str, as_json: bool) -> int:
     """Show what the agent is doing and why it is not doing more. Reads its last saved status when it is not running."""
     from ccm_agent import app_agent
@@ -78,6 +79,7 @@ def status(config: str, as_json: bool) -> int:
 
 @click.command(
     "run-once",
+    cls=Verb,
     short_help="Converge now and wait for the result.",
     epilog=examples("ccm agent run-once", "ccm agent run-once --within 10m"),
 )
@@ -86,7 +88,6 @@ def status(config: str, as_json: bool) -> int:
 @click.option(
     "--within", default="1h", show_default=True, metavar="DURATION", help="How long to wait for the end."
 )
-@log_flags
 def run_once(config: str, as_json: bool, within: str) -> int:
     """
     Converge now on all of this node's manifests and assignments, and wait for the result.
@@ -136,6 +137,7 @@ class _Watch:
 
 @click.command(
     "disable",
+    cls=Verb,
     short_help="Stop this node from making changes.",
     epilog=examples('ccm agent disable --for 4h --why "new disk"', "ccm agent enable"),
 )
@@ -149,7 +151,6 @@ class _Watch:
     help="Enable the node again after this time, such as 4h or 2d. [until `enable`]",
 )
 @click.option("--why", required=True, metavar="TEXT", help="The reason, shown to operators.")
-@log_flags
 def disable(config: str, as_json: bool, for_: str, why: str) -> int:
     """
     Stop this node from making changes. The agent refuses applies and reports the reason. Health checks continue.
@@ -170,10 +171,9 @@ def disable(config: str, as_json: bool, for_: str, why: str) -> int:
     return Exit.OK
 
 
-@click.command("enable", epilog=examples("ccm agent enable"))
+@click.command("enable", cls=Verb, epilog=examples("ccm agent enable"))
 @_config
 @_json
-@log_flags
 def enable(config: str, as_json: bool) -> int:
     """Let this node make changes again. It converges immediately."""
     from ccm_agent import app_agent

@@ -9,7 +9,8 @@ import click
 
 from ccm_agent.cli.agent_local import CONFIG
 from ccm_agent.cli.lines import plain
-from ccm_agent.cli.options import SuggestingGroup, examples, log_flags
+from ccm_agent.cli.options import VerbGroup
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.policy import LOOK_ACTIONS, RUN_ACTIONS
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
 
 @click.group(
     "policy",
-    cls=SuggestingGroup,
+    cls=VerbGroup,
     short_help="Explain what the node's policy allows.",
     epilog=examples("ccm agent policy test --signer alice --action apply --type exec --name reboot"),
 )
-@log_flags
 def command() -> None:
     """Explain what the node's policy allows."""
 
@@ -67,7 +67,6 @@ def command() -> None:
 @click.option("--manifest", default="", metavar="FILE", help="Test each resource of this manifest.")
 @click.option("--at", default="", metavar="TIME", help="Time of the request, such as 2026-11-23T09:30. [now]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@log_flags
 def policy_test(
     policy_file: str,
     config: str,

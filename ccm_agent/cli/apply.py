@@ -11,7 +11,8 @@ import click
 
 from ccm_agent.cli import lines, options
 from ccm_agent.cli.given import environment, more_facts
-from ccm_agent.cli.terminal import Terminal, complain
+from ccm_agent.cli.terminal import HostTerminal
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 @click.command(
     "apply",
-    epilog=options.examples(
+    cls=options.Verb,
+    epilog=examples(
         "ccm apply site.yaml --noop      # what would change?",
         "ccm apply site.yaml",
         "ccm apply site.yaml --fact role=web --render",
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
 @options.context_flag
 @options.registration_flag
 @options.settle_flag
-@options.log_flags
 def command(**given: Any) -> int:
     """
     Apply a manifest.
@@ -77,7 +78,7 @@ async def _apply(given: dict[str, Any]) -> int:
         stream=given["registration"],
         settle_s=options.settle_s(given["registration_settle"]),
     )
-    terminal = Terminal(data_on_stdout=given["events"] == "-")
+    terminal = HostTerminal(data_on_stdout=given["events"] == "-")
     sink = _open_sink(given["events"], terminal)
 
     def on_start(event: SessionStart) -> None:
@@ -98,7 +99,7 @@ async def _apply(given: dict[str, Any]) -> int:
         environ=environment(given["read_env"]),
         on_start=on_start,
         on_event=on_event,
-        on_note=lambda level, message, fields: terminal.note(level, message, dict(fields)),
+        on_note=lambda level, message, fields: terminal.report(level, message, dict(fields)),
     )
     try:
         summary = await _run(app, given, asked, terminal)
@@ -112,7 +113,7 @@ async def _apply(given: dict[str, Any]) -> int:
 
 
 async def _run(
-    app: App, given: dict[str, Any], asked: ApplyOptions, terminal: Terminal
+    app: App, given: dict[str, Any], asked: ApplyOptions, terminal: HostTerminal
 ) -> SessionSummary | None:
     """The summary of the run; None when the manifest was rendered only."""
     async with app.source(given["manifest"]) as source:
@@ -131,10 +132,10 @@ async def _run(
         return summary
 
 
-def _finish(summary: SessionSummary, terminal: Terminal, report: bool) -> int:
+def _finish(summary: SessionSummary, terminal: HostTerminal, report: bool) -> int:
     if summary.reason:
         terminal.flush()
-        complain(summary.reason)
+        terminal.fail_with(summary.reason)
         return Exit.COULD_NOT_RUN
     if report:
         terminal.text("\n" + lines.summary_text(summary))
@@ -142,7 +143,7 @@ def _finish(summary: SessionSummary, terminal: Terminal, report: bool) -> int:
     return Exit.FAILED if summary.state == "failed" else Exit.OK
 
 
-def _open_sink(path: str | None, terminal: Terminal) -> IO[str] | None:
+def _open_sink(path: str | None, terminal: HostTerminal) -> IO[str] | None:
     if not path:
         return None
     if path == "-":

@@ -9,16 +9,16 @@ import click
 
 from ccm_agent.cli import options
 from ccm_agent.cli.new_type import OWN_PACKAGE, files_of
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
 
 
-@click.group("dev", cls=options.SuggestingGroup)
-@options.log_flags
+@click.group("dev", cls=options.VerbGroup)
 def command() -> None:
     """Develop extensions."""
 
 
-@command.command("new-type", epilog=options.examples("ccm dev new-type sysctl --provider procfs"))
+@command.command("new-type", epilog=examples("ccm dev new-type sysctl --provider procfs"))
 @click.argument("name")
 @click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
@@ -35,7 +35,6 @@ def command() -> None:
     show_default=True,
     help="Name of the first provider.",
 )
-@options.log_flags
 def new_type(name: str, directory: Path, package: str, provider: str) -> None:
     """
     Write the folder of a new resource type, its test and its page.

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from ccm_agent.cli import options
 from ccm_agent.cli.ensure_shared import apply_options, exit_of, shared_flags
-from ccm_agent.cli.terminal import Terminal
+from ccm_agent.cli.terminal import HostTerminal
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
 
 
-class Types(options.SuggestingGroup):
+class Types(options.VerbGroup):
     """A command for each type that offers one, and `api`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*(kind.name for kind in _catalog().all() if kind.command.is_offered), "api"]
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            known = self.list_commands(ctx)
-            hint = did_you_mean(args[0], known) or f"; there are {', '.join(known)}"
-            raise click.UsageError(f"unknown resource type `{args[0]}`{hint}", ctx=ctx)
-        return super().resolve_command(ctx, args)
+    def unknown(self, name: str, known: Sequence[str]) -> str:
+        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        return f"unknown resource type `{name}`{hint}"
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from ccm_agent.cli.ensure_api import api
@@ -49,7 +46,7 @@ class Types(options.SuggestingGroup):
 @click.group(
     "ensure",
     cls=Types,
-    epilog=options.examples(
+    epilog=examples(
         "ccm ensure file /etc/motd --content hello --owner root --group root --mode 0644",
         "ccm ensure package nginx latest --noop",
         "ccm ensure service nginx running --enable",
@@ -68,9 +65,9 @@ def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) 
 
     if properties.get("require") and not shared["session"]:
         raise UsageError("--require looks into a session: name its store with --session or CCM_SESSION_STORE")
-    terminal = Terminal()
+    terminal = HostTerminal()
     asked = apply_options(
-        shared, on_note=lambda level, message, fields: terminal.note(level, message, dict(fields))
+        shared, on_note=lambda level, message, fields: terminal.report(level, message, dict(fields))
     )
 
     async def ensure() -> int:

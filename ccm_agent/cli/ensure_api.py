@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from ccm_agent.cli import ensure_shared, lines, options
-from ccm_agent.cli.terminal import Terminal
+from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, InputError, UsageError
 from ccm_agent.model.exits import Exit
@@ -24,11 +24,10 @@ INPUT_LIMIT_BYTES = 64 << 20
 FIELDS = ("protocol", "type", "properties")
 
 
-class Piped(options.SuggestingGroup):
+class Piped(options.VerbGroup):
     """`pipe` is what everybody types, `piped` the long name."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, "pipe" if cmd_name == "piped" else cmd_name)
+    aliases = {"piped": "pipe"}
 
 
 @click.group("api", cls=Piped)
@@ -47,7 +46,7 @@ def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:
     """Read a request from standard input, manage its resource, and write only the response to standard output."""
     import asyncio
 
-    terminal = Terminal(data_on_stdout=True)
+    terminal = HostTerminal(data_on_stdout=True)
     event, error, code = None, "", int(Exit.COULD_NOT_RUN)
     try:
         shared = ensure_shared.gather_shared(context, given)
@@ -59,13 +58,13 @@ def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:
     return code
 
 
-async def _apply(data: bytes, shared: dict[str, Any], terminal: Terminal) -> tuple[TransactionEvent, int]:
+async def _apply(data: bytes, shared: dict[str, Any], terminal: HostTerminal) -> tuple[TransactionEvent, int]:
     from ccm_agent.app import App
 
     type_name, properties = read_request(data)
     if shared["session"] and not os.path.lexists(shared["session"]):  # noqa: ASYNC240 - before anything runs
         # programs that know nothing of sessions inherit the variable; the reference lets them
-        terminal.note(
+        terminal.report(
             "warning",
             "The session store does not exist, so nothing is recorded",
             {"store": shared["session"]},
@@ -73,7 +72,7 @@ async def _apply(data: bytes, shared: dict[str, Any], terminal: Terminal) -> tup
         shared = {**shared, "session": None}
     asked = ensure_shared.apply_options(
         shared,
-        on_note=lambda level, message, fields: terminal.note(level, message, dict(fields)),
+        on_note=lambda level, message, fields: terminal.report(level, message, dict(fields)),
         on_event=lambda event: terminal.event(event) if event.parent else None,
     )
     app = App(

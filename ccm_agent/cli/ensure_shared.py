@@ -38,7 +38,6 @@ def shared_flags(function: Any) -> Any:
         click.option("--context", "nats_context", metavar="NAME", help="NATS context. [NATS_CONTEXT]"),
         click.option("--registration", "-R", metavar="NAME", help="Registration stream."),
         options.settle_flag,
-        *options.LOG_FLAGS,
     )
     return options.decorated(function, decorators)
 

@@ -10,11 +10,13 @@ import click
 
 from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
+from ccm_agent.clikit.commands import examples
 
 
 @click.command(
     "eval",
-    epilog=options.examples(
+    cls=options.Verb,
+    epilog=examples(
         "ccm eval 'Facts.host.info.platform'", "ccm eval 'lookup(\"port\", 80) + 1' --data hiera.yaml --json"
     ),
 )
@@ -32,7 +34,6 @@ from ccm_agent.cli import options
 )
 @options.env_flag
 @options.context_flag
-@options.log_flags
 def command(**given: Any) -> None:
     """
     Evaluate EXPRESSION with this host's facts and print the result as a template would.

@@ -9,16 +9,18 @@ from typing import Any
 import click
 
 from ccm_agent.cli import options
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model import codec
 from ccm_agent.model.errors import DataError
 
 
 @click.command(
-    "facts", epilog=options.examples("ccm facts", "ccm facts host.info.platform", "ccm facts memory --yaml")
+    "facts",
+    cls=options.Verb,
+    epilog=examples("ccm facts", "ccm facts host.info.platform", "ccm facts memory --yaml"),
 )
 @click.argument("query", default="")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML instead of JSON.")
-@options.log_flags
 def command(query: str, as_yaml: bool) -> None:
     """Show this host's facts, or the part that a GJSON path selects."""
     from ccm_agent.app import App, find, json_text

@@ -11,15 +11,15 @@ import click
 
 from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import UsageError
 
 
-class Names(options.SuggestingGroup):
+class Names(options.VerbGroup):
     """`resolve` is another name of `parse`."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, "parse" if cmd_name == "resolve" else cmd_name)
+    aliases = {"resolve": "parse"}
 
 
 def _fact_flags(function: Any) -> Any:
@@ -36,13 +36,11 @@ def _fact_flags(function: Any) -> Any:
         click.option(
             "--query", default=None, metavar="PATH", help="Print only what this GJSON path selects."
         ),
-        *options.LOG_FLAGS,
     )
     return options.decorated(function, decorators)
 
 
-@click.group("hiera", cls=Names, epilog=options.examples("ccm hiera parse hiera.yaml role=web --query port"))
-@options.log_flags
+@click.group("hiera", cls=Names, epilog=examples("ccm hiera parse hiera.yaml role=web --query port"))
 def command() -> None:
     """Resolve hierarchical data."""
 

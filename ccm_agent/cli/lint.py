@@ -10,19 +10,20 @@ import msgspec
 
 from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.codec import encode_json
 from ccm_agent.model.exits import Exit
 
 
 @click.command(
     "lint",
-    epilog=options.examples("ccm lint site/*.yaml", "ccm lint site.yaml --strict-ccm --warnings-fail --json"),
+    cls=options.Verb,
+    epilog=examples("ccm lint site/*.yaml", "ccm lint site.yaml --strict-ccm --warnings-fail --json"),
 )
 @click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
 @click.option("--strict-ccm", is_flag=True, help="Also report what Choria CCM itself does not support.")
 @click.option("--warnings-fail", is_flag=True, help="Exit with 1 for warnings, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
-@options.log_flags
 def command(manifests: tuple[str, ...], strict_ccm: bool, warnings_fail: bool, as_json: bool) -> int:
     """
     Check manifests for syntax errors, unknown keys, invalid values, template errors and broken references. Needs no

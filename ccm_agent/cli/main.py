@@ -1,15 +1,13 @@
-"""The command line of `ccm`: what errors look like, and which status they end with."""
+"""The command line of `ccm`."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
-from ccm_agent.cli.program import invoke
-from ccm_agent.cli.terminal import complain
-from ccm_agent.model.errors import CcmError
-from ccm_agent.model.exits import Exit
+from ccm_agent.cli.program import run_command_line
+from ccm_agent.cli.terminal import PROGRAM
+from ccm_agent.clikit.program import run_program
+from ccm_agent.clikit.terminal import Terminal
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -19,26 +17,7 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The process's exit status: 0 fine, 1 could not run, 2 a resource failed.
     """
-    try:
-        code = invoke(arguments)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        complain("interrupted")
-        return Exit.COULD_NOT_RUN
-    except BrokenPipeError:
-        # whoever read our output has gone; python would complain once more at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.COULD_NOT_RUN
-    except CcmError as err:
-        if "--debug" in arguments:
-            raise
-        complain(str(err))
-        return Exit.COULD_NOT_RUN
-    except Exception as err:  # the last place that can say something sensible
-        if "--debug" in arguments:
-            raise
-        complain(
-            f"internal error: {type(err).__name__}: {err}; run it again with --debug and report what it says"
-        )
-        return Exit.COULD_NOT_RUN
-    return code
+    terminal = Terminal(PROGRAM)
+    return run_program(
+        terminal, lambda: run_command_line(arguments, terminal), lambda: "--debug" in arguments
+    )

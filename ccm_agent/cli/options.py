@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from ccm_agent.clikit.commands import Command, Group
 
-WHOLE = 1_000
-"""Longer than any sentence of help."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 READ_ENV = (
     "Read environment variables from .env in the working directory. "
@@ -18,29 +17,18 @@ READ_ENV = (
 )
 
 
-class SuggestingGroup(click.Group):
-    """Verbs below a verb: one that is not there is answered with the one that is near."""
+class Verb(Command):
+    """A command of `ccm`, which takes `--debug` and `--info`."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from ccm_agent.model.suggestions import did_you_mean
-
-            near = did_you_mean(args[0], self.list_commands(ctx))
-            raise click.UsageError(f"unknown command `{args[0]}`{near}", ctx=ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names and the whole first sentence of each: click would cut it off at the width of the terminal."""
-        below = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(limit=WHOLE)) for name, one in below if one])
+    def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
+        """The options about the log; they are not listed, because `ccm apply` is about its manifest."""
+        return [_log_option(name, about) for name, about in LOG_OPTIONS.items()]
 
 
-def examples(*lines: str) -> str:
-    """What help shows below everything else, as it is typed."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+class VerbGroup(Verb, Group):
+    """A command of `ccm` with commands below it."""
+
+    command_class = Verb
 
 
 def decorated(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:
@@ -48,12 +36,6 @@ def decorated(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:
     for decorate in decorators if isinstance(made, click.Command) else reversed(decorators):
         made = decorate(made)
     return made
-
-
-def log_flags(function: F) -> F:
-    """`--debug` and `--info`, which every verb takes, before its name or behind it."""
-    flags: F = decorated(function, LOG_FLAGS)
-    return flags
 
 
 def context_flag(function: F) -> F:
@@ -131,12 +113,13 @@ def _set_level(name: str) -> Callable[[click.Context, click.Parameter, bool], No
     return set_level
 
 
-LOG_FLAGS: tuple[Callable[[Any], Any], ...] = tuple(
-    click.option(
-        f"--{name}", is_flag=True, expose_value=False, callback=_set_level(name), help=help_text, hidden=True
+LOG_OPTIONS = {
+    "info": "Write informational log messages.",
+    "debug": "Write debug log messages and show tracebacks.",
+}
+
+
+def _log_option(name: str, about: str) -> click.Option:
+    return click.Option(
+        [f"--{name}"], is_flag=True, expose_value=False, callback=_set_level(name), help=about, hidden=True
     )
-    for name, help_text in (
-        ("info", "Write informational log messages."),
-        ("debug", "Write debug log messages and show tracebacks."),
-    )
-)

@@ -11,7 +11,8 @@ import click
 
 from ccm_agent.cli import options
 from ccm_agent.cli.given import pairs
-from ccm_agent.cli.terminal import Terminal
+from ccm_agent.cli.terminal import HostTerminal
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import DocumentError, UsageError
 
 if TYPE_CHECKING:
@@ -19,14 +20,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-ALIASES = {"c": "create", "q": "query", "delete": "rm"}
 
-
-class Names(options.SuggestingGroup):
+class Names(options.VerbGroup):
     """Verbs have the further names that CCM gives them."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
+    aliases = {"c": "create", "q": "query", "delete": "rm"}
 
 
 @click.group("registration", cls=Names)
@@ -36,7 +34,6 @@ class Names(options.SuggestingGroup):
     metavar="NAME",
     help="NATS context. [NATS_CONTEXT, or CCM]",
 )
-@options.log_flags
 @click.pass_context
 def command(context: click.Context, nats_context: str | None) -> None:
     """Manage service registrations."""
@@ -53,7 +50,6 @@ def shared(function: Any) -> Any:
             metavar="NAME",
             help="NATS context. [NATS_CONTEXT, or CCM]",
         ),
-        *options.LOG_FLAGS,
         click.pass_obj,
     )
     return options.decorated(function, decorators)
@@ -93,7 +89,7 @@ def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awa
     return asyncio.run(work())
 
 
-@command.command("init", epilog=options.examples("ccm registration init --replicas 3 --max-age 5m"))
+@command.command("init", epilog=examples("ccm registration init --replicas 3 --max-age 5m"))
 @click.option("--replicas", type=int, help="Number of stream replicas, 1 to 5; 1 for a new stream.")
 @click.option(
     "--max-age", metavar="DURATION", help="Lifetime of entries that have no TTL; 1m for a new stream."
@@ -103,7 +99,7 @@ def init(before: str | None, **given: Any) -> None:
     """Create or update the registration stream. Options that are not given leave an existing stream as it is."""
     age_s = _seconds("--max-age", given["max_age"]) if given["max_age"] is not None else None
     made = ask(before, given, lambda registry: registry.make(given["replicas"], age_s))
-    Terminal().note(
+    HostTerminal().report(
         "info",
         "Registration stream ready",
         {"stream": made["name"], "subjects": " ".join(made["subjects"]), "replicas": made["num_replicas"]},
@@ -112,7 +108,7 @@ def init(before: str | None, **given: Any) -> None:
 
 @command.command(
     "create",
-    epilog=options.examples(
+    epilog=examples(
         "ccm registration create --cluster production --service web --protocol http \\",
         "    --address 10.0.0.5 --port 8080 --ttl 5m",
     ),
@@ -131,12 +127,14 @@ def create(before: str | None, **given: Any) -> None:
     annotations = pairs(given["annotation"], "--annotation")
     entry = _entry(given, priority=given["priority"], ttl=given["ttl"] or None, annotations=annotations)
     ask(before, given, lambda registry: registry.create(entry))
-    Terminal().note("info", "Registration entry created", {**_fields(entry), "priority": entry.priority})
+    HostTerminal().report(
+        "info", "Registration entry created", {**_fields(entry), "priority": entry.priority}
+    )
 
 
 @command.command(
     "rm",
-    epilog=options.examples(
+    epilog=examples(
         "ccm registration rm --cluster production --service web --protocol http \\",
         "    --address 10.0.0.5 --port 8080",
     ),
@@ -151,17 +149,15 @@ def rm(before: str | None, force: bool, **given: Any) -> None:
     if not force and not click.confirm(f"Remove registration entry {what}?", default=False):
         return
     if ask(before, given, lambda registry: registry.remove(entry)):
-        Terminal().note("info", "Registration entry removed", _fields(entry))
+        HostTerminal().report("info", "Registration entry removed", _fields(entry))
     else:
-        Terminal().note("warning", "There is no such registration entry", _fields(entry))
+        HostTerminal().report("warning", "There is no such registration entry", _fields(entry))
 
 
 @command.command(
     "query",
     short_help="Show registered services.",
-    epilog=options.examples(
-        "ccm registration query production http web", "ccm registration query '*' http --json"
-    ),
+    epilog=examples("ccm registration query production http web", "ccm registration query '*' http --json"),
 )
 @filtered
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -180,13 +176,13 @@ def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> Non
         if as_yaml
         else registration_lines.listing
     )
-    Terminal().data(show(found).rstrip("\n"))
+    HostTerminal().data(show(found).rstrip("\n"))
 
 
 @command.command(
     "watch",
     short_help="Show registered services and each change.",
-    epilog=options.examples("ccm registration watch production"),
+    epilog=examples("ccm registration watch production"),
 )
 @filtered
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per change.")
@@ -195,14 +191,14 @@ def watch(before: str | None, as_json: bool, **given: Any) -> None:
     """Show registered services and each change until interrupted."""
     from ccm_agent.cli import registration_lines
 
-    terminal = Terminal(data_on_stdout=as_json)
+    terminal = HostTerminal(data_on_stdout=as_json)
 
     async def follow(registry: Any) -> None:
         async for change in registry.watch(*_filter(given)):
             if as_json:
                 terminal.data(registration_lines.change_json(change))
             else:
-                terminal.note(*registration_lines.change_note(change))
+                terminal.report(*registration_lines.change_note(change))
             terminal.flush()
 
     ask(before, given, follow)

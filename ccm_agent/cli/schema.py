@@ -7,12 +7,12 @@ import sys
 import click
 
 from ccm_agent.cli import options
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.codec import encode_json
 
 
-@click.command("schema", epilog=options.examples("ccm schema > ccm.json", "ccm schema file"))
+@click.command("schema", cls=options.Verb, epilog=examples("ccm schema > ccm.json", "ccm schema file"))
 @click.argument("type_name", metavar="[TYPE]", default="")
-@options.log_flags
 def command(type_name: str) -> None:
     """Print the JSON Schema of a manifest, or of a resource of TYPE. Installed extension types are included."""
     from ccm_agent.resources.catalog import Catalog

@@ -11,28 +11,27 @@ import click
 
 from ccm_agent.cli import lines, options
 from ccm_agent.cli.ensure_shared import session_exit
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.outcome import SessionSummary
 
 
-class Names(options.SuggestingGroup):
+class Names(options.VerbGroup):
     """`new` has the further names that CCM gives it."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, "new" if cmd_name in ("start", "create") else cmd_name)
+    aliases = {"start": "new", "create": "new"}
 
 
 @click.group(
     "session",
     cls=Names,
-    epilog=options.examples(
+    epilog=examples(
         'eval "$(ccm session new)"',
         "ccm ensure file /etc/app.conf --content hello --owner root --group root",
         "ccm ensure service app --subscribe file#/etc/app.conf",
         "ccm session report --remove",
     ),
 )
-@options.log_flags
 def command() -> None:
     """Let several `ccm ensure` commands depend on each other."""
 
@@ -44,7 +43,6 @@ def command() -> None:
     metavar="DIR",
     help="Directory of the store. [a new temporary directory]",
 )
-@options.log_flags
 def new(directory: str) -> None:
     """Create a session store and print the shell command that selects it. Use it as `eval "$(ccm session new)"`."""
     from shlex import quote
@@ -65,7 +63,6 @@ def new(directory: str) -> None:
 @click.option(
     "--remove", is_flag=True, help="Remove the store afterward if it is in the temporary directory."
 )
-@options.log_flags
 def report(session: str, remove: bool) -> int:
     """Summarize a session. Exits with 2 if a resource failed."""
     import asyncio

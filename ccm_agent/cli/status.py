@@ -11,17 +11,19 @@ import msgspec
 
 from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model import codec
 from ccm_agent.resources.contract import AnyType
 
 
 @click.command(
-    "status", epilog=options.examples("ccm status file /etc/motd", "ccm status service nginx --json")
+    "status",
+    cls=options.Verb,
+    epilog=examples("ccm status file /etc/motd", "ccm status service nginx --json"),
 )
 @click.argument("type_name", metavar="TYPE")
 @click.argument("name", metavar="NAME")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
-@options.log_flags
 def command(type_name: str, name: str, as_json: bool) -> None:
     """Show the current state of a resource."""
     import asyncio

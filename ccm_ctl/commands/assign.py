@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import Assignment
@@ -26,7 +28,6 @@ from ccm_ctl.commands.assignment_options import (
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import check_name, refuse_overlaps
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
@@ -36,7 +37,6 @@ from ccm_ctl.commands.targets import (
     yes_option,
 )
 from ccm_ctl.render import records
-from ccm_ctl.render.text import fold_names, plural
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application

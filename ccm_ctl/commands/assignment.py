@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
@@ -20,18 +21,17 @@ from ccm_ctl.commands.assignment_options import (
     title_of,
 )
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.render.table import Cell
 
 
 @group(
@@ -92,10 +92,10 @@ def _history(application: Application, name: str, scope: str) -> Exit:
     place = scope_of(scope)
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.text import clock
         from ccm_ctl.fleet.assignment_history import find_past
         from ccm_ctl.fleet.assignments import read_assignments
-        from ccm_ctl.render.table import Column
-        from ccm_ctl.render.text import clock
 
         terminal = application.terminal
         past = await find_past(fleet, await read_assignments(fleet), name, place)
@@ -140,8 +140,8 @@ def _show(
     shown: Sequence[NodeStanding],
     now: datetime,
 ) -> None:
-    from ccm_ctl.render.table import Column
-    from ccm_ctl.render.text import plural
+    from ccm_agent.clikit.table import Column
+    from ccm_agent.clikit.text import plural
 
     terminal = application.terminal
     for one in standing:
@@ -163,8 +163,8 @@ def _show(
 
 
 def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
-    from ccm_ctl.render.table import Cell
-    from ccm_ctl.render.text import ago, one_line, span
+    from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.text import ago, one_line, span
 
     meaning = "good" if one.is_converged else "bad" if one.has_failed else "quiet" if one.away else "change"
     again = ""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.text import ago, clock, plural
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import ProtocolError, UsageError
-from ccm_ctl.render.text import ago, clock, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,11 +19,11 @@ from ccm_ctl.render import records
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.render.table import Cell
 
 
 @verb("assignments", examples=["ccmctl assignments", "ccmctl assignments --json"])
@@ -31,8 +31,8 @@ def assignments(application: Application) -> Exit:
     """List assignments with their targets, pinned content, and number of converged nodes."""
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
         from ccm_ctl.fleet.convergence import judge_all
-        from ccm_ctl.render.table import Column
 
         terminal = application.terminal
         inventory, known = await read_fleet(fleet)
@@ -61,10 +61,10 @@ def assignments(application: Application) -> Exit:
 
 
 def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[str | Cell]:
+    from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.text import ago
     from ccm_agent.model.durations import format_duration
     from ccm_ctl.fleet.assignments import scope_words
-    from ccm_ctl.render.table import Cell
-    from ccm_ctl.render.text import ago
 
     assignment = standing.assignment
     targets, scope = targets_words(assignment), scope_words(assignment.scope)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusError, DataError
-from ccm_ctl.render.text import fold_names, plural
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application

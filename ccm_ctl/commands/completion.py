@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.completion import SHELLS, script
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import PROGRAM, verb
 
@@ -20,14 +21,10 @@ if TYPE_CHECKING:
         "ccmctl completion zsh > ~/.zfunc/_ccmctl",
         "ccmctl completion fish > ~/.config/fish/completions/ccmctl.fish",
     ],
-    options=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]))],
+    options=[click.Argument(["shell"], type=click.Choice(SHELLS))],
 )
 def completion(application: Application, shell: str) -> Exit:
     """Print the completion script of a shell."""
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    assert kind is not None
     root = click.get_current_context().find_root().command
-    application.terminal.raw(kind(root, {}, PROGRAM, "_CCMCTL_COMPLETE").source() + "\n")
+    application.terminal.raw(script(root, PROGRAM, shell))
     return Exit.OK

@@ -6,9 +6,9 @@ import asyncio
 import re
 from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusError, ConflictError, UsageError
 from ccm_ctl.commands.assignment_options import counts_for
-from ccm_ctl.render.text import fold_names, plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import plural
 from ccm_agent.model.errors import BusUnavailableError, CcmError, InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import logins
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.keys_folder import keys_in, keys_option
 from ccm_ctl.render import records
-from ccm_ctl.render.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

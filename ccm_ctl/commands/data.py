@@ -108,9 +108,9 @@ def _ls(application: Application, prefix: str) -> Exit:
     """List keys, optionally only those with a prefix."""
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.text import ago, size
         from ccm_ctl.fleet.documents import Documents
-        from ccm_ctl.render.table import Column
-        from ccm_ctl.render.text import ago, size
 
         terminal = application.terminal
         rows = []

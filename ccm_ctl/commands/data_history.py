@@ -95,9 +95,9 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
     text = read_source(source) if source else None
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Style
         from ccm_ctl.fleet.document_history import before_newest, revision_of
         from ccm_ctl.render.diff import diff as difference
-        from ccm_ctl.render.table import Style
 
         kept = await read_kept(fleet, key)
         named = [revision_of(kept, revision) for revision in revisions]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.clikit.text import ago, clock, one_line, plural, span
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
 from ccm_ctl.fleet.node_diagnostics import SILENT
-from ccm_ctl.render.text import ago, clock, one_line, plural, span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

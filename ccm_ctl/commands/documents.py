@@ -146,8 +146,8 @@ def fields_of(document: Document) -> dict[str, object]:
 
 def show_history(application: Application, history: Sequence[Document], *, shown: bool = False) -> None:
     """A document's revisions that are kept, the newest first; `shown` with what they say, in a line."""
-    from ccm_ctl.render.table import Column
-    from ccm_ctl.render.text import clock, size
+    from ccm_agent.clikit.table import Column
+    from ccm_agent.clikit.text import clock, size
 
     terminal = application.terminal
     rows = []

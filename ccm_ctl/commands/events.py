@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.errors import NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.verdicts import BAD, Verdict
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.fleet.authors import Signature, read_authors
 from ccm_ctl.render import records
 

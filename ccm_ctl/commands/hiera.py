@@ -16,10 +16,10 @@ from ccm_ctl.commands.documents import read_source
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.hiera_explain import Candidate, Explained
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.render.table import Cell
 
 DEFAULT_DATA = "kv://CCM_DATA/common"
 
@@ -90,7 +90,7 @@ hiera.add_command(_explain)
 
 
 def _tell(application: Application, explained: Explained, node: str, *, show_secrets: bool) -> None:
-    from ccm_ctl.render.table import Column, paint
+    from ccm_agent.clikit.table import Column, paint
 
     terminal = application.terminal
     name = ".".join(explained.key)
@@ -128,7 +128,7 @@ def _tell(application: Application, explained: Explained, node: str, *, show_sec
 
 
 def _row(one: Candidate, shown: Any) -> list[str | Cell]:
-    from ccm_ctl.render.table import Cell
+    from ccm_agent.clikit.table import Cell
 
     effect = str(one.effect)
     value = _json(shown(one.value)) if has_value(one) else ""
@@ -136,7 +136,7 @@ def _row(one: Candidate, shown: Any) -> list[str | Cell]:
 
 
 def _sentence(explained: Explained, node: str, shown: Any) -> str:
-    from ccm_ctl.render.text import one_line
+    from ccm_agent.clikit.text import one_line
 
     name = ".".join(explained.key)
     if not explained.is_found:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.certificates import prepare_certificates, server_name_option
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.credentials import prepare_security
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.keys_folder import keys_option
 from ccm_ctl.commands.migration import begin_migration, go_on_migrating
 from ccm_ctl.commands.signers import publish_list, signers_in
@@ -152,7 +152,7 @@ def init(
 
 
 async def _publish_signers(application: Application, broker: Broker, folder: str) -> None:
-    from ccm_ctl.render.text import plural
+    from ccm_agent.clikit.text import plural
 
     found = signers_in(application, folder)
     if found.exist() and await publish_list(broker, found):
@@ -163,7 +163,7 @@ async def _publish_signers(application: Application, broker: Broker, folder: str
 
 def show_made(application: Application, made: list[LayoutChange]) -> None:
     """Print what was done about each stream and bucket."""
-    from ccm_ctl.render.table import Cell, Column
+    from ccm_agent.clikit.table import Cell, Column
 
     meanings = {"created": "change", "updated": "change", "unchanged": "good", "skipped": "quiet"}
     rows: list[list[str | Cell]] = []

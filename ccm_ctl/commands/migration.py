@@ -103,7 +103,7 @@ async def go_on_migrating(application: Application, folder: str, *, finish: bool
 
 
 def _show_left(application: Application, left: list[Left]) -> None:
-    from ccm_ctl.render.table import Column
+    from ccm_agent.clikit.table import Column
 
     for one in left:
         application.terminal.record(records.LEFT, **msgspec.structs.asdict(one))

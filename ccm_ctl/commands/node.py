@@ -35,9 +35,9 @@ def _show(application: Application, name: str) -> Exit:
     """Show a node's presence, versions, assigned and routed facts, and last run."""
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.text import ago, clock
         from ccm_ctl.commands.nodes import is_disputed, node_fields, note_of
         from ccm_ctl.fleet.discovery import read_inventory, read_twins
-        from ccm_ctl.render.text import ago, clock
         from ccm_ctl.render.tree import tree
 
         found = (await read_inventory(fleet)).need(name)

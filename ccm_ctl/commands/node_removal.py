@@ -141,7 +141,7 @@ async def _agreed(
 ) -> bool:
     if yes:
         return True
-    from ccm_ctl.render.text import plural
+    from ccm_agent.clikit.text import plural
 
     for one in held:
         application.terminal.note(_words(one, now, whole=what == "Remove"))
@@ -151,7 +151,7 @@ async def _agreed(
 
 def _words(one: Holding, now: datetime, *, whole: bool) -> str:
     """What is about to go."""
-    from ccm_ctl.render.text import ago, plural
+    from ccm_agent.clikit.text import ago, plural
 
     node, record = one.node, one.node.record
     run = f", last run {record.last_state} {ago(record.last_time, now)}" if record and record.last_run else ""

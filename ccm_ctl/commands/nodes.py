@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.discovery import DuplicateIdentity, Node
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.render.table import Cell
 
 
 NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
@@ -33,9 +33,9 @@ def nodes(application: Application, **options: Any) -> Exit:
     """List present and expected nodes. Without --targets, all nodes are listed."""
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.text import natural, plural
         from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve
-        from ccm_ctl.render.table import Column
-        from ccm_ctl.render.text import natural, plural
 
         terminal = application.terminal
         wish = target_spec(options)
@@ -108,9 +108,9 @@ def note_of(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
 
 
 def _row(node: Node, twins: Sequence[DuplicateIdentity], now: datetime) -> list[str | Cell]:
+    from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.text import ago
     from ccm_ctl.render.outcome import MEANINGS
-    from ccm_ctl.render.table import Cell
-    from ccm_ctl.render.text import ago
     from ccm_ctl.render.tree import scalar
 
     state = node.state

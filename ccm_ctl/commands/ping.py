@@ -11,11 +11,11 @@ from ccm_ctl.commands.targets import target_options, target_spec
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.gather import Reply
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.render.table import Cell
-    from ccm_ctl.terminal import Terminal
 
 
 @verb(
@@ -31,10 +31,10 @@ def ping(application: Application, **options: Any) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.text import plural
         from ccm_ctl.fleet.discovery import resolve
         from ccm_ctl.fleet.gather import gather
-        from ccm_ctl.render.table import Column
-        from ccm_ctl.render.text import plural
 
         terminal = application.terminal
         _, resolved = await resolve(fleet, target_spec(options, otherwise_all=True))
@@ -69,7 +69,7 @@ def _tell(terminal: Terminal, reply: Reply) -> None:
 
 
 def _row(name: str, reply: Reply | None, *, is_silent: bool) -> list[str | Cell]:
-    from ccm_ctl.render.table import Cell
+    from ccm_agent.clikit.table import Cell
 
     if reply is None:
         return [name, Cell("silent", "gone") if is_silent else Cell("offline", "quiet"), "", "", ""]

@@ -71,7 +71,7 @@ def exposed_note(key: str) -> str:
 
 
 def _show(application: Application, wanted: dict[str, int], left: list[str], *, noop: bool) -> None:
-    from ccm_ctl.render.table import Column
+    from ccm_agent.clikit.table import Column
 
     terminal = application.terminal
     rows = []

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def _list(application: Application, limit: int) -> Exit:
     """List recent runs, newest first."""
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.text import ago, plural
         from ccm_ctl.commands.run_view import run_fields
         from ccm_ctl.fleet.history import History
-        from ccm_ctl.render.table import Column
-        from ccm_ctl.render.text import ago, plural
 
         terminal = application.terminal
         rows = []

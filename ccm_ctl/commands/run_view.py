@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome
@@ -28,7 +29,6 @@ from ccm_ctl.render.outcome import (
     live_line,
     run_report,
 )
-from ccm_ctl.render.text import fold_names, plural
 from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
@@ -165,8 +165,8 @@ def _list(application: Application) -> Exit:
     """List schedules with their targets and their last and next times."""
 
     async def work(broker: Broker) -> Exit:
-        from ccm_ctl.render.table import Column
-        from ccm_ctl.render.text import clock
+        from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.text import clock
 
         now = broker.fleet.clock.now()
         rows = []

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.commands.keys_folder import keys_in, keys_option
 from ccm_ctl.render import records
 
@@ -34,7 +34,7 @@ def _list(application: Application, keys: str) -> Exit:
     """List the operators in the signers list of this folder, with role and expiry."""
     found = signers_in(application, keys)
     listed = found.read()
-    from ccm_ctl.render.table import Column
+    from ccm_agent.clikit.table import Column
 
     rows: list[list[Any]] = []
     for one in sorted(listed.signers, key=lambda one: one.name):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.durations import Duration
 from ccm_ctl.fleet.discovery import TargetSpec
-from ccm_ctl.render.text import fold_names, plural
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application

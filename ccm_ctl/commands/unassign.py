@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
@@ -19,7 +20,6 @@ from ccm_ctl.commands.assignment_options import (
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
 from ccm_ctl.render import records
-from ccm_ctl.render.text import fold_names, plural
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application

@@ -5,21 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.text import counted, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.verdicts import BAD, Verdict
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.render import records
-from ccm_ctl.render.text import counted, plural
 from ccm_ctl.render.verdicts import node_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ccm_agent.clikit.table import Cell
     from ccm_agent.model.verdicts import NodeReport
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.render.table import Cell
 
 MEANINGS = {
     Verdict.VERIFIED: "good",
@@ -65,7 +65,7 @@ async def verify(
 
 
 def _show(application: Application, reports: Sequence[NodeReport]) -> None:
-    from ccm_ctl.render.table import Column
+    from ccm_agent.clikit.table import Column
 
     terminal = application.terminal
     for report in reports:
@@ -106,7 +106,7 @@ def report_fields(report: NodeReport) -> dict[str, object]:
 
 
 def _row(report: NodeReport) -> list[str | Cell]:
-    from ccm_ctl.render.table import Cell
+    from ccm_agent.clikit.table import Cell
 
     others = {
         str(verdict): count for verdict, count in report.counts.items() if verdict is not Verdict.VERIFIED

@@ -100,8 +100,8 @@ def _fields(evidence: Evidence, reason: Reason) -> dict[str, Any]:
 
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """What is known, in the order in which somebody would ask."""
+    from ccm_agent.clikit.text import ago, clock
     from ccm_ctl.commands.diagnosis import disabled_words, is_duplicate
-    from ccm_ctl.render.text import ago, clock
     from ccm_ctl.render.why import Fact
 
     record = evidence.node.record
@@ -152,9 +152,9 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
 
 def _assignment_words(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
     """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
+    from ccm_agent.clikit.text import ago
     from ccm_ctl.commands.diagnosis import in_words
     from ccm_ctl.fleet.assignments import scope_words
-    from ccm_ctl.render.text import ago
 
     since = f" for {ago(judged.since, now).removesuffix(' ago')}" if judged.since else ""
     mode = " (plan)" if standing.assignment.mode == "plan" else ""
@@ -182,7 +182,7 @@ def _manifest_words(own: Own, now: datetime) -> str:
 
 def _last_run(evidence: Evidence, now: datetime) -> str:
     """The newest finished run: when, of what, how."""
-    from ccm_ctl.render.text import ago
+    from ccm_agent.clikit.text import ago
 
     record = evidence.node.record
     if record is None or not record.last_run:
@@ -193,7 +193,7 @@ def _last_run(evidence: Evidence, now: datetime) -> str:
 
 
 def _summary_words(summary: SessionSummary) -> str:
-    from ccm_ctl.render.text import counted, span
+    from ccm_agent.clikit.text import counted, span
 
     counts = {
         "failed": summary.failed_resources,
@@ -212,9 +212,9 @@ def _summary_words(summary: SessionSummary) -> str:
 
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Presence, and what the agent itself answers."""
+    from ccm_agent.clikit.text import ago, plural, size
     from ccm_ctl.commands.diagnosis import hand_words
     from ccm_ctl.fleet.node_diagnostics import ANSWERED, DENIED
-    from ccm_ctl.render.text import ago, plural, size
     from ccm_ctl.render.why import Fact
 
     presence, status = evidence.node.presence, evidence.status

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 
-from ccm_ctl.render.table import Style, paint
-from ccm_ctl.render.text import safe
+from ccm_agent.clikit.table import Style, paint
+from ccm_agent.clikit.text import safe
 
 _MEANINGS = {"+": "good", "-": "bad", "@": "quiet"}
 

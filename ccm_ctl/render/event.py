@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.table import Style, paint
+from ccm_agent.clikit.text import counted, one_line, plural, span
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import AgentEvent, Answer, Progress
-from ccm_ctl.render.table import Style, paint
-from ccm_ctl.render.text import counted, one_line, plural, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.clikit.table import UNLIMITED, Cell, Column, Style, paint, table
+from ccm_agent.clikit.text import counted, fold_names, one_line, plural, safe, span
 from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.render.table import UNLIMITED, Cell, Column, Style, paint, table
-from ccm_ctl.render.text import counted, fold_names, one_line, plural, safe, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

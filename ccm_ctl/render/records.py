@@ -1,16 +1,10 @@
 """
-What `--json` prints: one JSON object in a line, told apart by `record`.
+The records that `ccmctl --json` prints, by name; `clikit.records` writes them.
 
 The shapes are part of what scripts rely on: fields are added, never changed. docs/reference/ccmctl.md lists them.
 """
 
 from __future__ import annotations
-
-from typing import Any
-
-import msgspec
-
-from ccm_ctl.render.text import safe_json
 
 RUN = "run"
 """A run: what was asked of how many nodes, or its entry in the list of runs."""
@@ -43,10 +37,3 @@ CHECKS = "checks"
 """The checks of `doctor` by state, and the exit code."""
 VERIFICATION = "verification"
 """What verifying the stored events of a node found."""
-ERROR = "error"
-
-
-def record(kind: str, /, **fields: Any) -> str:
-    """One line of JSON Lines with its newline; fields that are None are left out."""
-    kept = {key: value for key, value in fields.items() if value is not None}
-    return safe_json(msgspec.json.encode({"record": kind, **kept}).decode()) + "\n"

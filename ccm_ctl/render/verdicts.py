@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.text import one_line, plural
 from ccm_agent.model.verdicts import Verdict
-from ccm_ctl.render.text import one_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

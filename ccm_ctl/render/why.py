@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_ctl.render.table import Style, paint
-from ccm_ctl.render.text import one_line, safe
+from ccm_agent.clikit.table import Style, paint
+from ccm_agent.clikit.text import one_line, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

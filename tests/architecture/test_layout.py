@@ -42,7 +42,8 @@ AGENT_ROOMS: dict[str, set[str]] = {
     },
     "app_policy": {"app", "engine", "agent", "policy", "resources"},
     "app_render": {"system", "templates", "facts"},
-    "cli": {"app", "app_agent", "app_policy", "resources"},
+    "clikit": set(),
+    "cli": {"app", "app_agent", "app_policy", "clikit", "resources"},
     "testing": {"resources", "bus"},
     "__main__": {"cli"},
 }  # fmt: skip
@@ -50,19 +51,19 @@ CONTROLLER_ROOMS: dict[str, set[str]] = {
     "fleet": set(),
     "render": set(),
     "dashboard": {"fleet", "render"},
-    "commands": {"fleet", "render", "dashboard", "terminal", "app"},
-    "terminal": {"render"},
-    "app": {"fleet", "render", "dashboard", "commands", "terminal"},
-    "main": {"app", "commands", "terminal"},
-    "__main__": {"main", "app", "commands", "terminal"},
+    "commands": {"fleet", "render", "dashboard", "app"},
+    "app": {"fleet", "render", "dashboard", "commands"},
+    "main": {"app", "commands"},
+    "__main__": {"main", "app", "commands"},
 }
 FROM_AGENT_DEFAULT = {"model"}
 """What rooms of the controller that are not named below take from the agent's package: the words only."""
 FROM_AGENT_BY_ROOM = {
     "fleet": {"model", "bus", "templates", "registration", "hiera"},
-    "commands": {"model", "bus", "templates", "registration"},
-    "app": {"model", "bus", "templates", "registration"},
-    "main": {"model", "bus"},
+    "render": {"model", "clikit"},
+    "commands": {"model", "bus", "clikit", "templates", "registration"},
+    "app": {"model", "bus", "clikit", "templates", "registration"},
+    "main": {"model", "bus", "clikit"},
 }
 
 ONE_IMPORTER: dict[str, set[str]] = {
@@ -75,13 +76,11 @@ ONE_IMPORTER: dict[str, set[str]] = {
     "aiofiles": {"ccm_agent/system"},
     "aiohttp": {"ccm_agent/system", "ccm_agent/agent/node/metrics_server.py", "ccm_ctl/dashboard"},
     "yaml": {"ccm_agent/model"},
-    "rich": {"ccm_ctl/render", "ccm_ctl/terminal.py", "ccm_agent/cli"},
+    "rich": {"ccm_agent/clikit", "ccm_ctl/render"},
     "click": {
         "ccm_agent/cli",
+        "ccm_agent/clikit",
         "ccm_ctl/commands",
-        "ccm_ctl/app.py",
-        "ccm_ctl/terminal.py",
-        "ccm_ctl/__main__.py",
     },
 }
 SIZE_LIMIT = 500

@@ -202,7 +202,7 @@ def test_a_second_agent_on_a_state_folder_ends_and_names_the_first(one: Fleet) -
     state = agent.directory / "state"
     assert done.returncode == 1
     assert done.stderr.endswith(
-        f"ccm: error: {state}: process {agent.process.pid} is an agent with this state folder; "
+        f"ccm: {state}: process {agent.process.pid} is an agent with this state folder; "
         "give each its own `state_dir`\n"
     )
 

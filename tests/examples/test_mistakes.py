@@ -98,7 +98,7 @@ def test_a_mistake_in_a_manifest_is_told_with_its_place_and_nothing_after_it_is_
 
     code, _, err = run(ccm, tmp_path, "apply", "m.yaml")
 
-    assert (code, err) == (1, f"ccm: error: {sentence}\n")
+    assert (code, err) == (1, f"ccm: {sentence}\n")
     assert ((tmp_path / "before").exists(), (tmp_path / "after").exists()) == (before, False)
 
 
@@ -188,97 +188,81 @@ def test_what_is_not_there_is_named_and_nothing_is_done(
     (tmp_path / "good.yaml").write_text(MANIFEST.replace("@MISTAKE@", "").replace("@DIR@", str(tmp_path)))
     (tmp_path / "list.yaml").write_text("ccm:\n  resources_jet_file: gone.jet\n")
 
-    assert run(ccm, tmp_path, *words) == (1, "", f"ccm: error: {sentence}\n")
+    assert run(ccm, tmp_path, *words) == (1, "", f"ccm: {sentence}\n")
     assert not (tmp_path / "before").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "usage", "sentence"),
+    ("words", "sentence"),
     [
         pytest.param(
             ["apply", "m", "--nop"],
-            "apply [OPTIONS] MANIFEST",
             "unknown option `--nop`, did you mean `--noop`?",
             id="apply",
         ),
-        pytest.param(["apply"], "apply [OPTIONS] MANIFEST", "missing argument 'MANIFEST'", id="no manifest"),
+        pytest.param(["apply"], "missing argument 'MANIFEST'", id="no manifest"),
         pytest.param(
             ["ensure", "file"],
-            "ensure file [OPTIONS] NAME [ENSURE]",
             "missing argument 'NAME'",
             id="no name",
         ),
         pytest.param(
             ["ensure", "fiel", "x"],
-            "ensure [OPTIONS] COMMAND [ARGS]...",
             "unknown resource type `fiel`, did you mean `file`?",
             id="no type",
         ),
         pytest.param(
             ["ensure", "file", "x", "--mod", "1"],
-            "ensure file [OPTIONS] NAME [ENSURE]",
             "unknown option `--mod`, did you mean `--mode`?",
             id="ensure",
         ),
         pytest.param(
             ["ensure", "archive", "x"],
-            "ensure archive [OPTIONS] NAME URL",
             "missing argument 'URL'",
             id="no url",
         ),
         pytest.param(
             ["facts", "--yml"],
-            "facts [OPTIONS] [QUERY]",
             "unknown option `--yml`, did you mean `--yaml`?",
             id="facts",
         ),
         pytest.param(
             ["hiera", "prse"],
-            "hiera [OPTIONS] COMMAND [ARGS]...",
             "unknown command `prse`, did you mean `parse`?",
             id="hiera",
         ),
         pytest.param(
             ["hiera", "parse"],
-            "hiera parse [OPTIONS] INPUT [K=V]...",
             "missing argument 'INPUT'",
             id="no input",
         ),
-        pytest.param(
-            ["status", "file"], "status [OPTIONS] TYPE NAME", "missing argument 'NAME'", id="status"
-        ),
+        pytest.param(["status", "file"], "missing argument 'NAME'", id="status"),
         pytest.param(
             ["session", "nwe"],
-            "session [OPTIONS] COMMAND [ARGS]...",
             "unknown command `nwe`, did you mean `new`?",
             id="session",
         ),
-        pytest.param(["eval"], "eval [OPTIONS] EXPRESSION", "missing argument 'EXPRESSION'", id="eval"),
+        pytest.param(["eval"], "missing argument 'EXPRESSION'", id="eval"),
         pytest.param(
             ["lint", "--strict", "m"],
-            "lint [OPTIONS] MANIFEST...",
             "unknown option `--strict`, did you mean `--strict-ccm`?",
             id="lint",
         ),
-        pytest.param(
-            ["agent"], "agent [OPTIONS] [COMMAND] [ARGS]...", "missing option '--config'", id="agent"
-        ),
+        pytest.param(["agent"], "missing option '--config'", id="agent"),
         pytest.param(
             ["aply", "m"],
-            "[OPTIONS] COMMAND [ARGS]...",
             "unknown command `aply`, did you mean `apply`?",
             id="verb",
         ),
     ],
 )
-def test_a_wrong_command_line_is_told_in_two_lines(
-    words: list[str], usage: str, sentence: str, ccm: Path, tmp_path: Path
+def test_a_wrong_command_line_is_answered_with_one_sentence(
+    words: list[str], sentence: str, ccm: Path, tmp_path: Path
 ) -> None:
     code, out, err = run(ccm, tmp_path, *words)
 
-    first, second = err.splitlines()
-    assert (code, out, first) == (1, "", f"Usage: ccm {usage}")
-    assert second.startswith(f"ccm: error: {sentence}")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"ccm: {sentence}")
 
 
 def test_a_request_that_is_none_is_answered_as_one(ccm: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ EXEMPT = {
     "ccm_ctl.commands.facts:_read_words": _TYPED,
     "ccm_ctl.commands.properties:properties_of": "a schema that this program ships",
     "ccm_ctl.commands.schedule:when_of": _TYPED,
-    "ccm_ctl.commands.command_tree:_Shared.parse_args": _TYPED,
+    "ccm_agent.clikit.commands:Command.parse_args": _TYPED,
     "ccm_ctl.fleet.doctor.broker_checks:_configured_accounts": _BROKER,
     "ccm_ctl.fleet.doctor.broker_checks:judge_configuration": _BROKER,
     "ccm_ctl.fleet.doctor.renewal:entry_of": "the person's own credentials file, for a suggestion",

@@ -136,6 +136,6 @@ def test_a_typo_in_a_key_is_refused_by_name(node: testenv.Node, program: str) ->
         node.path(CONFIG).write_text(PUBLIC_EXAMPLE)
 
     why = f"{CONFIG}:2:1: $.intervall: unknown key `intervall`, did you mean `interval`?"
-    assert (done.returncode, done.stderr) == (1, f"ccm: error: {why}\n")
+    assert (done.returncode, done.stderr) == (1, f"ccm: {why}\n")
     assert why in log(node)
     assert active == "active"

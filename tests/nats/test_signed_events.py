@@ -22,6 +22,7 @@ from ccm_agent.bus.settings import BusSettings
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.streams import Stored, call, read_all, store
 from ccm_agent.bus.subjects import event_subject, run_pattern
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
@@ -30,7 +31,6 @@ from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Broker, connected
 from ccm_ctl.main import main
-from ccm_ctl.terminal import Terminal
 from tests.support.agent import Bus, Controller, FakeEngine, agent_ports, agent_settings, running
 from tests.support.authorship import Root, new_seed, sign_event, write_credentials
 from tests.support.controller import Said, Screen
@@ -83,7 +83,11 @@ class Stage:
             out, err = Screen(), Screen()
             environ = {"CCM_OPERATOR": "op", "HOME": "/nonexistent"}
             code = main(
-                argv, VERBS, terminal=Terminal(out=out, err=err, environ={}), environ=environ, connect=connect
+                argv,
+                VERBS,
+                terminal=Terminal("ccmctl", out=out, err=err, environ={}),
+                environ=environ,
+                connect=connect,
             )
             return Said(code, out.getvalue(), err.getvalue())
 

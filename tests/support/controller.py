@@ -20,6 +20,7 @@ from ccm_agent.bus.settings import BusSettings
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.subjects import event_subject, scopes_of
 from ccm_agent.bus.trust import Trust
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
     SESSION_START,
@@ -48,7 +49,6 @@ from ccm_ctl.app import Broker
 from ccm_ctl.fleet.node_data import OperatorData
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.main import main
-from ccm_ctl.terminal import Terminal
 from tests.support.authorship import Root, Writer, new_seed, sign_event
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -290,7 +290,7 @@ class Desk:
     def ccmctl(self, *argv: str, environ: Mapping[str, str] | None = None, is_terminal: bool = False) -> Said:
         """Run a command line."""
         out, err = Screen(is_terminal=is_terminal), Screen(is_terminal=is_terminal)
-        terminal = Terminal(out=out, err=err, environ=environ or {})
+        terminal = Terminal("ccmctl", out=out, err=err, environ=environ or {})
         given = {"CCM_OPERATOR": self.operator, "HOME": "/nonexistent", **(environ or {})}
         code = main(argv, VERBS, terminal=terminal, environ=given, connect=self._connect)
         return Said(code, out.getvalue(), err.getvalue())

@@ -125,7 +125,7 @@ def test_nobody_is_an_agent_in_the_place_of_another_user(
 
     assert (code, capsys.readouterr().err) == (
         1,
-        f"ccm: error: {state}: belongs to the user 65534, whose agent does not run; run this as that user\n",
+        f"ccm: {state}: belongs to the user 65534, whose agent does not run; run this as that user\n",
     )
 
 
@@ -140,5 +140,5 @@ def test_a_state_folder_that_is_not_there_is_told(
 
     assert (code, capsys.readouterr().err) == (
         1,
-        f"ccm: error: {tmp_path}/none: there is no such state folder; has the agent been installed and started?\n",
+        f"ccm: {tmp_path}/none: there is no such state folder; has the agent been installed and started?\n",
     )

@@ -15,6 +15,7 @@ from blockbuster import BlockBuster
 from ccm_agent.cli import ensure_api, main
 from ccm_agent.cli.ensure_type import command_for
 from ccm_agent.cli.program import ALIASES, VERBS, program
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.errors import CcmError, DocumentError, InputError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import CommandLine, Flag
@@ -58,7 +59,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         pytest.param([], "Usage: ccm", id="none"),
         pytest.param(["aply"], "unknown command `aply`, did you mean `apply`?", id="verb"),
-        pytest.param(["--nope"], "unknown option `--nope`; `ccm --help` lists them", id="option"),
+        pytest.param(["--nope"], "unknown option `--nope`; see `ccm --help`", id="option"),
         pytest.param(["apply"], "missing argument 'MANIFEST'; see `ccm ", id="argument"),
         pytest.param(["apply", "none.yaml"], "none.yaml", id="manifest"),
         pytest.param(["apply", "."], ".: this is a directory: name the manifest in it", id="directory"),
@@ -95,16 +96,16 @@ def test_debug_shows_where_an_error_is_from() -> None:
 
 
 def test_a_bug_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(_arguments: list[str]) -> int:
+    def fail(_arguments: list[str], _terminal: Terminal) -> int:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(main, "invoke", fail)
+    monkeypatch.setattr(main, "run_command_line", fail)
 
     assert main.run(["apply", "m.yaml"]) == 1
     assert (
         capsys.readouterr().err
-        == "ccm: error: internal error: ZeroDivisionError: division by zero; run it again with --debug and "
-        "report what it says\n"
+        == "ccm: internal error: ZeroDivisionError: division by zero; rerun with --debug "
+        "for a traceback\n"
     )
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from ccm_agent.bus.credentials import name_in_credentials, public_key
 from ccm_agent.bus.permissions import node_permissions
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.secret import Secret
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.main import main
-from ccm_ctl.terminal import Terminal
 from tests.support.controller import Desk, Said
 
 
@@ -213,7 +213,10 @@ def test_a_file_that_credentials_go_to_becomes_its_owners_alone(keys: Path, tmp_
     with path.open("w") as out:
         os.fchmod(out.fileno(), 0o644)
         code = main(
-            ["node", "add", "web1"], VERBS, terminal=Terminal(out=out), environ={"CCM_KEYS": str(keys)}
+            ["node", "add", "web1"],
+            VERBS,
+            terminal=Terminal("ccmctl", out=out),
+            environ={"CCM_KEYS": str(keys)},
         )
 
     assert (code, stat.S_IMODE(path.stat().st_mode)) == (0, 0o600)

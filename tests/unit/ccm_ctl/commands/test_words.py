@@ -10,13 +10,13 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from ccm_agent.bus.settings import BusSettings
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.testing.memory_bus import MemoryBroker
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands import completion_values
 from ccm_ctl.commands.command_tree import Root
-from ccm_ctl.terminal import Terminal
 from tests.support.controller import Desk, FakeNode
 
 ENVIRON = {"CCM_OPERATOR": "op", "HOME": "/nonexistent"}
@@ -61,14 +61,14 @@ def completed(application: Application, line: str) -> list[tuple[str, str]]:
     ],
 )
 def test_names_are_those_that_there_are(desk: Desk, line: str, offered: list[str]) -> None:
-    application = Application(Terminal(environ={}), ENVIRON, desk._connect)
+    application = Application(Terminal("ccmctl", environ={}), ENVIRON, desk._connect)
 
     assert completed(application, line) == [(name, "plain") for name in offered]
 
 
 @pytest.mark.parametrize("line", ["apply s", "assign web s", "data put common s", "nodes --creds s"])
 def test_files_are_left_to_the_shell(line: str) -> None:
-    assert completed(Application(Terminal(environ={}), ENVIRON), line) == [("s", "file")]
+    assert completed(Application(Terminal("ccmctl", environ={}), ENVIRON), line) == [("s", "file")]
 
 
 def test_what_a_shell_might_expand_or_run_is_not_offered(desk: Desk) -> None:
@@ -77,7 +77,7 @@ def test_what_a_shell_might_expand_or_run_is_not_offered(desk: Desk) -> None:
             broker.store("KV_CCM_NODES", broker.buckets["CCM_NODES"], f"node.{name}", b"{}")
 
     desk.hooks.append(evil)
-    application = Application(Terminal(environ={}), ENVIRON, desk._connect)
+    application = Application(Terminal("ccmctl", environ={}), ENVIRON, desk._connect)
 
     assert [name for name, _ in completed(application, "why ")] == ["db1", "web1", "web2", "web3"]
 
@@ -95,6 +95,6 @@ def test_without_an_answer_nothing_is_offered_and_nothing_said(
 
     monkeypatch.setattr(completion_values, "WITHIN_S", 0.01)
 
-    assert completed(Application(Terminal(environ={}), ENVIRON, connect), "why w") == []
-    assert completed(Application(Terminal(environ={}), ENVIRON), "--context none why w") == []
+    assert completed(Application(Terminal("ccmctl", environ={}), ENVIRON, connect), "why w") == []
+    assert completed(Application(Terminal("ccmctl", environ={}), ENVIRON), "--context none why w") == []
     assert tuple(capsys.readouterr()) == ("", "")

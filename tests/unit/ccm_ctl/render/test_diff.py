@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ccm_agent.clikit.table import Style
 from ccm_ctl.render.diff import diff
-from ccm_ctl.render.table import Style
 
 OLD = "a: 1\nb: 2\n"
 NEW = "a: 1\nb: 3\nc: \x1b[2J\n"

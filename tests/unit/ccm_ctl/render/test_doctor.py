@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ccm_agent.clikit.table import Style
 from ccm_ctl.render.doctor import CheckLine, screen
-from ccm_ctl.render.table import Style
 
 LINES = [
     CheckLine("broker.connection", "ok", "Connected."),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from ccm_agent.clikit.table import Style
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.testing.clock import NOON
 from ccm_ctl.render.event import event_line, pending_words
-from ccm_ctl.render.table import Style
 from tests.support.agent import resource_event
 
 PLAIN = Style()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ccm_agent.clikit.table import Style
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.render.outcome import (
     At,
@@ -14,7 +15,6 @@ from ccm_ctl.render.outcome import (
     live_line,
     run_report,
 )
-from ccm_ctl.render.table import Style
 
 RUN = "2zFXzzzzzzzzzzzzzzzzzzzzzzz"
 

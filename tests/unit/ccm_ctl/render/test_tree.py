@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccm_ctl.render.table import Style
+from ccm_agent.clikit.table import Style
 from ccm_ctl.render.tree import tree
 
 

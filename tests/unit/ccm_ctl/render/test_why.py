@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_ctl.render.table import Style
+from ccm_agent.clikit.table import Style
 from ccm_ctl.render.why import Fact, Step, screen
 
 LINES = 24

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccm_ctl.render.table import Cell, Column, Style, paint, table
+from ccm_agent.clikit.table import Cell, Column, Style, paint, table
 
 COLUMNS = [Column("NODE"), Column("STATE"), Column("NOTE", fold=True), Column("AGE", right=True)]
 ROWS = [

@@ -10,36 +10,38 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ccm_agent.clikit import records
+from ccm_agent.clikit.table import UNLIMITED, Style, paint, table
+from ccm_agent.clikit.text import one_line, safe, safe_drawn
 from ccm_agent.model.errors import CcmError, UsageError
-from ccm_ctl.render import records
-from ccm_ctl.render.table import UNLIMITED, Style, paint, table
-from ccm_ctl.render.text import one_line, safe, safe_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccm_ctl.render.table import Cell, Column
+    from ccm_agent.clikit.table import Cell, Column
 
 _CLEAR = "\r\x1b[2K"
 
 
 class Terminal:
     """
-    Where a command's words go.
+    Where a command's output goes.
 
     Attributes:
+        program: The name that errors and warnings begin with.
         json: Records instead of text.
+        out: Standard output.
         style: Width and colour of standard output.
         is_live: A line that is drawn again and again can be seen.
     """
 
     def __init__(
         self,
+        program: str,
         *,
         json: bool = False,
         out: TextIO | None = None,
@@ -47,12 +49,13 @@ class Terminal:
         source: TextIO | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        self.program = program
         self.json = json
-        self._out = out or sys.stdout
+        self.out: TextIO = out or sys.stdout
         self._err = err or sys.stderr
         self._source = source or sys.stdin
         self._environ = os.environ if environ is None else environ
-        self.style = self._style(self._out)
+        self.style = self._style(self.out)
         self._live = ""
 
     @property
@@ -68,7 +71,7 @@ class Terminal:
     def show(self, text: str) -> None:
         """A result for people; with `--json` nothing, for the same is said by records."""
         if text and not self.json:
-            self._write(self._out, safe_drawn(text, colour=self.style.colour))
+            self._write(self.out, safe_drawn(text, colour=self.style.colour))
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], otherwise: str = ""
@@ -80,23 +83,23 @@ class Terminal:
     def record(self, kind: str, /, **fields: Any) -> None:
         """A result for programs; without `--json` nothing. The reader has it with the next `flush`."""
         if self.json:
-            self._out.write(records.record(kind, **fields))
+            self.out.write(records.record(kind, **fields))
 
     def flush(self) -> None:
         """Give on what was written; called when a batch of results is complete, for thousands may come in a second."""
-        self._out.flush()
+        self.out.flush()
 
     def raw(self, text: str) -> None:
         """A document as it is, for a program or a file to take; it is not made safe."""
-        self._write(self._out, text)
+        self._write(self.out, text)
 
     def secret(self, text: str) -> None:
         """A result that nobody else may read: a file that it goes to becomes its owner's alone before it is written."""
         with contextlib.suppress(OSError, ValueError):  # no file of ours, or none at all
-            number = self._out.fileno()
+            number = self.out.fileno()
             if stat.S_ISREG(os.fstat(number).st_mode):
                 os.fchmod(number, 0o600)
-        self._write(self._out, text)
+        self._write(self.out, text)
 
     def note(self, text: str) -> None:
         """Something said on the way."""
@@ -128,29 +131,53 @@ class Terminal:
         self._write(self._err, f"{safe(question)} [y/N] ")
         return (await _line_of(self._source)).strip().lower() in ("y", "yes")
 
+    def warn(self, text: str) -> None:
+        """Something that the operator should know, on standard error."""
+        style = self._style(self._err)
+        self._write(self._err, f"{self.program}: {paint('warning:', 'change', style)} {safe(text)}\n")
+
+    def fail_with(self, sentence: str) -> None:
+        """An end that is not an error of its own, such as an interruption."""
+        self._write(
+            self._err, f"{paint(f'{self.program}:', 'bad', self._style(self._err))} {safe(sentence)}\n"
+        )
+
     def fail(self, err: CcmError) -> None:
         """An error: a sentence for people, with `--json` a record as well."""
         self.record(records.ERROR, code=err.code, message=str(err))
         style = self._style(self._err)
         first, *rest = safe(str(err)).splitlines() or [one_line(err.code)]
-        self._write(self._err, "\n".join([f"{paint('ccmctl:', 'bad', style)} {first}", *rest]) + "\n")
+        self._write(
+            self._err, "\n".join([f"{paint(f'{self.program}:', 'bad', style)} {first}", *rest]) + "\n"
+        )
 
     def _style(self, stream: TextIO) -> Style:
         if not stream.isatty():
             return Style(width=UNLIMITED, colour=False)
         colour = not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
-        return Style(width=max(shutil.get_terminal_size().columns, 20), colour=colour)
+        return Style(width=max(_columns(self._environ, stream), 20), colour=colour)
 
     def _write(self, stream: TextIO, text: str) -> None:
         live = self._live
         self.live("")
         self._put(stream, text)
-        if live and stream is self._out:
+        if live and stream is self.out:
             self.live(live)
 
     def _put(self, stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
+
+
+def _columns(environ: Mapping[str, str], stream: TextIO) -> int:
+    """The width of a terminal, as `shutil` finds it, which takes long to import."""
+    given = environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):  # a terminal in a test
+        return 80
 
 
 async def _line_of(stream: TextIO) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from ccm_ctl.render.records import record
+from ccm_agent.clikit.records import record
 
 
 def test_a_record_is_one_line_and_leaves_out_what_is_not_there() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_ctl.render.text import safe
+from ccm_agent.clikit.text import safe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

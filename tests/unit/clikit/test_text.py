@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ccm_ctl.render.text import ago, clock, counted, fold_names, one_line, plural, safe, size, span
+from ccm_agent.clikit.text import ago, clock, counted, fold_names, one_line, plural, safe, size, span
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Durations on the command line."""
+"""The duration of an option."""
 
 from __future__ import annotations
 

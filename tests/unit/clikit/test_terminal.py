@@ -8,16 +8,16 @@ import os
 
 import pytest
 
+from ccm_agent.clikit.table import COLOURS, UNLIMITED, Style, paint
+from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.clikit.text import safe_drawn
 from ccm_agent.model.errors import Place, SelectorError, UsageError
-from ccm_ctl.render.table import COLOURS, UNLIMITED, Style, paint
-from ccm_ctl.render.text import safe_drawn
-from ccm_ctl.terminal import Terminal
 from tests.support.controller import Screen
 
 
 def a_terminal(*, json: bool = False, tty: bool = False, **environ: str) -> tuple[Terminal, Screen, Screen]:
     out, err = Screen(is_terminal=tty), Screen(is_terminal=tty)
-    return Terminal(json=json, out=out, err=err, environ=environ), out, err
+    return Terminal("ccmctl", json=json, out=out, err=err, environ=environ), out, err
 
 
 def test_people_see_text_and_programs_see_records() -> None:
@@ -109,7 +109,7 @@ def test_a_yes_is_a_yes_and_everything_else_a_no(typed: str, answer: bool) -> No
     above, below = os.openpty()
     err = Screen(is_terminal=True)
     with os.fdopen(below) as source:
-        terminal = Terminal(err=err, out=io.StringIO(), source=source, environ={})
+        terminal = Terminal("ccmctl", err=err, out=io.StringIO(), source=source, environ={})
         os.write(above, typed.encode())
 
         assert asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="say --yes")) is answer
@@ -118,7 +118,7 @@ def test_a_yes_is_a_yes_and_everything_else_a_no(typed: str, answer: bool) -> No
 
 
 def test_who_is_not_there_is_not_asked() -> None:
-    terminal = Terminal(err=Screen(is_terminal=True), source=io.StringIO("y\n"), environ={})
+    terminal = Terminal("ccmctl", err=Screen(is_terminal=True), source=io.StringIO("y\n"), environ={})
 
     with pytest.raises(UsageError) as caught:
         asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="say --yes"))

@@ -1,0 +1,159 @@
+"""
+Commands and groups of commands, alike in both programs.
+
+A group answers an unknown name with the nearest known one, and lists each command with its whole first sentence. Help screens end
+with examples, as they are typed. `LazyGroup` imports the module of a command when it is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import click
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+"""Settings of a program's root command; they hold for all commands below it."""
+
+WHOLE = 1_000
+"""Longer than any sentence of help."""
+
+
+def examples(*lines: str) -> str:
+    """The end of a help screen: command lines as they are typed."""
+    return "Examples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+class Command(click.Command):
+    """
+    A command. Its epilog is printed as it is written; see `examples`.
+
+    A program's own class adds the options that all of its commands take, with `shared_params` and `take_shared`.
+    """
+
+    prefix: ClassVar[str] = "shared_"
+    """Before the names of shared parameters: a command may have an argument of the same name."""
+
+    def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
+        """Options of every command of the program; their parameter names begin with `prefix`."""
+        return ()
+
+    def take_shared(self, ctx: click.Context, given: dict[str, Any]) -> None:
+        """Use the values of the shared options, by their names without the prefix."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own options, then the shared ones, then --help."""
+        own = super().get_params(ctx)
+        return [*own[:-1], *self.shared_params(ctx), *own[-1:]]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and take the shared options out of the parameters."""
+        rest = super().parse_args(ctx, args)
+        shared = [name for name in ctx.params if name.startswith(self.prefix)]
+        self.take_shared(ctx, {name.removeprefix(self.prefix): ctx.params.pop(name) for name in shared})
+        return rest
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """`--help`, which writes with `write_text`."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = self._print_help
+        return option
+
+    def _print_help(self, ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            self.write_text(ctx, f"{ctx.get_help()}\n")
+            ctx.exit()
+
+    def write_text(self, ctx: click.Context, text: str) -> None:
+        """Write a text of the command line itself, such as a help screen."""
+        sys.stdout.write(text)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, unwrapped."""
+        if self.epilog:
+            formatter.write(f"\n{self.epilog}\n")
+
+
+class Group(Command, click.Group):
+    """
+    A command with commands below it.
+
+    Attributes:
+        aliases: Further names of commands, which help does not list.
+    """
+
+    command_class: type[click.Command] | None = Command
+    aliases: Mapping[str, str] = {}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name or alias."""
+        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest name for one that is unknown."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(self.unknown(args[0], self.list_commands(ctx)), ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def unknown(self, name: str, known: Sequence[str]) -> str:
+        """The error for a name that is not a command."""
+        from ccm_agent.model.suggestions import did_you_mean
+
+        return f"unknown command `{name}`{did_you_mean(name, known)}"
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names and the whole first sentence of each: click would cut it off at the width of the terminal."""
+        below = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(limit=WHOLE)) for name, one in below if one and not one.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class LazyGroup(Group):
+    """A group that knows its commands by name and sentence, and imports the one that is called."""
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        table: Mapping[str, str] = {},
+        load: Callable[[str], click.Command] | None = None,
+        **settings: Any,
+    ) -> None:
+        """
+        Args:
+            name: The group's name.
+            table: Commands in the order of the help screen, each with its sentence.
+            load: Imports a command of the table.
+            settings: Anything else that click takes.
+        """
+        super().__init__(name, **settings)
+        self.table = table
+        self._load = load
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, imported now."""
+        name = self.aliases.get(cmd_name, cmd_name)
+        return self._load(name) if self._load is not None and name in self.table else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names and sentences, without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.table.items()))
+
+
+def imported(module: str, attribute: str) -> click.Command:
+    """The command that a module holds."""
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, click.Command)
+    return command

@@ -1,0 +1,106 @@
+"""Running a command line: what a wrong one, an error, an interruption or a closed pipe ends with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.model.errors import CcmError, UsageError
+from ccm_agent.model.exits import Exit
+
+
+def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[], bool]) -> int:
+    """
+    Do what a command line says, and turn every error into one sentence and an exit code.
+
+    Args:
+        terminal: Where the sentence goes.
+        run: Does it.
+        is_debug: Errors are raised, so that a traceback shows where they come from.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        code = run()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        terminal.break_off()
+        terminal.fail_with("interrupted")
+    except BrokenPipeError:
+        # The reader of our output (`| head`) closed the pipe; the interpreter would fail when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except CcmError as err:
+        if is_debug():
+            raise
+        terminal.fail(err)
+    except Exception as err:  # the last place that can say something sensible
+        if is_debug():
+            raise
+        terminal.fail(
+            CcmError(f"internal error: {type(err).__name__}: {err}; rerun with --debug for a traceback")
+        )
+    else:
+        return code
+    return Exit.COULD_NOT_RUN
+
+
+def invoke(root: click.Command, arguments: Sequence[str], terminal: Terminal, **context: Any) -> int:
+    """
+    Parse a command line and call its command.
+
+    Args:
+        root: The program's root command.
+        arguments: The command line, without the program's name.
+        terminal: Where the help screen goes when no command is named.
+        context: What click's outermost context takes.
+
+    Returns:
+        The exit code of the command.
+
+    Raises:
+        UsageError: The command line is wrong.
+        CcmError: What the command raises.
+    """
+    try:
+        done = root.main(
+            list(arguments),
+            prog_name=terminal.program,
+            standalone_mode=False,
+            windows_expand_args=False,
+            **context,
+        )
+    except click.exceptions.NoArgsIsHelpError as err:
+        terminal.note(err.format_message())
+        return Exit.COULD_NOT_RUN
+    except click.exceptions.Exit as err:
+        return err.exit_code
+    except click.UsageError as err:
+        raise UsageError(usage_sentence(err, terminal.program)) from err
+    except click.ClickException as err:
+        raise UsageError(err.format_message()) from err
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    return int(done) if isinstance(done, int) else Exit.OK
+
+
+def usage_sentence(err: click.UsageError, program: str) -> str:
+    """What is wrong with a command line, in one sentence that ends in a suggestion or in where to look."""
+    if isinstance(err, click.NoSuchOption):
+        from ccm_agent.model.suggestions import nearest
+
+        # All options begin with dashes, so dashes make no two of them similar.
+        known = {one.removeprefix("--"): one for one in err.possibilities or [] if one.startswith("--")}
+        near = nearest(err.option_name.removeprefix("--"), known)
+        hint = f", did you mean `{known[near]}`?" if near else ""
+        message = f"unknown option `{err.option_name}`{hint}"
+    else:
+        message = " ".join(err.format_message().split()).rstrip(".")
+    where = err.ctx.command_path if err.ctx else program
+    told = "" if message.endswith("?") else f"; see `{where} --help`"
+    return f"{message[:1].lower()}{message[1:]}{told}"
