@@ -53,7 +53,6 @@ from ccm_agent.agent.runs.recovery import Recovery
 from ccm_agent.agent.runs.run_executor import ExecutorContext, RunExecutor
 from ccm_agent.agent.runs.run_loop import RunLoop, RunParts
 from ccm_agent.agent.runs.run_queue import RunQueue
-from ccm_agent.agent.runs.run_report import STOPPED
 from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import Registry
@@ -300,7 +299,7 @@ class Agent:
         if not self._runs.is_idle.is_set() and await restarts():
             self._executor.pause()
         else:
-            self._executor.stop("", STOPPED)
+            self._executor.interrupt()
         try:
             async with asyncio.timeout(self.settings.drain_s):
                 await self._runs.is_idle.wait()

@@ -95,7 +95,7 @@ def ended_text(ended: Sequence[Mapping[str, Any]]) -> str:
 def exit_of(ended: Sequence[Mapping[str, Any]]) -> Exit:
     """The status that a convergence ends the program with."""
     states = {one["state"] for one in ended}
-    if NodeState.FAILED in states:
+    if states & {NodeState.FAILED, NodeState.STOPPED}:
         return Exit.FAILED
     return Exit.OK if states <= {NodeState.STABLE, NodeState.CHANGED} else Exit.COULD_NOT_RUN
 

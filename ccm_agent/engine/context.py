@@ -23,7 +23,7 @@ from ccm_agent.engine.mask import learn, learn_rules
 from ccm_agent.engine.permission import ConfinedContext, Permission
 from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
 from ccm_agent.engine.refreshes import Outline, Refreshes
-from ccm_agent.engine.request import ApplyOptions
+from ccm_agent.engine.request import ApplyOptions, StopFlag
 from ccm_agent.engine.secrets import Secrets
 from ccm_agent.manifest.document import Document, Path, make_document, place_error
 from ccm_agent.manifest.expressions import (
@@ -133,9 +133,15 @@ class RunState:
         return stop is not None and stop.is_pause and not stop.reason
 
     @property
-    def stop_reason(self) -> str:
-        """Why the run is to stop; "" while it is not."""
-        return self.options.stop.reason if self.options.stop is not None else ""
+    def stop(self) -> StopFlag | None:
+        """Set when the run is to stop; None while it goes on."""
+        stop = self.options.stop
+        return stop if stop is not None and stop.is_set else None
+
+    @property
+    def is_stopped(self) -> bool:
+        """The run was stopped, and left something out because of it."""
+        return self.stop is not None and self.stop.has_taken_effect
 
 
 class ManifestContext:

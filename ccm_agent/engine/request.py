@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.wire import STOPPED_CODE
 
 if TYPE_CHECKING:
     from ccm_agent.metrics.outcomes import OutcomeMetrics
@@ -41,16 +42,23 @@ class StopFlag:
 
     Attributes:
         reason: Why it is to stop; "" while it is not.
+        code: STOPPED_CODE, or the code of what ends the run besides an operator.
+        by: The operator who stops it; "" for the agent itself.
         is_pause: The rest is left: it gets no outcome here.
+        has_taken_effect: The run left something out because of it. A run that had nothing left to do ends as it would have.
     """
 
     def __init__(self) -> None:
         self.reason = ""
+        self.code = ""
+        self.by = ""
         self.is_pause = False
+        self.has_taken_effect = False
 
-    def set(self, reason: str = "stopped") -> None:
-        """Stop; the reason becomes the summary's."""
-        self.reason = self.reason or reason
+    def set(self, reason: str = "stopped", *, code: str = STOPPED_CODE, by: str = "") -> None:
+        """Stop; the first reason, its code and its author become the summary's."""
+        if not self.reason:
+            self.reason, self.code, self.by = reason, code, by
 
     def pause(self) -> None:
         """Break off before the next resource; a run that is asked to stop is stopped all the same."""
@@ -147,8 +155,9 @@ class Engine(Protocol):
         """
         Apply a manifest.
 
-        The summary's `state` is "stable", "changed" or "failed". When the run was stopped or broke off midway its `reason` says
-        so, with `code`; resources that were not reached are skipped (stopped) or have no event (broke off, or paused: PAUSED).
+        The summary's `state` is "stable", "changed", "failed", or "stopped" if an operator stopped the run before its end. When
+        the run was stopped or broke off midway, its `reason` says so, with `code`; resources that were not reached are skipped
+        (stopped) or have no event (broke off, or paused: PAUSED).
         `events_sent` is left at 0, `number` too: they belong to whoever publishes.
 
         Raises:

@@ -38,6 +38,7 @@ from ccm_agent.model.outcome import (
     SessionSummary,
     TransactionEvent,
 )
+from ccm_agent.model.wire import STOPPED_CODE
 from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import ResolvedResource, converge, skip
 from ccm_agent.sessions.memory import MemorySession
@@ -156,7 +157,7 @@ class LocalEngine:
                 await tally.run(context)
             except CcmError as err:
                 broken = err
-            is_complete = broken is None and not state.is_cut and not state.stop_reason
+            is_complete = broken is None and not state.is_cut and not state.is_stopped
             await state.refreshes.close(is_complete=is_complete)
         return self._summary(plan, tally, broken)
 
@@ -354,10 +355,12 @@ class LocalEngine:
             summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
         elif plan.state.is_cut:
             summary.reason, summary.code = "paused", PAUSED
-        elif plan.state.stop_reason:
-            summary.reason, summary.code = plan.state.stop_reason, "run.stopped"
+        elif (stop := plan.state.stop) and stop.has_taken_effect:
+            summary.reason, summary.code, summary.stopped_by = stop.reason, stop.code, stop.by
         is_bad = summary.reason or summary.failed_resources or summary.requirements_unmet_count
         summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
+        if summary.code == STOPPED_CODE:
+            summary.state = "stopped"
         return summary
 
 
@@ -418,8 +421,9 @@ class _Tally:
         earlier = state.done_before(parent, declared)
         if earlier is not None:
             event = earlier
-        elif state.stop_reason:
-            event = skip(declared, context, state.stop_reason)
+        elif (stop := state.stop) is not None:
+            stop.has_taken_effect = True
+            event = skip(declared, context, stop.reason)
         else:
             event = await converge(declared, context)
         if not state.is_cut:

@@ -187,8 +187,10 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
 
     Attributes:
         events_sent: How many events the run has in all, start and this one counted: numbers 1 to this one exist.
-        state: The node's end state in a run: "stable", "changed" or "failed".
-        reason: Why it failed as a whole: "interrupted", "stopped", or the error that broke it off.
+        state: The node's end state in a run: "stable", "changed", "failed" or "stopped". Controllers that do not know "stopped"
+            read it as failed, because there is a reason.
+        reason: Why it did not come to its end: "interrupted", "stopped by …", or the error that broke it off.
+        stopped_by: The operator who stopped it, marked if no signature proves the name; "" unless the state is "stopped".
         failed: Failed resources with their errors and the tail of their output, the first 20.
         refresh_pending: Resources, the first 20, that the next apply refreshes, because a refresh is pending.
     """
@@ -216,6 +218,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
     corrective: bool | None = None
     failed: list[FailedResource] = []
     refresh_pending: list[str] = []
+    stopped_by: str = ""
 
 
 def count(counts: Counts, event: TransactionEvent) -> None:

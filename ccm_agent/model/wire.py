@@ -425,6 +425,10 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
     earlier: list[TextPlace] = []
 
 
+STOPPED_CODE = "run.stopped"
+"""Code of a run that an operator stopped."""
+
+
 class NodeState(StrEnum):
     """Where a node is in a run. Every expected node ends in one of those after RUNNING."""
 
@@ -438,6 +442,8 @@ class NodeState(StrEnum):
     CHANGED = "changed"
     """In a plan: would change."""
     FAILED = "failed"
+    STOPPED = "stopped"
+    """An operator stopped the run before its end. Older agents say failed."""
     REFUSED = "refused"
     SUPERSEDED = "superseded"
     EXPIRED = "expired"
@@ -455,3 +461,6 @@ class NodeState(StrEnum):
 
 RIGHT = (NodeState.STABLE, NodeState.CHANGED)
 """Ends of a run after which nothing is left to do."""
+
+CARRIED_OUT = (*RIGHT, NodeState.FAILED, NodeState.STOPPED)
+"""Ends of a run that began, and of which the node's summary is in the stream."""

@@ -61,8 +61,8 @@ def apply(application: Application, path: str, **options: Any) -> Exit:
     FILE is a manifest. DIR contains a manifest.yaml and the files that it uses. The directory is packed, without what
     .ccmignore lists, and nodes verify its digest.
 
-    Exit codes: 0 all nodes succeeded; 1 the run could not start; 2 a node failed or refused; 3 a node was offline,
-    unreachable, lost or expired.
+    Exit codes: 0 all nodes succeeded; 1 the run could not start; 2 a node failed, refused or was stopped; 3 a node was
+    offline, unreachable, lost or expired.
     """
     from ccm_ctl.fleet.content import read_content
 

@@ -317,7 +317,7 @@ def _limit_s(deadline: datetime | None, now: datetime) -> float:
 def exit_of(run: Run, *, offline_ok: bool) -> Exit:
     """The exit code that a run's end means."""
     states = set(run.counts())
-    if states & {NodeState.FAILED, NodeState.REFUSED}:
+    if states & {NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED}:
         return Exit.FAILED
     forgiven = {NodeState.STABLE, NodeState.CHANGED} | ({NodeState.OFFLINE} if offline_ok else set())
     return Exit.MISSING if states - forgiven else Exit.OK

@@ -29,7 +29,7 @@ OFFLINE = "offline"
 EXPIRED = "expired"
 REFUSED = "refused"
 
-_FAILED = (NodeState.FAILED, REFUSED)
+_FAILED = (NodeState.FAILED, NodeState.STOPPED, REFUSED)
 
 LOOK_AGAIN_S = 1.0
 """The broker tells nobody that a node has written its record."""

@@ -21,7 +21,7 @@ from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.wire import CARRIED_OUT, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -281,10 +281,6 @@ class History:
         await self._bucket.put(f"{self._token}.{key}", msgspec.json.encode(value))
 
 
-_TOLD_BY_STREAM = (NodeState.STABLE, NodeState.CHANGED, NodeState.FAILED)
-"""Ends that only the node's own summary proves. No controller puts them on record."""
-
-
 def restore_ends(run: Run, recorded: Recorded, now: float) -> None:
     """Give a watcher's run the ends that only the record knows."""
     for node, end in recorded.ends.items():
@@ -292,7 +288,7 @@ def restore_ends(run: Run, recorded: Recorded, now: float) -> None:
             state = NodeState(end.state)
         except ValueError:
             continue
-        if state in _TOLD_BY_STREAM:
+        if state in CARRIED_OUT:  # only the node's own summary proves those
             continue
         run.ended(node, state, end.reason, end.code, now)
 

@@ -21,8 +21,10 @@ from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import (
+    CARRIED_OUT,
     PROGRESS_INTERVAL_S,
     PROGRESS_MISSED,
+    STOPPED_CODE,
     Answer,
     AnswerState,
     NodeState,
@@ -380,8 +382,9 @@ class Run:
             return
         if node.summary is None and state.is_final:
             node.reason, node.code = answer.reason, answer.code
-            node.wants_summary = state in (NodeState.STABLE, NodeState.CHANGED, NodeState.FAILED)
-            self._move(node, state)
+            node.wants_summary = state in CARRIED_OUT
+            # the answer's word for a stopped run is one that older controllers know
+            self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 
     def _give(self, node: NodeRun, number: int) -> None:
         """Give on an event that was missing, or what follows what was given before, without a gap."""

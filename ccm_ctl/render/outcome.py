@@ -24,6 +24,7 @@ MEANINGS = {
     NodeState.STABLE: "good",
     NodeState.CHANGED: "change",
     NodeState.FAILED: "bad",
+    NodeState.STOPPED: "bad",
     NodeState.REFUSED: "bad",
     NodeState.LOST: "gone",
     NodeState.UNREACHABLE: "gone",
@@ -45,6 +46,7 @@ _ORDER = [
     NodeState.UNREACHABLE,
     NodeState.LOST,
     NodeState.REFUSED,
+    NodeState.STOPPED,
     NodeState.FAILED,
 ]
 
@@ -168,7 +170,7 @@ def end_line(
     """The last line: what, how many, how long, and the id to look it up by."""
     total = plural(sum(counts.values()), "node")
     words = count_words(counts, plan=plan) or "nothing to do"
-    bad = any(state in counts for state in (NodeState.FAILED, NodeState.REFUSED))
+    bad = any(state in counts for state in (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED))
     meaning = "bad" if bad else "good" if _is_well(counts) else "gone"
     plain = f"{title}: {total}: {words} in {span(seconds)}"
     gap = " " if len(plain) + len(run) + 7 <= style.width else "\n"

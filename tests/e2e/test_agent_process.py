@@ -76,7 +76,7 @@ def test_sigterm_finishes_the_resource_in_hand_closes_the_session_and_says_goodb
     assert process.wait(WAIT_S) == 0
     agent.process = None
     told = result(one, run)
-    assert (told["state"], told["reason"]) == ("failed", "stopped")
+    assert (told["state"], told["reason"]) == ("failed", "interrupted: the agent was stopped")
     assert not (agent.files / "after").exists()
     states = {record["node"]: record["state"] for record in one.ctl("nodes", "--json").named("node")}
     assert states == {"web1": "offline"}

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
-from tests.support.fleet import TOP, Fleet, a_file, fleet, manifest
+from tests.support.fleet import TOP, Fleet, a_file, a_gate, fleet, manifest
 from tests.support.nats_server import require_server
 from tests.support.released import unpack_released
 
@@ -51,6 +51,22 @@ def test_controller_of_either_form_drives_agents_of_both(mixed: Fleet, released:
     assert (shown.code, shown.states) == (0, applied.states)
     for agent in mixed.agents.values():
         assert {f"by-{form}", f"assigned-by-{form}"} <= {path.name for path in agent.files.iterdir()}
+
+
+def test_run_that_is_stopped_has_ended_for_controllers_of_both_forms(mixed: Fleet, released: Path) -> None:
+    path = mixed.write("gated.yaml", manifest(a_file("before"), a_gate(), a_file("after")))
+    running = mixed.begin("apply", path, "-t", "role=web", "--yes", "--json", code=released)
+    mixed.wait_for(lambda: running.so_far.changed("before") >= {"old1", "new1"}, "both to be at the gate")
+
+    stopped = mixed.ctl("run", "stop", running.so_far.run)
+    mixed.open_gates()
+    done = running.end()
+    shown = mixed.ctl("run", "show", done.run, "--json")
+
+    assert (stopped.code, done.code) == (0, 2), stopped.err
+    assert done.states == {"old1": "failed", "new1": "failed"}
+    assert shown.states == {"old1": "failed", "new1": "stopped"}
+    assert done.reasons == {"old1": "stopped", "new1": "stopped by tester (unverified)"}
 
 
 def test_agent_is_upgraded_in_place_with_a_filled_spool(tmp_path: Path, released: Path) -> None:

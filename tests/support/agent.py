@@ -30,7 +30,7 @@ from ccm_agent.model.outcome import (
     count,
 )
 from ccm_agent.model.ports import BrokerConnection, Events, KeyValue, Objects, Requests, StoredEvent
-from ccm_agent.model.wire import SESSION_ANSWER, Answer, Request
+from ccm_agent.model.wire import SESSION_ANSWER, STOPPED_CODE, Answer, Request
 from ccm_agent.testing import clock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 
@@ -113,15 +113,19 @@ class FakeEngine:
                 await self.go.wait()
             flags = {"changed": word == "changed", "failed": word == "failed", "skipped": word == "skipped"}
             if options.stop and options.stop.is_set and word != "wait":
+                options.stop.has_taken_effect = True
                 flags = {"skipped": True}
             event = resource_event(name, **flags, error=["no"] if word == "failed" else [])
             count(summary, event)
             if options.on_event and (waiting := options.on_event(event)):
                 await waiting
-        if options.stop and options.stop.is_set:
-            summary.reason, summary.code = options.stop.reason, "run.stopped"
+        if options.stop and options.stop.has_taken_effect:
+            stop = options.stop
+            summary.reason, summary.code, summary.stopped_by = stop.reason, stop.code, stop.by
         is_bad = summary.reason or summary.failed_resources
         summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
+        if summary.code == STOPPED_CODE:
+            summary.state = "stopped"
         return summary
 
     async def ensure(

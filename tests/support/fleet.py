@@ -120,12 +120,15 @@ class Done:
 class Controller:
     """A `ccmctl` that runs on its own; its output goes to files."""
 
-    def __init__(self, directory: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, arguments: Sequence[str], environ: Mapping[str, str], code: Path
+    ) -> None:
         self._out, self._err = directory / "out", directory / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ccm_ctl", *arguments],
-                cwd=TOP, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                cwd=code, env={**environ, "PYTHONPATH": str(code)},
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err,
             )  # fmt: skip
 
     @property
@@ -288,11 +291,11 @@ class Fleet:
         )  # fmt: skip
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def begin(self, *arguments: str) -> Controller:
-        """Start `ccmctl` and go on."""
+    def begin(self, *arguments: str, code: Path = TOP) -> Controller:
+        """Start `ccmctl` of a tree and go on."""
         directory = self.directory / f"ctl-{len(self._controllers)}"
         directory.mkdir()
-        self._controllers.append(Controller(directory, arguments, self.environ))
+        self._controllers.append(Controller(directory, arguments, self.environ, code))
         return self._controllers[-1]
 
     def write(self, name: str, text: str) -> str:

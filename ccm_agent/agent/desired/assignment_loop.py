@@ -35,6 +35,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import Clock, KeyValue
 from ccm_agent.model.wire import (
+    CARRIED_OUT,
     DISABLED,
     MANIFEST_APPLY,
     MANIFEST_CHECK,
@@ -242,7 +243,7 @@ class AssignmentLoop:
             return
         if is_news:
             await self._announce(known, in_a_hurry=is_asked)
-        elif self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
+        elif self._stands() not in (*CARRIED_OUT, WAITING):
             # what kept it from being applied is over
             self._say(known, WAITING)
         if is_behind and not (is_news or is_due or is_asked):
@@ -270,7 +271,7 @@ class AssignmentLoop:
         is_said = told is not None and (told.key, told.revision) == (known.key, known.number)
         if not is_said and not in_a_hurry:
             await self._pause()
-        if not is_said or self._stands() not in (*RIGHT, NodeState.FAILED, WAITING):
+        if not is_said or self._stands() not in (*CARRIED_OUT, WAITING):
             # most nodes will have more to say in a moment; that one has not spoken yet is said of it anyway
             self._say(known, WAITING, soon=False)
 

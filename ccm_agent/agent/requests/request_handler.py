@@ -40,6 +40,7 @@ from ccm_agent.model.wire import (
     RESOURCE_ENSURE,
     RUN_STOP,
     SESSION_ANSWER,
+    STOPPED_CODE,
     Answer,
     AnswerState,
     EnsureRequest,
@@ -168,7 +169,7 @@ class RequestHandler:
             self._limited.info("refused by the policy", extra={"run": request.run, "reason": str(refusal)})
             await self._refuse(incoming, request, refusal)
         elif incoming.protocol == RUN_STOP:
-            await self._stop(request, is_called=is_called)
+            await self._stop(request, principal, is_called=is_called)
         elif incoming.protocol in ACTIONS:
             await self._take_on(incoming, request, due, principal)
         elif incoming.protocol in self._context.body:
@@ -259,7 +260,7 @@ class RequestHandler:
         self._request_log.end(old.run, NodeState.SUPERSEDED, reason, "run.superseded")
         await self._answer(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
 
-    async def _stop(self, request: Request, *, is_called: bool) -> None:
+    async def _stop(self, request: Request, principal: Principal, *, is_called: bool) -> None:
         run = request.stop if isinstance(request, StopRequest) else ""
         if not is_id(run):
             await self._answer(
@@ -268,17 +269,18 @@ class RequestHandler:
             return
         waiting = self._run_queue.withdraw(run)
         if waiting is not None:
-            self._worker.give_up(waiting, "stopped", "run.stopped")
-        elif not self._worker.stop(run, "stopped"):
+            self._worker.give_up(waiting, principal.title)
+        elif not self._worker.stop(run, principal.title):
             known = self._request_log.find(run)
             if known is None:
                 # a stop that overtook its run: the run is not begun when it comes
-                self._request_log.end(run, NodeState.FAILED, "stopped before it came", "run.stopped")
+                reason = f"stopped by {principal.title} before it came"
+                self._request_log.end(run, NodeState.STOPPED, reason, STOPPED_CODE)
                 if not is_called:
                     return
-        self._limited.info("a run is stopped", extra={"run": run, "requester": request.requester})
+        self._limited.info("a run is stopped", extra={"run": run, "requester": principal.title})
         entry = self._request_log.find(run)
-        await self._answer(request.run, AnswerState.DONE, outcome=entry.outcome if entry else "")
+        await self._answer(request.run, AnswerState.DONE, outcome=_outcome_of(entry) if entry else "")
 
     async def _answer_again(self, known: RequestLogEntry) -> None:
         """A request that was handled before, or is in hand: the ledger answers."""
@@ -286,7 +288,7 @@ class RequestHandler:
             await self._answer(known.run, known.outcome, reason=known.reason, code=known.code)
         elif known.outcome:
             await self._answer(
-                known.run, AnswerState.DONE, outcome=known.outcome, reason=known.reason, code=known.code
+                known.run, AnswerState.DONE, outcome=_outcome_of(known), reason=known.reason, code=known.code
             )
         else:
             position = self._run_queue.position(known.run) or 0
@@ -347,6 +349,11 @@ class RequestHandler:
         except BusError as err:
             # the request comes again, with our name in it, and is then answered from the ledger
             self._limited.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
+
+
+def _outcome_of(known: RequestLogEntry) -> str:
+    """The end state for an answer. Older controllers ignore an answer with a word they do not know, and know no `stopped`."""
+    return NodeState.FAILED if known.outcome == NodeState.STOPPED else known.outcome
 
 
 def decode_request(incoming: IncomingRequest) -> Request:

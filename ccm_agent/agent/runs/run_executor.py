@@ -23,7 +23,7 @@ from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import Bundle, EnsureRequest, ManifestRequest, NodeState
+from ccm_agent.model.wire import STOPPED_CODE, Bundle, EnsureRequest, ManifestRequest, NodeState
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +84,16 @@ class RunExecutor:
         self._stop = StopFlag()
         self._run = ""
 
-    def stop(self, run: str, reason: str) -> bool:
-        """Ask the run in hand to end after the resource in hand; False when it is another, or none."""
-        if self.report is None or (run and run != self._run):
+    def stop(self, run: str, operator: str) -> bool:
+        """An operator stops a run: it ends after the resource in hand. False when that run is not in hand."""
+        if self.report is None or run != self._run:
             return False
-        self._stop.set(reason)
+        self._stop.set(f"stopped by {operator}", by=operator)
         return True
+
+    def interrupt(self) -> None:
+        """The agent ends: the run in hand, if there is one, ends after the resource in hand."""
+        self._stop.set(f"{INTERRUPTED}: the agent was stopped", code="run.interrupted")
 
     def pause(self) -> None:
         """
@@ -135,13 +139,14 @@ class RunExecutor:
             not known.is_empty
             or summary is None
             or summary.refresh_pending
-            or summary.state == NodeState.FAILED
+            or summary.state in (NodeState.FAILED, NodeState.STOPPED)
         ):
             await known.look()
 
-    def give_up(self, job: QueuedRun, reason: str, code: str) -> SessionSummary:
-        """Close a job that was never begun."""
-        summary = self._new_report(job).finish(reason=reason, code=code)
+    def give_up(self, job: QueuedRun, operator: str) -> SessionSummary:
+        """Close a job that an operator stopped before it began."""
+        reason = f"stopped by {operator} before it began"
+        summary = self._new_report(job).finish(reason=reason, code=STOPPED_CODE, stopped_by=operator)
         self._request_log.end(job.run, summary.state, summary.reason, summary.code)
         if job.own is not None:
             job.own.on_end(summary)

@@ -33,7 +33,7 @@ from ccm_agent.model.outcome import (
     count,
 )
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, SESSION_PROGRESS, NodeState, Progress
+from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, RIGHT, SESSION_PROGRESS, NodeState, Progress
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,6 @@ FAILED_LIMIT = 20
 """How many failed resources a summary tells of; the rest is in the events."""
 
 INTERRUPTED = "interrupted"
-STOPPED = "stopped"
 
 Shorten = Callable[[TransactionEvent], TransactionEvent]
 """Makes of an event what may stand on the bus: `content` a digest, `environment` names."""
@@ -208,21 +207,29 @@ class RunReport:
         return counts
 
     def finish(
-        self, engine: SessionSummary | None = None, *, reason: str = "", code: str = ""
+        self,
+        engine: SessionSummary | None = None,
+        *,
+        reason: str = "",
+        code: str = "",
+        stopped_by: str = "",
     ) -> SessionSummary:
         """
         Tell how the run ended.
 
         Args:
-            engine: The engine's summary; without one the run failed as a whole.
-            reason, code: Why it failed as a whole.
+            engine: The engine's summary; without one the run failed as a whole, or was stopped before it began.
+            reason, code: Why it did.
+            stopped_by: The operator who stopped it before it began; "": it failed.
         """
         if not self.has_started:
             self.start()
         self._number += 1
         now = self._clock.now()
         base = engine or self._counts
-        state = engine.state if engine and engine.state and not reason else NodeState.FAILED.value
+        state = NodeState.STOPPED.value if stopped_by else NodeState.FAILED.value
+        if engine and engine.state and not reason:
+            state = engine.state
         summary = msgspec.structs.replace(
             base,
             protocol=SESSION_SUMMARY,
@@ -247,9 +254,10 @@ class RunReport:
             data_revisions=base.data_revisions or self._revisions,
             failed=base.failed or self._failed,
             corrective=self._corrective,
+            stopped_by=stopped_by or base.stopped_by,
         )
         self.is_closed = True
-        if self._is_quiet and self._quiet_start is not None and state != NodeState.FAILED:
+        if self._is_quiet and self._quiet_start is not None and state in RIGHT:
             return summary
         self._tell_start()
         is_stable = state == NodeState.STABLE and self._number == 2

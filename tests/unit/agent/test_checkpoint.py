@@ -126,7 +126,7 @@ async def test_a_stop_ends_the_run(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         at.engine.go.set()
 
-        assert (await at.controller.summary(run, NODE))["reason"] == "stopped"
+        assert (await at.controller.summary(run, NODE))["reason"] == "interrupted: the agent was stopped"
         assert not at.file.exists()
 
 

@@ -422,13 +422,13 @@ async def test_a_run_of_its_own_can_be_stopped_like_any_other(world: World) -> N
     async with world.agent(SITE) as one:
         await world.engine.at_wait.wait()
         run = world.engine.applied[0][1].run
-        asked = await world.controller.ask(StopRequest(protocol=RUN_STOP, stop=run))
+        asked = await world.controller.ask(StopRequest(protocol=RUN_STOP, stop=run, requester="maria"))
         await world.controller.answer(asked, NODE)
         world.engine.go.set()
         summary = await world.controller.summary(run, NODE)
         await world.idle(one)
 
-    assert (summary["state"], summary["reason"]) == ("failed", "stopped")
+    assert (summary["state"], summary["reason"]) == ("stopped", "stopped by maria (unverified)")
 
 
 @pytest.mark.parametrize("where", ["reason", "resource"])

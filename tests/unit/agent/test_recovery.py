@@ -18,6 +18,8 @@ from ccm_agent.model.wire import (
 )
 from tests.support.agent import NODE, OneNode, until
 
+STOPPED_AGENT = "interrupted: the agent was stopped"
+
 
 class Fleet(OneNode):
     """One node whose agent may die and come back, and a controller."""
@@ -191,7 +193,8 @@ async def test_a_stop_of_the_agent_finishes_the_resource_in_hand_and_says_goodby
             await agent.task
 
         summary = await at.controller.summary(run, NODE)
-        assert (summary["state"], summary["reason"], summary["skipped_resources"]) == ("failed", "stopped", 1)
+        assert (summary["state"], summary["skipped_resources"]) == ("failed", 1)
+        assert (summary["reason"], summary["code"]) == (STOPPED_AGENT, "run.interrupted")
         assert len(at.engine.applied) == 1
         assert not agent.left_a_resource
         await at.controller.said(event_subject(AGENT_SHUTDOWN, NODE))

@@ -257,17 +257,20 @@ async def test_a_request_that_waited_past_its_deadline_is_expired_and_not_begun(
 
 # -- stop
 
+MARIA = "maria (unverified)"
+
 
 async def test_a_stop_ends_the_run_in_hand_after_its_resource(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         run = await at.hold()
 
-        stop = await at.controller.ask(StopRequest(protocol=RUN_STOP, stop=run))
+        stop = await at.controller.ask(StopRequest(protocol=RUN_STOP, stop=run, requester="maria"))
         assert await at.answered(stop) == ("done", "", "")
         at.engine.go.set()
 
         summary = await at.controller.summary(run, NODE)
-        assert (summary["state"], summary["reason"], summary["code"]) == ("failed", "stopped", "run.stopped")
+        assert (summary["state"], summary["code"]) == ("stopped", "run.stopped")
+        assert (summary["reason"], summary["stopped_by"]) == (f"stopped by {MARIA}", MARIA)
         assert summary["skipped_resources"] == 1
 
 
@@ -276,10 +279,11 @@ async def test_a_stop_takes_a_run_that_waits_out_of_the_queue_and_closes_it(tmp_
         await at.hold()
         run = await at.apply()
 
-        await at.controller.ask(StopRequest(protocol=RUN_STOP, stop=run))
+        await at.controller.ask(StopRequest(protocol=RUN_STOP, stop=run, requester="maria"))
 
         summary = await at.controller.summary(run, NODE)
-        assert (summary["state"], summary["reason"], summary["events_sent"]) == ("failed", "stopped", 2)
+        assert (summary["state"], summary["stopped_by"], summary["events_sent"]) == ("stopped", MARIA, 2)
+        assert summary["reason"] == f"stopped by {MARIA} before it began"
         at.engine.go.set()
         assert len(at.engine.applied) == 1
 

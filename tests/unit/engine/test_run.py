@@ -346,7 +346,31 @@ async def test_what_stop_leaves_is_skipped_and_said_so() -> None:
 
     assert on.outcomes == [("a", "changed"), ("b", "skipped"), ("c", "skipped")]
     assert on.events[1].error == ["stopped"]
-    assert (summary.state, summary.reason, summary.code) == ("failed", "stopped", "run.stopped")
+    assert (summary.state, summary.reason, summary.code) == ("stopped", "stopped", "run.stopped")
+
+
+async def test_stop_that_comes_with_the_last_resource_leaves_nothing_out() -> None:
+    stop = StopFlag()
+    on = bench()
+    on.files.put("/work/m.yaml", manifest("note: {name: a, text: x}"))
+
+    summary = await on.engine.apply(
+        ManifestSource(path="/work/m.yaml"),
+        ApplyOptions(on_event=lambda _: stop.set("stopped by maria", by="maria"), stop=stop),
+    )
+
+    assert (summary.state, summary.reason, summary.stopped_by) == ("changed", "", "")
+
+
+async def test_run_that_the_agent_interrupts_has_failed() -> None:
+    stop = StopFlag()
+    stop.set("interrupted", code="run.interrupted")
+    on = bench()
+    on.files.put("/work/m.yaml", manifest("note: {name: a, text: x}"))
+
+    summary = await on.engine.apply(ManifestSource(path="/work/m.yaml"), ApplyOptions(stop=stop))
+
+    assert (summary.state, summary.reason, summary.code) == ("failed", "interrupted", "run.interrupted")
 
 
 async def test_the_start_is_told_before_anything_and_the_position_of_each() -> None:

@@ -114,6 +114,14 @@ def test_events_are_given_on_once_and_by_number_in_whatever_order_they_come(orde
     assert run.is_done
 
 
+def test_answer_of_a_node_that_was_stopped_says_so_in_a_word_that_older_controllers_know() -> None:
+    run = a_run("web1")
+
+    run.answered("web1", answer("done", outcome="failed", code="run.stopped"), 0.1)
+
+    assert states(run) == {"web1": NodeState.STOPPED}
+
+
 def test_a_late_answer_does_not_take_an_end_back() -> None:
     run = a_run("web1")
     run.happened("web1", start(), 0.1)
