@@ -7,7 +7,8 @@ what it does and ends with an error that says which bound it met. No bound is ne
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Callable, Iterator, Sized
+from contextlib import contextmanager
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
 
@@ -93,6 +94,26 @@ def check_size(value: object) -> None:
         check_length(len(value))
     elif isinstance(value, Sized):
         check_count(len(value))
+
+
+@contextmanager
+def errors_with_place(place: Callable[[], Place]) -> Iterator[None]:
+    """
+    Turn what ends a render into a TemplateError that names the place in the template.
+
+    Args:
+        place: Returns the place of the statement that runs.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise TemplateError("template is nested too deeply", place=place()) from None
+    except MemoryError:
+        raise TemplateLimitError(OUT_OF_MEMORY, place=place()) from None
+    except CcmError as err:
+        if err.place is not None and err.place.line:
+            raise
+        raise placed(err, place()) from err
 
 
 def placed(err: CcmError, place: Place) -> TemplateError:

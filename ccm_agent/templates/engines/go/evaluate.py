@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
+from ccm_agent.model.errors import Place, TemplateError, TemplateLimitError
 from ccm_agent.model.gathered import GatheredRecord
-from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY, Budget, check_count, check_size, placed
+from ccm_agent.templates.engines.bounds import Budget, check_count, check_size, errors_with_place
 from ccm_agent.templates.engines.go import nodes
 from ccm_agent.templates.engines.go.methods import method
 from ccm_agent.templates.engines.go.nodes import Argument, Body, Pipeline, Template
@@ -49,16 +49,8 @@ class Runtime:
             TemplateError: It fails, with its line.
         """
         self._variables = [("$", context)]
-        try:
+        with errors_with_place(self._place):
             self._run(self._template.bodies[self._template.name], context)
-        except RecursionError:
-            raise TemplateError("template is nested too deeply", place=self._place()) from None
-        except MemoryError:
-            raise TemplateLimitError(OUT_OF_MEMORY, place=self._place()) from None
-        except CcmError as err:
-            if err.place is not None and err.place.line:
-                raise
-            raise placed(err, self._place()) from err
         return "".join(self._out)
 
     def _place(self) -> Place:

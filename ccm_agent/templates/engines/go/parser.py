@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from ccm_agent.model.errors import Place, TemplateError
-from ccm_agent.templates.engines.bounds import DEPTH_MAX
-from ccm_agent.templates.engines.go.lexer import Kind, Token, tokenize
+from ccm_agent.templates.engines.go.lexer import tokenize
 from ccm_agent.templates.engines.go.nodes import (
     Action,
     Argument,
@@ -38,7 +37,9 @@ from ccm_agent.templates.engines.go.nodes import (
     With,
 )
 from ccm_agent.templates.engines.go.numbers import parse_number
+from ccm_agent.templates.engines.lexer import Kind, Token
 from ccm_agent.templates.engines.literals import unquote
+from ccm_agent.templates.engines.token_cursor import TokenCursor
 
 
 def parse(text: str, name: str, left: str, right: str, functions: Container[str]) -> Template:
@@ -61,48 +62,13 @@ def parse(text: str, name: str, left: str, right: str, functions: Container[str]
         raise TemplateError("template is nested too deeply", place=Place(source=name)) from None
 
 
-class _Parser:
+class _Parser(TokenCursor):
     def __init__(self, tokens: list[Token], name: str, functions: Container[str]) -> None:
-        self._tokens = tokens
-        self._position = 0
-        self._name = name
+        super().__init__(tokens, name)
         self._functions = functions
         self._variables = ["$"]
         self._ranges = 0
-        self._depth = 0
         self._bodies: dict[str, Body] = {}
-
-    # -- tokens
-
-    @property
-    def _token(self) -> Token:
-        return self._tokens[self._position]
-
-    def _next(self) -> Token:
-        token = self._tokens[self._position]
-        if token.kind is not Kind.END:
-            self._position += 1
-        return token
-
-    def _on(self, kind: Kind, text: str = "") -> bool:
-        token = self._tokens[self._position]
-        return token.kind is kind and (not text or token.text == text)
-
-    def _fail(self, message: str, line: int = 0) -> TemplateError:
-        return TemplateError(message, place=Place(source=self._name, line=line or self._token.line))
-
-    def _unexpected(self, wanted: str) -> TemplateError:
-        return self._fail(f"{self._token.shown()} cannot stand here: {wanted} is expected")
-
-    def _expect_right(self) -> None:
-        if not self._on(Kind.RIGHT):
-            raise self._unexpected("the end of the action")
-        self._position += 1
-
-    def _deeper(self) -> None:
-        self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise self._fail(f"template is nested too deeply: more than {DEPTH_MAX} levels")
 
     # -- templates
 
@@ -262,13 +228,13 @@ class _Parser:
         return Pipeline(variables, assigns, tuple(commands))
 
     def _at_end(self, end: str) -> bool:
-        return self._on(Kind.MARK, end) if end else self._on(Kind.RIGHT)
+        return self._on(Kind.OPERATOR, end) if end else self._on(Kind.RIGHT)
 
     def _declarations(self, word: str) -> tuple[tuple[str, ...], bool]:
         names: list[str] = []
         while self._on(Kind.VARIABLE):
             following = self._tokens[self._position + 1]
-            if following.kind is not Kind.MARK or following.text not in ("=", ":=", ","):
+            if following.kind is not Kind.OPERATOR or following.text not in ("=", ":=", ","):
                 if names:
                     raise self._unexpected("an assignment to the variables")
                 return (), False
@@ -292,10 +258,10 @@ class _Parser:
                 arguments.append(operand)
                 if self._token.spaced:
                     continue
-            if self._on(Kind.MARK, "|"):
+            if self._on(Kind.OPERATOR, "|"):
                 self._position += 1
                 break
-            if self._on(Kind.RIGHT) or self._on(Kind.MARK, ")"):
+            if self._on(Kind.RIGHT) or self._on(Kind.OPERATOR, ")"):
                 break
             raise self._unexpected("an argument")
         if not arguments:
@@ -321,7 +287,7 @@ class _Parser:
 
     def _term(self) -> Argument | None:
         token = self._token
-        if token.kind is Kind.MARK and token.text == "(":
+        if token.kind is Kind.OPERATOR and token.text == "(":
             self._position += 1
             self._deeper()
             pipeline = self._pipeline("parentheses", ")")
@@ -385,7 +351,7 @@ _CONTROLS: dict[str, Callable[[_Parser, int], Statement]] = {
 }
 
 _TERMS: dict[Kind, Callable[[_Parser, Token], Argument]] = {
-    Kind.IDENTIFIER: _Parser._identifier,
+    Kind.NAME: _Parser._identifier,
     Kind.VARIABLE: _Parser._variable,
     Kind.FIELD: _Parser._field,
     Kind.DOT: _Parser._dot,

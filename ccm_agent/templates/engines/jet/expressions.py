@@ -13,10 +13,7 @@ Reads Jet's expressions and assignments from tokens.
 
 from __future__ import annotations
 
-from ccm_agent.model.errors import Place, TemplateError
-from ccm_agent.templates.engines.bounds import DEPTH_MAX
 from ccm_agent.templates.engines.gotypes import MISSING
-from ccm_agent.templates.engines.jet.lexer import Kind, Token
 from ccm_agent.templates.engines.jet.nodes import (
     Arguments,
     Assign,
@@ -35,7 +32,9 @@ from ccm_agent.templates.engines.jet.nodes import (
     Ternary,
     Underscore,
 )
+from ccm_agent.templates.engines.lexer import Kind, Token
 from ccm_agent.templates.engines.literals import parse_float, parse_integer, unquote, unquote_char
+from ccm_agent.templates.engines.token_cursor import TokenCursor
 
 _UINT_MAX = 2**64 - 1
 
@@ -50,40 +49,8 @@ _BINDING = {
 }
 
 
-class ExpressionParser:
-    """The tokens of a template, a place among them, and what reads expressions there."""
-
-    def __init__(self, tokens: list[Token], name: str) -> None:
-        self._tokens = tokens
-        self._position = 0
-        self._name = name
-        self._depth = 0
-
-    # -- tokens
-
-    @property
-    def _token(self) -> Token:
-        return self._tokens[self._position]
-
-    def _next(self) -> Token:
-        token = self._tokens[self._position]
-        if token.kind is not Kind.END:
-            self._position += 1
-        return token
-
-    def _fail(self, message: str, token: Token | None = None) -> TemplateError:
-        return TemplateError(message, place=Place(source=self._name, line=(token or self._token).line))
-
-    def _deeper(self) -> None:
-        self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise self._fail(f"template is nested too deeply: more than {DEPTH_MAX} levels")
-
-    def _unexpected(self, wanted: str) -> TemplateError:
-        return self._fail(f"{self._token.shown()} cannot stand here: {wanted} is expected")
-
-    def _on(self, kind: Kind) -> bool:
-        return self._tokens[self._position].kind is kind
+class ExpressionParser(TokenCursor):
+    """Reads expressions at a position among the tokens of a template."""
 
     def _at(self, operator: str) -> bool:
         return self._on(Kind.OPERATOR) and self._token.text == operator
@@ -101,11 +68,6 @@ class ExpressionParser:
         if not self._accept(operator):
             raise self._unexpected(f"'{operator}'")
 
-    def _expect_right(self) -> None:
-        if not self._on(Kind.RIGHT):
-            raise self._unexpected("the end of the action")
-        self._position += 1
-
     def _string(self) -> str:
         if not self._on(Kind.STRING):
             raise self._unexpected("a quoted path")
@@ -114,7 +76,7 @@ class ExpressionParser:
     def _unquoted(self, token: Token) -> str:
         text = unquote(token.text)
         if text is None:
-            raise self._fail(f"quoted text {token.text} has a malformed escape", token)
+            raise self._fail(f"quoted text {token.text} has a malformed escape", token.line)
         return text
 
     # -- assignments
@@ -260,7 +222,7 @@ class ExpressionParser:
                 number = unquote_char(token.text)
                 if number is None:
                     raise self._fail(
-                        f"{token.text} is not one character; text is written with double quotes", token
+                        f"{token.text} is not one character; text is written with double quotes", token.line
                     )
                 return Literal(float(number))
             case Kind.NUMBER:
@@ -273,7 +235,7 @@ class ExpressionParser:
             return float(integer)
         number = parse_float(token.text)
         if number is None or (integer is None and not any(char in token.text for char in ".eE")):
-            raise self._fail(f"number {token.text!r} is malformed", token)
+            raise self._fail(f"number {token.text!r} is malformed", token.line)
         if integer is not None:
-            raise self._fail(f"number {token.text} is too large", token)
+            raise self._fail(f"number {token.text} is too large", token.line)
         return number

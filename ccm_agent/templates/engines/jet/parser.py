@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ccm_agent.model.errors import Place, TemplateError
 from ccm_agent.templates.engines.jet.expressions import ExpressionParser
-from ccm_agent.templates.engines.jet.lexer import Kind, Token, tokenize
+from ccm_agent.templates.engines.jet.lexer import tokenize
 from ccm_agent.templates.engines.jet.nodes import (
     Action,
     Block,
@@ -29,6 +29,7 @@ from ccm_agent.templates.engines.jet.nodes import (
     Try,
     Yield,
 )
+from ccm_agent.templates.engines.lexer import Kind, Token
 
 
 def parse(text: str, name: str, left: str, right: str) -> Template:
@@ -83,11 +84,11 @@ class _Parser(ExpressionParser):
                 word = self._next()
                 path = self._string()
                 if not path:
-                    raise self._fail(f"'{word.text}' names no template", word)
+                    raise self._fail(f"'{word.text}' names no template", word.line)
                 if word.text == "import":
                     imports.append(path)
                 elif extends or imports:
-                    raise self._fail("'extends' may stand once only, before every 'import'", word)
+                    raise self._fail("'extends' may stand once only, before every 'import'", word.line)
                 else:
                     extends = path
                 self._expect_right()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
-from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY, placed
+from ccm_agent.templates.engines.bounds import errors_with_place
 from ccm_agent.templates.engines.gotypes import MISSING, TypedList, Uint8
 from ccm_agent.templates.engines.jet import nodes
 from ccm_agent.templates.engines.jet.evaluate import Evaluator
@@ -59,16 +59,8 @@ class Runtime(Evaluator):
         Raises:
             TemplateError: It fails, with its line.
         """
-        try:
+        with errors_with_place(lambda: self._place):
             self.run_template(template)
-        except RecursionError:
-            raise TemplateError("template is nested too deeply", place=self._place) from None
-        except MemoryError:
-            raise TemplateLimitError(OUT_OF_MEMORY, place=self._place) from None
-        except CcmError as err:
-            if err.place is not None and err.place.line:
-                raise
-            raise placed(err, self._place) from err
         return "".join(self._out)
 
     def run_template(self, template: Template) -> Any:
