@@ -19,18 +19,16 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from ccm_agent.agent.agent import Agent
-from ccm_agent.agent.cache.cached_download import CachedDownload
+from ccm_agent.agent.cache.document_cache import CachedDownload
+from ccm_agent.agent.context import AgentPorts
 from ccm_agent.agent.desired.source import SourcePorts
-from ccm_agent.agent.node import local_client as local_client
-from ccm_agent.agent.ports import AgentPorts
+from ccm_agent.agent.node import control_socket as control_socket
 from ccm_agent.agent.process.broker_settings import bus_settings, read_trust
 from ccm_agent.agent.process.config import Settings, read_config, with_context
-from ccm_agent.agent.process.identity import check_configured, determine_identity
 from ccm_agent.agent.process.log_setup import set_up_logging
-from ccm_agent.agent.process.main import serve, serve_once
-from ccm_agent.agent.process.systemd_notify import SystemdNotifier
-from ccm_agent.agent.requests.policy_file import read_policy
-from ccm_agent.agent.requests.target_matcher import TargetMatcher
+from ccm_agent.agent.process.main import SystemdNotifier, serve, serve_once
+from ccm_agent.agent.process.state_folder import check_configured, determine_identity
+from ccm_agent.agent.runs.admission import read_policy
 from ccm_agent.app import App
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
@@ -61,6 +59,7 @@ from ccm_agent.system.render_process import RenderLimits
 from ccm_agent.system.runner import SystemRunner
 from ccm_agent.system.systemd_restart import is_restarting
 from ccm_agent.system.threads import Threads
+from ccm_agent.templates.target_matcher import TargetMatcher
 from ccm_agent.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -135,7 +134,7 @@ def converge_alone(config: str, context: str, limit_s: float) -> list[dict[str, 
     """
     path = Path(config)
     settings = with_context(read_config(path), context)
-    local_client.check_owner(Path(settings.state_dir))
+    control_socket.check_owner(Path(settings.state_dir))
     secrets = Masker(limit=SECRETS_KEPT)
     set_up_logging("warn", settings.log_format, secrets=secrets)
     build = partial(build_agent, secrets=secrets)

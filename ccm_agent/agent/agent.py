@@ -8,51 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from ccm_agent.agent.cache.bundle_cache import BundleCache
-from ccm_agent.agent.cache.cached_buckets import CachedBuckets
-from ccm_agent.agent.cache.revision_guard import RevisionGuard
+from ccm_agent.agent.cache.document_cache import CachedBuckets
+from ccm_agent.agent.context import AgentPorts
 from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
 from ccm_agent.agent.desired.assignment_wiring import ReconcilerParts, make_reconciler
 from ccm_agent.agent.desired.manifest_reconciler import ManifestContext, ManifestReconciler
 from ccm_agent.agent.desired.run_once import ConvergenceResult
-from ccm_agent.agent.events.agent_events import AgentEventPublisher
-from ccm_agent.agent.events.author import Author
-from ccm_agent.agent.events.publisher import EventPublisher
+from ccm_agent.agent.events.publisher import AgentEventPublisher, Author, EventPublisher
 from ccm_agent.agent.events.spool import OpenRun, Spool
-from ccm_agent.agent.node.assigned_facts import AssignedFacts, routed_facts
-from ccm_agent.agent.node.fact_cache import FactCache
-from ccm_agent.agent.node.gauges import add_gauges
-from ccm_agent.agent.node.heartbeat_loop import HeartbeatContext, HeartbeatLoop
-from ccm_agent.agent.node.local_status import LocalStatus, read_status
-from ccm_agent.agent.node.maintenance import Maintenance
-from ccm_agent.agent.node.metrics_server import MetricsServer
-from ccm_agent.agent.node.node_presence import NodePresence
-from ccm_agent.agent.node.node_status import NodeStatus
-from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
-from ccm_agent.agent.ports import AgentPorts
+from ccm_agent.agent.node.facts import AssignedFacts, FactCache, routed_facts
+from ccm_agent.agent.node.metrics_server import MetricsServer, add_gauges
+from ccm_agent.agent.node.presence import HeartbeatContext, HeartbeatLoop, NodePresence
+from ccm_agent.agent.node.status import LocalStatus, NodeStatus, read_status
 from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.process.identity import determine_identity, machine_id
-from ccm_agent.agent.process.state_lock import StateLock
-from ccm_agent.agent.requests.authentication import Authenticator, SignersReader
+from ccm_agent.agent.process.state_folder import StateLock, determine_identity, machine_id
+from ccm_agent.agent.requests.authentication import Authenticator, RevisionGuard
 from ccm_agent.agent.requests.missed_schedules import MissedSchedules
-from ccm_agent.agent.requests.node_policy import NodePolicy
 from ccm_agent.agent.requests.request_handler import RequestContext, RequestHandler
 from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
-from ccm_agent.agent.requests.request_queue import RequestQueue
-from ccm_agent.agent.requests.subscriptions import Subscriptions
-from ccm_agent.agent.runs.cancellation import cancel_and_wait, never
-from ccm_agent.agent.runs.checkpoint import Checkpoints
-from ccm_agent.agent.runs.progress import ProgressPublisher
-from ccm_agent.agent.runs.recovery import Recovery
-from ccm_agent.agent.runs.run_executor import ExecutorContext, RunExecutor
-from ccm_agent.agent.runs.run_loop import RunLoop, RunParts
-from ccm_agent.agent.runs.run_queue import RunQueue
+from ccm_agent.agent.requests.subscriptions import RequestQueue, SignersReader, Subscriptions
+from ccm_agent.agent.runs.admission import Maintenance, NodePolicy
+from ccm_agent.agent.runs.recovery import Checkpoints, Recovery
+from ccm_agent.agent.runs.run_executor import ExecutorContext, PendingRefreshes, RunExecutor
+from ccm_agent.agent.runs.run_queue import ProgressPublisher, RunLoop, RunParts, RunQueue
 from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import Registry
@@ -64,6 +49,25 @@ log = logging.getLogger(__name__)
 
 GOODBYE_S = 3.0
 """How long a stopping agent waits for its last events to be taken; what is left is sent after the next start."""
+
+
+async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]], retry_s: float = 5.0) -> None:
+    """
+    Cancel tasks until all have ended, again every `retry_s`, which is longer than any of them needs to clean up.
+
+    In Python 3.11 `asyncio.wait_for` loses a cancellation that arrives together with its result; a task that waits in a library
+    would then never end, nor would the process.
+    """
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=retry_s)
+
+
+async def never() -> bool:
+    """No other process follows."""
+    return False
 
 
 class Agent:
@@ -324,15 +328,11 @@ class Agent:
         if self._metrics is not None:
             self._metrics.lost(events)
 
-    # -- runs
-
     def _note(self, run: str, summary: SessionSummary | None) -> None:
         if summary is None:
             return
         self._heartbeat.ended(run, summary.state)
         log.info("a run has ended", extra={"run": run, "state": summary.state, "reason": summary.reason})
-
-    # -- what others know of us
 
     def _disabled(self, disabled: Disabled | None) -> None:
         self._heartbeat.record.disabled = disabled
@@ -363,8 +363,6 @@ class Agent:
         self._assignments.read_again()
         if self._subscriptions.is_right:
             self._catch_up.settled()
-
-    # -- wiring
 
     def _make_heartbeats(self) -> HeartbeatLoop:
         pulse = HeartbeatContext(

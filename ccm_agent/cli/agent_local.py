@@ -69,7 +69,7 @@ def status(config: str, as_json: bool) -> int:
     """Show what the agent is doing and why it is not doing more. Reads its last saved status when it is not running."""
     from ccm_agent import app_agent
 
-    found = app_agent.local_client.status(_folder(config))
+    found = app_agent.control_socket.status(_folder(config))
     if as_json:
         _print_json(found)
     else:
@@ -100,9 +100,9 @@ def run_once(config: str, as_json: bool, within: str) -> int:
     limit_s = _span(within, "--within")
     folder, path = _folder(config), _config_file(config)
     try:
-        ended = app_agent.local_client.converge_once(folder, _Watch(limit_s).look)
+        ended = app_agent.control_socket.converge_once(folder, _Watch(limit_s).look)
     except HostError as err:
-        if not app_agent.local_client.status(folder).get("disabled"):
+        if not app_agent.control_socket.status(folder).get("disabled"):
             raise
         raise HostError(f"{err}; `ccm agent enable` ends that") from err
     if ended is None:
@@ -163,7 +163,9 @@ def disable(config: str, as_json: bool, for_: str, why: str) -> int:
         raise UsageError("--why: say why, for whoever wonders at three in the morning")
     for_s = _span(for_, "--for") if for_ else 0
     folder = _folder(config)
-    disabled, told = app_agent.local_client.disable(folder, for_s=for_s, why=" ".join(why.split()), by=_who())
+    disabled, told = app_agent.control_socket.disable(
+        folder, for_s=for_s, why=" ".join(why.split()), by=_who()
+    )
     if as_json:
         _print_json({"disabled": disabled, "agent": told})
     else:
@@ -178,7 +180,7 @@ def enable(config: str, as_json: bool) -> int:
     """Let this node make changes again. It converges immediately."""
     from ccm_agent import app_agent
 
-    was_disabled, told = app_agent.local_client.enable(_folder(config))
+    was_disabled, told = app_agent.control_socket.enable(_folder(config))
     if as_json:
         _print_json({"was_disabled": was_disabled, "agent": told})
     else:

@@ -32,6 +32,7 @@ Every error that this project raises on purpose, in one tree.
     │   ├── RevisionGoneError     an old revision is asked for that is no longer kept
     │   └── ProtocolError         a message breaks the rules of the protocol and is refused
     ├── PolicyError               the node's policy forbids it
+    ├── Refusal                   a node does not start a run now; its code says why
     └── FleetError                the controller cannot do what was asked of the fleet
         ├── NoTargetError         a target matches no node
         ├── NoReplyError          a node was asked and did not answer in time
@@ -308,6 +309,14 @@ class PolicyError(CcmError):
     def is_unknown(self) -> bool:
         """Nothing is forbidden: a restricted plan cannot say what an apply would do."""
         return self.code == self.UNKNOWN
+
+
+class Refusal(CcmError):
+    """A node does not start a run or an assignment now; the code travels in the answer."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class FleetError(CcmError):

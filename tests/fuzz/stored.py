@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import load_state
-from ccm_agent.agent.events.journal import encode_record
+from ccm_agent.agent.cache.state_file import encode_record, load_state
 from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.node.maintenance import read_disabled
 from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.requests.schedule_times import _slot
+from ccm_agent.agent.runs.admission import read_disabled
 from ccm_agent.bus.objects import _hex
 from ccm_agent.bus.signing import read_claims
 from ccm_agent.bus.streams import Stored

@@ -99,7 +99,7 @@ FUNCTIONS = [
         "ccm_agent.facts.memory:parse_swaps", "Filename Type Size Used Priority\n/a partition 1 2 -2\n"
     ),
     _function("ccm_ctl.fleet.assignments:parse_scope_words", "role=web"),
-    _function("ccm_agent.agent.events.journal:read_records", "\x00"),
+    _function("ccm_agent.agent.cache.state_file:read_records", "\x00"),
     _function("ccm_agent.bus.signing:read_claims", "v1.eyJraW5kIjoicmVxdWVzdCJ9.AAAA"),
     _function(
         "ccm_agent.bus.credentials:name_in_credentials", "-----BEGIN NATS USER JWT-----\na.e30.b\n-----END"

@@ -26,7 +26,7 @@ import nats.errors
 import nkeys
 
 from ccm_agent.agent.requests.request_handler import KINDS, deadline_of, decode_request
-from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
+from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.credentials import check_seed, name_in_jwt, only_inboxes_in_credentials
 from ccm_agent.bus.ed25519 import SigningKey as Ed25519Key
 from ccm_agent.bus.messages import Message

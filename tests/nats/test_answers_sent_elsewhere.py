@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
+from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.requests.target_matcher import TargetMatcher
 from ccm_agent.bus.subjects import node_scope
 from ccm_agent.model.wire import NODE_PING, AnswerState, Request
+from ccm_agent.templates.target_matcher import TargetMatcher
 from ccm_agent.testing.nats_server import NatsServer
 from tests.nats.test_agent import connected
 from tests.support.agent import Controller, FakeClock, FakeEngine, agent_ports, agent_settings, running

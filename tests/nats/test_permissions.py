@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
+from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
 from ccm_agent.bus.events import NatsEvents

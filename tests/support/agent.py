@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ccm_agent.agent.agent import Agent
-from ccm_agent.agent.ports import AgentPorts
+from ccm_agent.agent.context import AgentPorts
 from ccm_agent.agent.process.config import Settings
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import event_subject, request_subject, run_pattern

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import nkeys
 
-from ccm_agent.agent.events.chain import Chain
+from ccm_agent.agent.events.spool_segment import Chain, Spooled
 from ccm_agent.agent.events.spool_segment import Kind as EventKind
-from ccm_agent.agent.events.spool_segment import Spooled
 from ccm_agent.bus.chain import PLACE_DETAIL
 from ccm_agent.bus.signing import Kind, SigningKey
 from ccm_agent.bus.trust import SignersList, Trust, certify_node, sign_signers

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.events.journal import read_records
+from ccm_agent.agent.cache.state_file import read_records
 from ccm_agent.agent.events.spool_segment import Spooled, decoder
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents

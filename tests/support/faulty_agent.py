@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.events.journal import MAGIC
+from ccm_agent.agent.cache.state_file import MAGIC
 from ccm_agent.agent.events.spool_segment import Acked, Kind, Spooled, decoder
 from ccm_agent.app_agent import run_agent
 from ccm_agent.system.clock import SystemClock

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import nkeys
 
-from ccm_agent.agent.cache.revision_guard import RevisionGuard
-from ccm_agent.agent.requests.authentication import Authenticator
+from ccm_agent.agent.requests.authentication import Authenticator, RevisionGuard
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SigningKey
 from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers

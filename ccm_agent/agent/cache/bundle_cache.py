@@ -1,5 +1,9 @@
 """
-Bundles on this node: fetched by digest, unpacked, kept for the next run of the same.
+Bundles on this node: those of requests and assignments by digest, and the last good one of each manifest source.
+
+A bundle of a request is unpacked once and kept for the next run of the same. Of a manifest source, the packed bytes are what is
+kept: they are checked against their digest and unpacked again by each process, so a power cut in the middle of unpacking leaves
+nothing that looks whole.
 """
 
 from __future__ import annotations
@@ -11,8 +15,12 @@ import re
 import shutil
 from pathlib import Path
 
+from msgspec import Struct
+
+from ccm_agent.agent.cache.state_file import load_state, replace_file, save_state_sync
 from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
-from ccm_agent.model.errors import FileError, ProtocolError
+from ccm_agent.engine.sources import manifest_in
+from ccm_agent.model.errors import CcmError, FileError, ProtocolError
 from ccm_agent.model.ports import Objects
 from ccm_agent.model.wire import Bundle
 
@@ -106,3 +114,134 @@ def _touched(folder: Path) -> bool:
         return folder.is_dir()
     except OSError:
         return False
+
+
+class Origin(Struct, kw_only=True):
+    """
+    What is known of the bytes that are kept.
+
+    Attributes:
+        url: Where they came from, without what is secret in it.
+        digest: SHA-256 (hex) of them.
+        etag, last_modified: What the web server said with them.
+        signed: When they were signed, in milliseconds since 1970; 0: they were not.
+    """
+
+    url: str
+    digest: str
+    etag: str = ""
+    last_modified: str = ""
+    signed: int = 0
+
+
+class Unpacked(Struct, frozen=True, kw_only=True):
+    """A packed manifest that lies ready: digest of the packed bytes, its folder, the manifest's path."""
+
+    digest: str
+    folder: str
+    manifest: str
+
+
+class PackedManifest:
+    """
+    The kept manifest of one source.
+
+    Attributes:
+        origin: Of what lies ready; None when nothing does.
+        unpacked: What lies ready.
+    """
+
+    def __init__(self, name: str, folder: Path, limits: BundleLimits | None = None) -> None:
+        """
+        Nothing is touched yet.
+
+        Args:
+            name: What errors call it.
+            folder: A folder of this source's own.
+            limits: How much it may unpack to.
+        """
+        self.origin: Origin | None = None
+        self.unpacked: Unpacked | None = None
+        self._name = name
+        self._folder = folder
+        self._limits = limits or BundleLimits()
+
+    async def open(self) -> None:
+        """Make ready what an earlier process kept; what cannot be used is passed over."""
+        await asyncio.to_thread(self._open)
+
+    async def take(self, content: bytes, origin: Origin) -> Unpacked:
+        """
+        Unpack new bytes and keep them. What was there before stays on disk until the next call, for a run may use it.
+
+        Raises:
+            CcmError: They are no packed manifest, or there is no room; what was there before stands.
+        """
+        return await asyncio.to_thread(self._take, content, origin)
+
+    async def note(self, origin: Origin) -> None:
+        """The same bytes have another ETag now."""
+        self.origin = origin
+        try:
+            await asyncio.to_thread(save_state_sync, self._folder / "origin.json", origin)
+        except FileError as err:
+            log.warning("what is known of a source is not kept", extra={"reason": str(err)})
+
+    def _open(self) -> None:
+        origin = load_state(self._folder / "origin.json", Origin)
+        try:
+            content = (self._folder / "packed.tar.gz").read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as err:
+            log.warning("a kept manifest cannot be read", extra={"source": self._name, "reason": str(err)})
+            return
+        digest = hashlib.sha256(content).hexdigest()
+        if origin is None or origin.digest != digest or origin.url != self._name:
+            # one of the two files is older: the bytes alone do not say where they came from
+            log.warning("a kept manifest is passed over", extra={"source": self._name})
+            return
+        try:
+            self.unpacked = self._unpack(content, digest)
+            self.origin = origin
+        except CcmError as err:
+            log.warning("a kept manifest cannot be used", extra={"source": self._name, "reason": str(err)})
+
+    def _take(self, content: bytes, origin: Origin) -> Unpacked:
+        before = self.unpacked
+        unpacked = self._unpack(content, origin.digest)
+        try:
+            replace_file(self._folder / "packed.tar.gz", [content])
+        except OSError as err:
+            # it can be applied all the same; a process that starts without a network will not have it
+            log.warning("a manifest is not kept", extra={"source": self._name, "reason": str(err)})
+        else:
+            self._store_origin(origin)
+        self.origin, self.unpacked = origin, unpacked
+        self._prune({unpacked.digest, before.digest if before else ""})
+        return unpacked
+
+    def _store_origin(self, origin: Origin) -> None:
+        try:
+            save_state_sync(self._folder / "origin.json", origin)
+        except FileError as err:
+            log.warning("what is known of a source is not kept", extra={"reason": str(err)})
+
+    def _unpack(self, content: bytes, digest: str) -> Unpacked:
+        folder = self._folder / digest
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.unpacked is None or self.unpacked.digest != digest:
+                shutil.rmtree(folder, ignore_errors=True)
+                unpack_bundle(content, folder, self._limits, self._name)
+            return Unpacked(digest=digest, folder=str(folder), manifest=str(manifest_in(folder, self._name)))
+        except OSError as err:
+            raise FileError(f"{folder}: cannot unpack {self._name}: {err.strerror}") from err
+        except CcmError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _prune(self, used: set[str]) -> None:
+        for path in self._folder.iterdir():
+            if path.is_dir() and path.name not in used:
+                shutil.rmtree(path, ignore_errors=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.revision_guard import RevisionGuard
 from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.agent.desired.assignment_rules import BUCKET, StoredAssignment, read_assignment
+from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.errors import FileError, ProtocolError
 from ccm_agent.model.ports import Entry, KeyValue

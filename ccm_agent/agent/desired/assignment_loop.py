@@ -23,14 +23,13 @@ from ccm_agent.agent.desired.remediation import HEALTH, Remediation
 from ccm_agent.agent.desired.run_once import ConvergenceResult, RunOnceWaiters, ended_of, not_begun
 from ccm_agent.agent.desired.source import FETCH_S
 from ccm_agent.agent.desired.source_loop import FULL_PAUSE_S
-from ccm_agent.agent.node.maintenance import CODE as DISABLED_CODE
 from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.requests.request_handler import Refusal
+from ccm_agent.agent.runs.admission import CODE as DISABLED_CODE
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun, RunQueue
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.metrics.agent import AgentMetrics
-from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, Refusal
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import Clock, KeyValue

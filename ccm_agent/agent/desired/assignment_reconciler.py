@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.agent.cache.bundle_cache import BundleCache
-from ccm_agent.agent.cache.cached_buckets import CachedBuckets
+from ccm_agent.agent.cache.document_cache import CachedBuckets
 from ccm_agent.agent.desired.assignment_cache import AssignmentCache
 from ccm_agent.agent.desired.assignment_loop import AssignmentContext, AssignmentLoop, deadline_refusal
 from ccm_agent.agent.desired.assignment_rules import (
@@ -31,10 +31,9 @@ from ccm_agent.agent.desired.assignment_status import AssignmentStatus
 from ccm_agent.agent.desired.drift import Drift, forget_others
 from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
 from ccm_agent.agent.desired.run_once import ConvergenceResult
-from ccm_agent.agent.node.node_presence import facts_digest
-from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
-from ccm_agent.agent.requests.request_handler import Refusal
-from ccm_agent.model.errors import BusError, CcmError, ProtocolError
+from ccm_agent.agent.node.presence import facts_digest
+from ccm_agent.agent.runs.run_executor import PendingRefreshes
+from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, KeyValue
 

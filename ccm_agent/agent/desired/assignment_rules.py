@@ -12,10 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Set
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.revision_guard import RevisionGuard
-from ccm_agent.agent.requests.request_handler import Refusal
+from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank
-from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Entry
 from ccm_agent.model.wire import Assignment

@@ -12,23 +12,22 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.agent.cache.bundle_cache import BundleCache
-from ccm_agent.agent.cache.cached_buckets import CachedBuckets
-from ccm_agent.agent.cache.revision_guard import RevisionGuard
+from ccm_agent.agent.cache.document_cache import CachedBuckets
+from ccm_agent.agent.context import AgentPorts
 from ccm_agent.agent.desired.assignment_cache import AssignmentCache
 from ccm_agent.agent.desired.assignment_loop import CAUSE, AssignmentContext
 from ccm_agent.agent.desired.assignment_reconciler import KIND, AssignmentReconciler, ReconcilerContext
 from ccm_agent.agent.desired.assignment_rules import BUCKET
 from ccm_agent.agent.desired.assignment_status import AssignmentStatus
 from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
-from ccm_agent.agent.events.agent_events import AgentEventPublisher
-from ccm_agent.agent.node.assigned_facts import AssignedFacts
-from ccm_agent.agent.node.heartbeat_loop import HeartbeatLoop
-from ccm_agent.agent.node.node_presence import NodePresence
-from ccm_agent.agent.node.node_status import NodeStatus
-from ccm_agent.agent.ports import AgentPorts
+from ccm_agent.agent.events.publisher import AgentEventPublisher
+from ccm_agent.agent.node.facts import AssignedFacts
+from ccm_agent.agent.node.presence import HeartbeatLoop, NodePresence
+from ccm_agent.agent.node.status import NodeStatus
 from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.requests.node_policy import NodePolicy
+from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.agent.requests.subscriptions import Subscriptions
+from ccm_agent.agent.runs.admission import NodePolicy
 from ccm_agent.agent.runs.run_executor import ExecutorContext
 from ccm_agent.agent.runs.run_queue import RunQueue
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from urllib.parse import unquote
 
-from ccm_agent.agent.cache.cached_download import FETCH_S
+from ccm_agent.agent.cache.document_cache import FETCH_S
 from ccm_agent.agent.desired.source import SourcePorts
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ports import Entry, KeyValue, Transfer

@@ -31,13 +31,12 @@ from ccm_agent.agent.desired.source_loop import (
     source_scope,
 )
 from ccm_agent.agent.desired.ticker import Ticker
-from ccm_agent.agent.events.agent_events import AgentEventPublisher
-from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
+from ccm_agent.agent.events.publisher import AgentEventPublisher
 from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.requests.request_handler import Refusal
+from ccm_agent.agent.runs.run_executor import PendingRefreshes
 from ccm_agent.agent.runs.run_queue import RunQueue
 from ccm_agent.metrics.agent import AgentMetrics
-from ccm_agent.model.errors import BusError, ManifestError
+from ccm_agent.model.errors import BusError, ManifestError, Refusal
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import BrokerConnection, Clock, KeyValue
 from ccm_agent.model.secret import mask_url

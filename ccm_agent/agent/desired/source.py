@@ -18,7 +18,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.packed_manifest import Origin, PackedManifest
+from ccm_agent.agent.cache.bundle_cache import Origin, PackedManifest
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import (
     BusError,

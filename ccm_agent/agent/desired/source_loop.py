@@ -20,11 +20,10 @@ from ccm_agent.agent.desired.remediation import HEALTH, Remediation
 from ccm_agent.agent.desired.run_once import ConvergenceResult, RunOnceWaiters, ended_of, not_begun
 from ccm_agent.agent.desired.source import Source
 from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.requests.request_handler import Refusal
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun, RunQueue
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.metrics.agent import AgentMetrics
-from ccm_agent.model.errors import BusUnavailableError, CcmError, DownloadError
+from ccm_agent.model.errors import BusUnavailableError, CcmError, DownloadError, Refusal
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.policy import LOCAL, LOCAL_FROM_BROKER, Principal

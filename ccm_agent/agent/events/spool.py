@@ -1,12 +1,12 @@
 """
 Events that the stream has not acknowledged yet, on disk, in the order in which they happened.
 
-A folder of segments (`journal.py`), written at the end and removed from the front. An event leaves the queue when the stream
+A folder of segments (`state_file.py`), written at the end and removed from the front. An event leaves the queue when the stream
 has acknowledged it; it leaves the disk when its run is closed as well, so that a killed agent can still say what an unfinished
 run had done. When the spool is full, stable runs go first, then the oldest events; what went is counted, and the count is an
 event too. When the disk is full, events wait in memory, and go to disk when there is room again.
 
-An event is given its place in the node's chain when it is appended (`chain.py`), and keeps it in every attempt to send it.
+An event is given its place in the node's chain when it is appended, and keeps it in every attempt to send it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.events.chain import Chain, boot_id
-from ccm_agent.agent.events.chain_resume import resume
-from ccm_agent.agent.events.journal import Journal, sync_folder
+from ccm_agent.agent.cache.state_file import Journal, sync_folder
 from ccm_agent.agent.events.losses import Losses, choose
 from ccm_agent.agent.events.spool_segment import (
     Acked,
+    Chain,
     Dropped,
     Entry,
     Found,
@@ -35,10 +34,12 @@ from ccm_agent.agent.events.spool_segment import (
     Record,
     Segment,
     Spooled,
+    boot_id,
     decoder,
     encoder,
     entry_of,
     new_message_id,
+    resume,
     rewritten,
     size_of,
 )

@@ -1,7 +1,7 @@
 """
-`/metrics`: the numbers of this agent for whoever may connect to its port.
+`/metrics`: the numbers of this agent for every client that may connect to its port.
 
-Off unless configured, and on loopback unless told otherwise: what stands there are names of resources and manifests. An agent
+Off unless configured, and on loopback unless configured otherwise: the numbers name resources and manifests. An agent
 whose port is taken converges all the same, and tries again.
 """
 
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from ccm_agent.metrics.registry import CONTENT_TYPE, Registry
+from ccm_agent.agent.node.status import NodeStatus
+from ccm_agent.metrics.registry import CONTENT_TYPE, Reading, Registry
+from ccm_agent.model.ports import BrokerConnection
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -117,3 +120,33 @@ class MetricsServer:
 
         text = await asyncio.to_thread(self._registry.exposition)
         return web.Response(body=text.encode(errors="replace"), headers={"Content-Type": CONTENT_TYPE})
+
+
+def add_gauges(
+    registry: Registry, standing: NodeStatus, link: BrokerConnection, others: Iterable[Reading]
+) -> None:
+    """Take in the numbers of an agent's parts, and `others` beside them."""
+    loop = asyncio.get_running_loop()
+    spool, run_queue, heartbeat = standing.spool, standing.run_queue, standing.heartbeat
+    prefix = "choria_ccm_agent"
+    registry.add(
+        Reading(f"{prefix}_spool_events", "Events not yet acknowledged", lambda: spool.backlog),
+        Reading(f"{prefix}_spool_bytes", "Size of the spool", lambda: spool.size_bytes),
+        Reading(
+            f"{prefix}_events_sent_total",
+            "Events acknowledged",
+            lambda: standing.delivery.sent,
+            kind="counter",
+        ),
+        Reading(f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)),
+        Reading(f"{prefix}_running", "A run is under way", lambda: run_queue.current is not None),
+        Reading(f"{prefix}_connected", "The broker is there", lambda: link.connected),
+        Reading(
+            f"{prefix}_disabled",
+            "An operator disabled the agent",
+            lambda: heartbeat.record.disabled is not None,
+        ),
+        Reading(f"{prefix}_duplicate", "Another agent uses the identity", lambda: heartbeat.is_duplicate),
+        Reading(f"{prefix}_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop))),
+        *others,
+    )

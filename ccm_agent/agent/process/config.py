@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from ccm_agent.agent.requests.policy_file import NAME
 from ccm_agent.bus.signing import is_public_key
 from ccm_agent.bus.trust import Signer, SignersList, check_signers
 from ccm_agent.model.codec import decode_as, locate
@@ -24,6 +23,9 @@ from ccm_agent.model.secret import Secret
 
 DEFAULT_CONTEXT = "CCM"
 """The NATS context of the `nats` program that Choria CCM's agent uses unless told otherwise."""
+
+POLICY_FILE = "policy.yaml"
+"""Beside the agent's configuration, unless `policy_file` names another."""
 
 MINIMUM_INTERVAL_S = 30.0
 """Choria CCM refuses to converge more often."""
@@ -266,7 +268,7 @@ def read_config(path: Path) -> Settings:
     settings = parse_config(text, str(path))
     if settings.policy_file:
         return settings
-    return replace(settings, policy_file=str(path.absolute().with_name(NAME)))
+    return replace(settings, policy_file=str(path.absolute().with_name(POLICY_FILE)))
 
 
 def parse_config(text: str, source: str = "") -> Settings:

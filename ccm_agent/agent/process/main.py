@@ -1,5 +1,7 @@
 """
 The agent as a process: signals, the service manager, and how it ends.
+
+systemd is notified as sd_notify(3) says: one datagram to a socket that the environment names.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -20,10 +24,57 @@ from ccm_agent.agent.desired.run_once import ConvergenceResult
 from ccm_agent.agent.node.control_socket import ControlSocket
 from ccm_agent.agent.process.config import Settings, read_config
 from ccm_agent.agent.process.log_setup import set_up_logging
-from ccm_agent.agent.process.systemd_notify import SystemdNotifier
 from ccm_agent.model.errors import CcmError, HostError
 
 log = logging.getLogger(__name__)
+
+
+class SystemdNotifier:
+    """
+    Talks to the service manager, if there is one.
+
+    Attributes:
+        watchdog_s: How often the service manager wants a sign of life; 0: never.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        wanted = environ.get("WATCHDOG_USEC", "")
+        is_for_us = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.watchdog_s = int(wanted) / 1e6 if wanted.isdecimal() and is_for_us else 0.0
+
+    def ready(self, status: str) -> None:
+        """The service is up."""
+        self._send(f"READY=1\nSTATUS={status}")
+
+    def status(self, status: str) -> None:
+        """One line that `systemctl status` shows."""
+        self._send(f"STATUS={status}")
+
+    def reloading(self) -> None:
+        """The configuration is being read again; `ready` ends it."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self) -> None:
+        """The service is going down."""
+        self._send("STOPPING=1")
+
+    def alive(self) -> None:
+        """A sign of life for the watchdog."""
+        self._send("WATCHDOG=1")
+
+    def _send(self, state: str) -> None:
+        if not self._address:
+            return
+        # a leading @ is systemd's way to write an abstract socket
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.setblocking(False)
+                sender.sendto(state.encode(), address)
+        except OSError as err:
+            log.debug("the service manager does not listen", extra={"reason": str(err)})
+
 
 BuildAgent = Callable[[Settings], AbstractAsyncContextManager[Agent]]
 """An agent on real adapters, for as long as the context lasts."""

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import load_state, save_state
-from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
+from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.model.errors import BusError, FileError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog

@@ -23,7 +23,7 @@ from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
 from ccm_agent.bus.node_key import FINAL_ANSWERS
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject
-from ccm_agent.model.errors import BusError, CcmError, ProtocolError
+from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.json_text import encode_told
 from ccm_agent.model.limited_log import LimitedLog
@@ -73,14 +73,6 @@ KINDS: dict[str, type[Request]] = {
 
 QUESTIONS = {RUN_STOP: "stop", NODE_PING: "ping", NODE_FACTS: "facts", NODE_STATUS: "status"}
 """Requests that become no runs, and what the node's policy calls them."""
-
-
-class Refusal(CcmError):
-    """A request is not carried out; the code travels in the answer."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 class RequestContext(Struct, frozen=True, kw_only=True):

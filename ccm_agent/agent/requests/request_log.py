@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.events.journal import Journal, encode_record, replace_file
+from ccm_agent.agent.cache.state_file import Journal, encode_record, replace_file
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.json_text import tellable
 from ccm_agent.model.policy import Principal

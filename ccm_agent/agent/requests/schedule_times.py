@@ -1,16 +1,20 @@
 """
-Times of signed schedules: the broker keeps time, and may not choose it.
+Scheduled requests: their run id and time, and the times that this node has taken.
 
-A schedule's signature says when it is due. A due request is taken when its time fits that, and only once for each of those
-times, so the holder of the broker cannot run a schedule at another time or twice. What was taken last is kept on disk until
-the schedule's signature expires.
+The broker repeats one fixed body, so run id and time come from the headers it adds. The id is a KSUID of the time at which the
+message was stored and of the digest of its place: each node that receives it, now or later, knows the run by the same id.
+
+The broker keeps time, and may not choose it. A schedule's signature says when it is due. A due request is taken when its time
+fits that, and only once for each of those times, so the holder of the broker cannot run a schedule at another time or twice. What
+was taken last is kept on disk until the schedule's signature expires.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -20,9 +24,34 @@ from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.bus.signing import Claims, SignatureError
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.errors import CcmError, FileError
+from ccm_agent.model.errors import CcmError, FileError, ProtocolError
+from ccm_agent.model.ids import derive_id
+from ccm_agent.model.ports import IncomingRequest
 
 log = logging.getLogger(__name__)
+
+_HEADERS = ("nats-stream", "nats-sequence", "nats-time-stamp")
+
+
+def scheduled_run_id(incoming: IncomingRequest) -> tuple[str, datetime]:
+    """
+    Run id and due time of a scheduled request.
+
+    Raises:
+        ProtocolError: The broker's headers are not there.
+    """
+    lowered = {name.lower(): value for name, value in incoming.headers.items()}
+    try:
+        stream, sequence, stamp = (lowered[name] for name in _HEADERS)
+        # nanoseconds, as the broker writes them, are more than Python reads
+        due = datetime.fromisoformat(f"{stamp[:19]}+00:00").astimezone(UTC)
+        digest = hashlib.sha256(f"{stream}\n{sequence}\n{stamp}".encode()).digest()
+        return derive_id(int(due.timestamp()), digest[:16]), due
+    except (KeyError, ValueError) as err:
+        raise ProtocolError(
+            f"{incoming.subject}: a scheduled request without the broker's headers: {err}"
+        ) from err
+
 
 LATE_S = 3600.0
 """A broker that was down when a schedule was due sends it when it is back; it may be this late."""

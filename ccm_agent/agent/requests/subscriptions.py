@@ -1,5 +1,8 @@
 """
-What this node listens to: `all`, itself, and one scope for each routed fact, subscribed anew when those facts change.
+What this node listens to, and the requests that arrive there.
+
+It listens to `all`, to itself, and to one scope for each routed fact, and subscribes again when those facts change. Requests wait
+in a queue and are handled one after the other, in order of arrival.
 """
 
 from __future__ import annotations
@@ -7,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ccm_agent.agent.node.assigned_facts import AssignedFacts
-from ccm_agent.agent.requests.authentication import SignersReader
+from ccm_agent.agent.node.facts import AssignedFacts
+from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.bus.subjects import scopes_of
+from ccm_agent.bus.trust import SIGNERS_KEY
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, IncomingRequest, KeyValue, Requests
@@ -142,3 +147,114 @@ class Subscriptions:
     def _on_poke(self, key: str, revision: int) -> None:
         self._poked = max(self._poked, revision)
         self._wake.set()
+
+
+INBOX_LIMIT = 1000
+"""So many requests may wait to be looked at; the controller sends what was dropped again."""
+
+
+class RequestQueue:
+    """The requests of one agent that nobody has looked at; the oldest are dropped when there are too many."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[IncomingRequest] = deque(maxlen=INBOX_LIMIT)
+        self._has_mail = asyncio.Event()
+        self._is_closed = False
+        self._limited = LimitedLog(log)
+
+    @property
+    def is_empty(self) -> bool:
+        """All that came is handled, or in hand."""
+        return not self._waiting
+
+    def put(self, incoming: IncomingRequest) -> None:
+        """A request has come."""
+        if self._is_closed:
+            # it comes again in a second, when the next process may be up; a refusal would stand for good
+            return
+        self._waiting.append(incoming)
+        self._has_mail.set()
+
+    def close(self) -> None:
+        """Take no more; what waits already is handled."""
+        self._is_closed = True
+
+    async def run(
+        self,
+        handle: Callable[[IncomingRequest], Awaitable[None]],
+        on_refused: Callable[[str, str], None],
+        on_handled: Callable[[IncomingRequest], None],
+    ) -> None:
+        """
+        Look at what comes, for ever.
+
+        Args:
+            handle: Does with a request what is to be done; ProtocolError when it breaks the protocol's rules.
+            on_refused: Told the subject of a request that broke them, and how.
+            on_handled: Told of each request afterwards, whatever became of it.
+        """
+        while True:
+            await self._has_mail.wait()
+            self._has_mail.clear()
+            while self._waiting:
+                incoming = self._waiting.popleft()
+                try:
+                    await self._handle(incoming, handle, on_refused, on_handled)
+                except Exception:  # noqa: BLE001 - one request must not end the agent
+                    self._limited.exception(
+                        "a request could not be handled", extra={"subject": incoming.subject}
+                    )
+
+    async def _handle(
+        self,
+        incoming: IncomingRequest,
+        handle: Callable[[IncomingRequest], Awaitable[None]],
+        on_refused: Callable[[str, str], None],
+        on_handled: Callable[[IncomingRequest], None],
+    ) -> None:
+        try:
+            await handle(incoming)
+        except ProtocolError as err:
+            self._limited.warning(
+                "a request is refused", extra={"subject": incoming.subject, "error": str(err)}
+            )
+            on_refused(incoming.subject, str(err))
+        finally:
+            on_handled(incoming)
+
+
+class SignersReader:
+    """Keeps an authenticator's signers list up to date with the bucket."""
+
+    def __init__(self, authenticator: Authenticator, bucket: KeyValue) -> None:
+        self._authenticator = authenticator
+        self._bucket = bucket
+        self._at_least = 0
+        self._trouble = ""
+
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """Hear of changes; a node without a root key has no list to read."""
+        if not self._authenticator.root:
+            return
+
+        def changed(_key: str, revision: int) -> None:
+            self._at_least = max(self._at_least, revision)
+            on_change()
+
+        try:
+            await self._bucket.pokes(SIGNERS_KEY, changed)
+        except BusError as err:
+            log.info("changes of the signers list are read at intervals only", extra={"reason": str(err)})
+
+    async def read(self) -> None:
+        """Read the list; what cannot be read or used is logged once, and the list stays as it is."""
+        if not self._authenticator.root:
+            return
+        try:
+            await self._authenticator.read_list(self._bucket, self._at_least)
+            self._trouble = ""
+        except BusError as err:
+            if str(err) != self._trouble:
+                log.warning("the signers list cannot be read", extra={"reason": str(err)})
+            self._trouble = str(err)
+            self._at_least = 0

@@ -1,30 +1,97 @@
 """
-What an earlier process left: runs that wait still wait, runs that it was killed in have ended, and one that its restart parted
-in two goes on.
+What an earlier process left: runs that waited still wait, runs that it was killed in have ended, and a run that its restart
+interrupted continues.
 
-The spool says what a run had told, the ledger what was taken on; a power cut may have left either behind the other.
+The spool says what a run had reported, the request log what was accepted; a power cut may have left either behind the other.
+
+An agent that is restarted, perhaps by a package of the current run, ends no run: it finishes the current resource and writes a
+checkpoint of what came of each so far. One file is enough, because there is one run at a time. It is removed when the run
+continues, so a process that is killed after that leaves an interrupted run and no second start.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
+from ccm_agent.agent.cache.state_file import load_state, save_state, sync_folder
 from ccm_agent.agent.events.spool import OpenRun, Spool
-from ccm_agent.agent.events.spool_segment import Kind
+from ccm_agent.agent.events.spool_segment import Kind, Spooled
 from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
-from ccm_agent.agent.runs.checkpoint import Checkpoints
 from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
-from ccm_agent.agent.runs.run_report import INTERRUPTED, interrupted_summary
+from ccm_agent.agent.runs.run_report import FAILED_LIMIT, INTERRUPTED, Checkpoint, RunFrame, failed_resource
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionStart, SessionSummary, TransactionEvent, count
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.truncation import encode_summary
 from ccm_agent.model.wire import NodeState
 
 log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """
+    The one run of a node that waits for the next process.
+
+    Attributes:
+        run: Its id; "" when there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read yet."""
+        self.run = ""
+        self._path = path
+        self._found: Checkpoint | None = None
+
+    def open(self) -> None:
+        """Read what the last process left; what cannot be read is said so, and its run has been interrupted. Blocking."""
+        self._found = load_state(self._path, Checkpoint)
+        self.run = self._found.run if self._found else ""
+
+    async def keep(self, continuation: Checkpoint) -> None:
+        """
+        Leave a run to the next process; it is safe from a power cut when this returns.
+
+        Raises:
+            FileError: It cannot be written.
+        """
+        await save_state(self._path, continuation)
+
+    async def take(self, run: str) -> Checkpoint | None:
+        """
+        Take a run up again, which can be done once; None when it is not the one that waits.
+
+        Raises:
+            FileError: The file cannot be removed, so it might be taken up twice.
+        """
+        found = self._found
+        if found is None or found.run != run:
+            return None
+        await asyncio.to_thread(self.drop)
+        return found
+
+    def drop(self) -> None:
+        """
+        Forget the run that waits: it is taken up, or over. Blocking.
+
+        Raises:
+            FileError: The file is still there.
+        """
+        self._found, self.run = None, ""
+        try:
+            self._path.unlink()
+            sync_folder(self._path.parent)
+        except FileNotFoundError:
+            return
+        except OSError as err:
+            raise FileError(f"{self._path}: cannot be removed: {err.strerror}") from err
 
 
 class Recovery:
@@ -103,3 +170,57 @@ class Recovery:
         )
         self._request_log.end(run, NodeState.FAILED, INTERRUPTED, "run.interrupted")
         log.warning("a run was interrupted", extra={"run": run, "events": summary.events_sent - 1})
+
+
+def interrupted_summary(
+    node: str, run: str, events: list[Spooled], now: datetime, frame: RunFrame | None = None
+) -> tuple[SessionSummary, bytes]:
+    """
+    The end of a run that was killed: `failed: interrupted`, with what its events say it had done.
+
+    Args:
+        node, run: Whose.
+        events: What was spooled of it, in order; empty when it had not come to its first event.
+        now: When it was found.
+        frame: What is known from the request, for a run without a start.
+    """
+    summary = SessionSummary(
+        protocol=SESSION_SUMMARY,
+        event_id=new_id(),
+        timestamp=now,
+        end_time=now,
+        node=node,
+        run=run,
+        state=NodeState.FAILED.value,
+        reason=INTERRUPTED,
+        code="run.interrupted",
+    )
+    if frame is not None:
+        summary.manifest, summary.digest = frame.manifest, frame.digest
+        summary.noop, summary.health_check_only = frame.noop, frame.health_check_only
+    for spooled in events:
+        summary.number = max(summary.number, spooled.number)
+        try:
+            _sum_up(summary, spooled)
+        except msgspec.DecodeError as err:
+            # another version wrote it; its number counts, what it says is in the stream or on its way
+            log.warning("an event in the spool is not understood", extra={"run": run, "reason": str(err)})
+    summary.number += 1
+    summary.events_sent = summary.number
+    summary.unique_resources = summary.total_resources
+    if summary.start_time is not None:
+        summary.total_duration = max(int((now - summary.start_time).total_seconds() * 1e9), 0)
+    return summary, encode_summary(summary)
+
+
+def _sum_up(summary: SessionSummary, spooled: Spooled) -> None:
+    if spooled.kind is Kind.START:
+        start = msgspec.json.decode(spooled.body, type=SessionStart)
+        summary.manifest, summary.digest = start.manifest, start.digest
+        summary.noop, summary.health_check_only = start.noop, start.health_check_only
+        summary.start_time, summary.data_revisions = start.timestamp, start.data_revisions
+    elif spooled.kind is Kind.RESOURCE:
+        event = msgspec.json.decode(spooled.body, type=TransactionEvent)
+        count(summary, event)
+        if event.failed and len(summary.failed) < FAILED_LIMIT:
+            summary.failed = [*summary.failed, failed_resource(event)]

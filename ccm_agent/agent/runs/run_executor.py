@@ -1,20 +1,20 @@
 """
-Carries out what a job asks, and reports it: the one run at a time of this node.
+Carries out one run and reports it; afterwards it reads which refreshes the run left pending.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
 from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.agent.runs.checkpoint import Checkpoints
+from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.agent.runs.run_report import INTERRUPTED, RunFrame, RunReport, Shorten
 from ccm_agent.engine.bundle import inner_path
@@ -23,7 +23,8 @@ from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import STOPPED_CODE, Bundle, EnsureRequest, ManifestRequest, NodeState
+from ccm_agent.model.wire import STOPPED_CODE, Bundle, EnsureRequest, ManifestRequest, NodeRecord, NodeState
+from ccm_agent.sessions.refresh_store import RefreshStore, ScopeRefreshes
 
 log = logging.getLogger(__name__)
 
@@ -298,3 +299,71 @@ def _digest(request: ManifestRequest | EnsureRequest) -> str:
     if isinstance(request, EnsureRequest):
         return ""
     return request.digest or (request.bundle.digest if request.bundle else "")
+
+
+SHOWN = 20
+"""So many pending refreshes are in the node's record."""
+
+
+class PendingRefreshes:
+    """
+    The pending refreshes of one agent, shown in its record.
+
+    Args:
+        store: Where they are kept; None: nowhere, so there are none.
+        record: Says which there are.
+        on_change: Called when it says something else than before.
+    """
+
+    def __init__(self, store: RefreshStore | None, record: NodeRecord, on_change: Callable[[], None]) -> None:
+        self._store = store
+        self._record = record
+        self._on_change = on_change
+        self._found: dict[str, ScopeRefreshes] = {}
+
+    def open(self) -> None:
+        """Read what earlier processes left. Blocking."""
+        self._take(self._store.read() if self._store is not None else [])
+
+    def of(self, scope: str) -> list[str]:
+        """Names of what is to be refreshed in a scope."""
+        found = self._found.get(scope)
+        return _names(found)[:SHOWN] if found is not None else []
+
+    async def look(self) -> None:
+        """Read them again, because a run has ended or a scope has gone."""
+        if self._store is None:
+            return
+        before = self._record.refresh_pending
+        self._take(await asyncio.to_thread(self._store.read))
+        if self._record.refresh_pending != before:
+            self._on_change()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was pending when it was last looked at."""
+        return not self._found
+
+    async def forget(self, scope: str) -> None:
+        """A scope does not exist any more."""
+        if self._store is not None and scope in self._found:
+            await asyncio.to_thread(self._store.forget, scope)
+            await self.look()
+
+    async def keep_only(self, kind: str, scopes: Collection[str]) -> None:
+        """Forget scopes that begin with a text, except for these: they do not exist any more."""
+        if self._store is not None and any(one.startswith(kind) and one not in scopes for one in self._found):
+            await asyncio.to_thread(self._store.forget_others, kind, scopes)
+            await self.look()
+
+    def _take(self, found: list[ScopeRefreshes]) -> None:
+        self._found = {one.scope: one for one in found}
+        self._record.refresh_pending = [
+            f"{name} ({one.scope})" if one.scope else name for one in found for name in _names(one)
+        ][:SHOWN]
+
+
+def _names(found: ScopeRefreshes) -> list[str]:
+    """What is to be refreshed, each once; and that it is not known in full."""
+    names = list(dict.fromkeys(one.sentence for one in found.pending))
+    return [*names, f"unknown, because the record is damaged: {found.trouble}"] if found.trouble else names

@@ -15,9 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.events.spool_segment import Kind, Spooled
-from ccm_agent.agent.events.truncation import encode_event, encode_summary
-from ccm_agent.agent.runs.checkpoint import Checkpoint
+from ccm_agent.agent.events.spool_segment import Kind
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.json_text import encode_told
@@ -33,6 +31,7 @@ from ccm_agent.model.outcome import (
     count,
 )
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.truncation import encode_event, encode_summary
 from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, RIGHT, SESSION_PROGRESS, NodeState, Progress
 
 log = logging.getLogger(__name__)
@@ -62,6 +61,27 @@ class RunFrame(Struct, frozen=True, kw_only=True):
     requester: str = ""
     agent_version: str = ""
     cause: str = ""
+
+
+class Checkpoint(Struct, kw_only=True):
+    """
+    Where a run stands.
+
+    Attributes:
+        run: Its id.
+        number: Number of the last event that was told.
+        began: When it began.
+        digest: Of its manifest.
+        data_revisions: As its start told them.
+        done: What came of each resource so far, in order, stable ones too; without properties and state.
+    """
+
+    run: str
+    number: int
+    began: datetime
+    digest: str = ""
+    data_revisions: dict[str, int] = {}
+    done: list[TransactionEvent] = []
 
 
 class RunReport:
@@ -272,7 +292,7 @@ class RunReport:
         self.progress.changed = self._counts.changed_resources
         self.progress.failed = self._counts.failed_resources
         if event.failed and len(self._failed) < FAILED_LIMIT:
-            self._failed.append(_failed_resource(event))
+            self._failed.append(failed_resource(event))
 
     def _tell_start(self) -> None:
         event, self._quiet_start = self._quiet_start, None
@@ -300,65 +320,12 @@ class RunReport:
         )
 
 
-def interrupted_summary(
-    node: str, run: str, events: list[Spooled], now: datetime, frame: RunFrame | None = None
-) -> tuple[SessionSummary, bytes]:
-    """
-    The end of a run that was killed: `failed: interrupted`, with what its events say it had done.
-
-    Args:
-        node, run: Whose.
-        events: What was spooled of it, in order; empty when it had not come to its first event.
-        now: When it was found.
-        frame: What is known from the request, for a run without a start.
-    """
-    summary = SessionSummary(
-        protocol=SESSION_SUMMARY,
-        event_id=new_id(),
-        timestamp=now,
-        end_time=now,
-        node=node,
-        run=run,
-        state=NodeState.FAILED.value,
-        reason=INTERRUPTED,
-        code="run.interrupted",
-    )
-    if frame is not None:
-        summary.manifest, summary.digest = frame.manifest, frame.digest
-        summary.noop, summary.health_check_only = frame.noop, frame.health_check_only
-    for spooled in events:
-        summary.number = max(summary.number, spooled.number)
-        try:
-            _sum_up(summary, spooled)
-        except msgspec.DecodeError as err:
-            # another version wrote it; its number counts, what it says is in the stream or on its way
-            log.warning("an event in the spool is not understood", extra={"run": run, "reason": str(err)})
-    summary.number += 1
-    summary.events_sent = summary.number
-    summary.unique_resources = summary.total_resources
-    if summary.start_time is not None:
-        summary.total_duration = max(int((now - summary.start_time).total_seconds() * 1e9), 0)
-    return summary, encode_summary(summary)
-
-
-def _sum_up(summary: SessionSummary, spooled: Spooled) -> None:
-    if spooled.kind is Kind.START:
-        start = msgspec.json.decode(spooled.body, type=SessionStart)
-        summary.manifest, summary.digest = start.manifest, start.digest
-        summary.noop, summary.health_check_only = start.noop, start.health_check_only
-        summary.start_time, summary.data_revisions = start.timestamp, start.data_revisions
-    elif spooled.kind is Kind.RESOURCE:
-        event = msgspec.json.decode(spooled.body, type=TransactionEvent)
-        count(summary, event)
-        if event.failed and len(summary.failed) < FAILED_LIMIT:
-            summary.failed = [*summary.failed, _failed_resource(event)]
-
-
 def _is_news(event: TransactionEvent) -> bool:
     return event.outcome is not Outcome.STABLE or bool(event.noop_message or event.unknown)
 
 
-def _failed_resource(event: TransactionEvent) -> FailedResource:
+def failed_resource(event: TransactionEvent) -> FailedResource:
+    """What a summary says about a resource that failed."""
     output = event.output.encode(errors="replace")[-OUTPUT_TAIL_BYTES:].decode(errors="replace")
     return FailedResource(
         resource=f"{event.type}#{event.name}", error=event.error, code=event.code, output=output

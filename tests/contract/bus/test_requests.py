@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
+from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import fact_scope, node_scope, request_subject, scopes_of
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.ports import IncomingRequest

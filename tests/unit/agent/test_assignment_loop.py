@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.node.maintenance import disable
+from ccm_agent.agent.runs.admission import disable
 from ccm_agent.model.outcome import TRANSACTION_EVENT
 from ccm_agent.model.wire import AssignmentState, Disabled
 from tests.support.agent import until, until_asked

@@ -317,7 +317,7 @@ async def test_what_has_begun_before_its_deadline_goes_on_converging_even_after_
 
 
 async def test_a_disabled_node_converges_on_nothing_until_it_is_enabled(world: World) -> None:
-    from ccm_agent.agent.node.maintenance import disable, enable
+    from ccm_agent.agent.runs.admission import disable, enable
     from ccm_agent.model.wire import Disabled
 
     await asyncio.to_thread(disable, world.folder, Disabled(since=START, why="disks"))

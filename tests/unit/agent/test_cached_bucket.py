@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.cache.cached_bucket import CachedBucket
-from ccm_agent.agent.cache.revision_guard import RevisionGuard
+from ccm_agent.agent.cache.document_cache import CachedBucket
+from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.cache.cached_download import CachedDownload
+from ccm_agent.agent.cache.document_cache import CachedDownload
 from ccm_agent.model.errors import DownloadError
 from ccm_agent.model.ports import Transfer
 from ccm_agent.testing.download import FakeDownload

@@ -1,7 +1,7 @@
 import asyncio
 import contextlib
 
-from ccm_agent.agent.runs.cancellation import cancel_and_wait
+from ccm_agent.agent.agent import cancel_and_wait
 
 
 async def test_a_task_that_loses_a_cancellation_is_asked_again() -> None:
@@ -20,6 +20,6 @@ async def test_a_task_that_loses_a_cancellation_is_asked_again() -> None:
     await asyncio.sleep(0)
 
     async with asyncio.timeout(20):
-        await cancel_and_wait([deaf_one, ended], ask_again_s=0.01)
+        await cancel_and_wait([deaf_one, ended], retry_s=0.01)
 
     assert (heard, deaf_one.cancelled(), ended.cancelled()) == (1, True, False)

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccm_agent.agent.events import chain, spool
-from ccm_agent.agent.events.journal import encode_record, read_records
+from ccm_agent.agent.cache.state_file import encode_record, read_records
+from ccm_agent.agent.events import spool, spool_segment
 from ccm_agent.agent.events.spool import Spool
 from ccm_agent.agent.events.spool_segment import Kind, Spooled, decoder, encoder
 from ccm_agent.bus.chain import NONE, Place, anchor_of, link_of, parse_place
@@ -34,7 +34,7 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What says which start of the host this is."""
     path = tmp_path / "boot_id"
     path.write_text("boot-1")
-    monkeypatch.setattr(chain, "BOOT_ID", path)
+    monkeypatch.setattr(spool_segment, "BOOT_ID", path)
     return path
 
 
@@ -574,7 +574,7 @@ def live(steps: list[tuple[str, int]]) -> Host:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "write", host.write)
             patch.setattr(os, "fdatasync", host.flush)
-            patch.setattr(chain, "BOOT_ID", Path(name) / "boot_id")
+            patch.setattr(spool_segment, "BOOT_ID", Path(name) / "boot_id")
             patch.setattr(spool, "CLEAR_BYTES", 1000)
             asyncio.run(all_steps(host))
     return host

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.node.pending_refreshes import PendingRefreshes
 from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.agent.runs.checkpoint import Checkpoint, Checkpoints
-from ccm_agent.agent.runs.run_executor import ExecutorContext, RunExecutor
+from ccm_agent.agent.runs.recovery import Checkpoints
+from ccm_agent.agent.runs.run_executor import ExecutorContext, PendingRefreshes, RunExecutor
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun
+from ccm_agent.agent.runs.run_report import Checkpoint
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.wire import MANIFEST_APPLY, Bundle, ManifestRequest, NodeRecord

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.node.maintenance import disable, enable
+from ccm_agent.agent.runs.admission import disable, enable
 from ccm_agent.model.wire import (
     AGENT_DISABLED,
     AGENT_ENABLED,

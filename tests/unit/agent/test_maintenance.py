@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.node.maintenance import FILE, Maintenance, disable, enable, read_disabled
+from ccm_agent.agent.runs.admission import FILE, Maintenance, disable, enable, read_disabled
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.wire import Disabled
 from tests.support.agent import WAIT_S, FakeClock, until
@@ -165,7 +165,7 @@ async def test_whoever_wants_to_know_is_told_of_each_change_once(tmp_path: Path,
 async def test_a_file_that_nobody_told_of_is_found_all_the_same(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccm_agent.agent.node.maintenance.LOOK_S", 0.01)
+    monkeypatch.setattr("ccm_agent.agent.runs.admission.LOOK_S", 0.01)
     one = opened(tmp_path, clock)
     known = asyncio.Event()
     one.on_change(lambda _: known.set())

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from ccm_agent.agent.cache.state_file import load_state, save_state
-from ccm_agent.agent.node.maintenance import disable
 from ccm_agent.agent.requests.missed_schedules import MissedSchedules
+from ccm_agent.agent.runs.admission import disable
 from ccm_agent.bus.subjects import fact_scope, request_subject
 from ccm_agent.model.wire import (
     AGENT_REFUSED,

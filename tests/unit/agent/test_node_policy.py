@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccm_agent.agent.desired.source import SourcePorts
-from ccm_agent.agent.requests.node_policy import NodePolicy
 from ccm_agent.agent.requests.request_handler import KINDS, action_of
+from ccm_agent.agent.runs.admission import NodePolicy
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.model.ids import new_id

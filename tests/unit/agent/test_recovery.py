@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ccm_agent.agent.events.journal import read_records
+from ccm_agent.agent.cache.state_file import read_records
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.wire import (
     AGENT_LOST_EVENTS,

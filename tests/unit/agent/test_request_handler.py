@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.agent.requests.request_handler import deadline_of, decode_request
-from ccm_agent.agent.requests.scheduled_run_id import scheduled_run_id
+from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import event_subject, request_subject
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import is_id, new_id

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ccm_agent.agent.requests import request_queue as module
-from ccm_agent.agent.requests.request_queue import RequestQueue
+from ccm_agent.agent.requests import subscriptions as module
+from ccm_agent.agent.requests.subscriptions import RequestQueue
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.limited_log import LINES
 from ccm_agent.model.ports import IncomingRequest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.process.systemd_notify import SystemdNotifier
+from ccm_agent.agent.process.main import SystemdNotifier
 
 
 @pytest.fixture

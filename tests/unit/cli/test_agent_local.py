@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from blockbuster import BlockBuster
 
-from ccm_agent.agent.node.maintenance import FILE, read_disabled
-from ccm_agent.agent.process.state_lock import StateLock
+from ccm_agent.agent.process.state_folder import StateLock
+from ccm_agent.agent.runs.admission import FILE, read_disabled
 from ccm_agent.cli import main
 
 

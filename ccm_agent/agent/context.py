@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from ccm_agent.agent.desired.source import SourcePorts
-from ccm_agent.agent.requests.target_matcher import Matches
 from ccm_agent.agent.runs.run_report import Shorten
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.trust import Trust
@@ -19,6 +18,7 @@ from ccm_agent.metrics.registry import Reading
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValue, Objects, Requests
 from ccm_agent.model.secret import Masker
 from ccm_agent.sessions.refresh_store import RefreshStore
+from ccm_agent.templates.target_matcher import Matches
 
 
 async def _cannot_say(_node: str) -> None:

@@ -1,14 +1,15 @@
 """
-Buckets whose documents outlive the broker: what was read once is kept on disk, and stands when it cannot be read again.
+Documents that outlive the broker and the web server: each is kept on disk, and used when the newest one cannot be read.
 
-Reads alone go through here. A document whose stamp is wrong is never kept; the last right one stands, and the refusal is told.
-So it is with a key that was deleted: whoever reads here was told by name which document it needs, and as long as that is so the
-key is missing by accident. (Where the absence of a key says something, as with assigned facts, it is not read through this.)
+Only reads go through here. A document with a wrong stamp is never kept; the last good one is used, and the refusal is published.
+The same holds for a key that was deleted: the configuration or a request names the document, so the key is missing by accident.
+(Where the absence of a key has a meaning, as with assigned facts, it is not read through this cache.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -17,12 +18,20 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.revision_guard import RevisionGuard
 from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.hiera.sources import read_stamp
-from ccm_agent.model.errors import BusDeniedError, BusError, FileError, ProtocolError, RevisionGoneError
-from ccm_agent.model.ports import Entry, KeyValue
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusError,
+    DownloadError,
+    FileError,
+    ProtocolError,
+    RevisionGoneError,
+)
+from ccm_agent.model.ports import Download, Entry, KeyValue, Transfer, Transferred
+from ccm_agent.model.secret import mask_url
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +40,7 @@ _LASTING = (ProtocolError, BusDeniedError, RevisionGoneError)
 """Why a document cannot be read until an operator does something."""
 
 
-class _Kept(Struct, kw_only=True):
+class _StoredEntry(Struct, kw_only=True):
     key: str
     value: bytes
     revision: int
@@ -126,21 +135,21 @@ class CachedBucket:
         return self._revision_guard.refuses_plain if self._demand_stamps is None else self._demand_stamps
 
     async def _keep(self, path: Path, entry: Entry) -> None:
-        if await _store(path, entry):
+        if await _store_entry(path, entry):
             self._kept[entry.key] = (entry.revision, entry.created)
 
     async def as_of(self, key: str, revision: int) -> Entry | None:
         """See `KeyValue.as_of`; what was read once is not asked for again, for the past does not change."""
         await self.drop_unused()
         path = self._pins / f"{revision}" / f"{encode_token(key)}.json"
-        kept = await asyncio.to_thread(load_state, path, _Kept)
+        kept = await asyncio.to_thread(load_state, path, _StoredEntry)
         if kept is not None and kept.key == key and kept.revision <= revision:
             return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
         entry = await self._inner.as_of(key, revision)
         if entry is not None:
             if read_stamp(entry.value) is not None or self._refuses_plain:
                 self._revision_guard.author(self._bucket, entry)
-            await _store(path, entry)
+            await _store_entry(path, entry)
         return entry
 
     def forget_pins(self, used: Collection[int]) -> None:
@@ -192,13 +201,13 @@ class CachedBucket:
         return await self._inner.pokes(pattern, on_poke)
 
 
-def _read(path: Path, key: str) -> _Kept | None:
-    kept = load_state(path, _Kept)
+def _read(path: Path, key: str) -> _StoredEntry | None:
+    kept = load_state(path, _StoredEntry)
     return kept if kept is not None and kept.key == key else None
 
 
-async def _store(path: Path, entry: Entry) -> bool:
-    kept = _Kept(key=entry.key, value=entry.value, revision=entry.revision, created=entry.created)
+async def _store_entry(path: Path, entry: Entry) -> bool:
+    kept = _StoredEntry(key=entry.key, value=entry.value, revision=entry.revision, created=entry.created)
     try:
         await save_state(path, kept)
     except FileError as err:
@@ -214,3 +223,162 @@ def _drop_others(folder: Path, names: set[str]) -> None:
         return
     for path in others:
         shutil.rmtree(path, ignore_errors=True)
+
+
+class CachedBuckets:
+    """Opens buckets for hiera; the last good documents stand while the broker is away."""
+
+    def __init__(
+        self,
+        bucket: Callable[[str], KeyValue],
+        revision_guard: RevisionGuard,
+        folder: Path,
+        on_refused: Callable[[str, str], None],
+        *,
+        demand_stamps: bool | None,
+    ) -> None:
+        """
+        Nothing is opened yet; see `CachedBucket` for the arguments.
+
+        Args:
+            bucket: A bucket of the broker by name.
+        """
+        self._bucket = bucket
+        self._revision_guard = revision_guard
+        self._folder = folder
+        self._on_refused = on_refused
+        self._demand_stamps = demand_stamps
+        self._open: dict[str, CachedBucket] = {}
+
+    async def open(self, name: str) -> CachedBucket:
+        """A bucket by name."""
+        if name not in self._open:
+            self._open[name] = CachedBucket(
+                self._bucket(name),
+                name,
+                self._revision_guard,
+                self._folder,
+                self._on_refused,
+                demand_stamps=self._demand_stamps,
+            )
+        return self._open[name]
+
+    async def fetch_pinned(self, url: str, pins: dict[str, int]) -> None:
+        """
+        See that a document as it was is on this disk, if it is one that is pinned.
+
+        Raises:
+            BusError: It cannot be had.
+        """
+        name, _, key = url.removeprefix("kv://").partition("/")
+        if url.startswith("kv://") and key and pins.get(name):
+            await (await self.open(name)).as_of(key, pins[name])
+
+    async def forget_pins(self, name: str, used: Collection[int]) -> None:
+        """Use nothing that is kept of a bucket's past, but for these revisions."""
+        (await self.open(name)).forget_pins(used)
+
+    @property
+    def has_unused(self) -> bool:
+        """Something may be on disk that is used no more."""
+        return any(each.has_unused for each in self._open.values())
+
+    async def drop_unused(self) -> None:
+        """Take from the disk what is used no more."""
+        for each in list(self._open.values()):
+            await each.drop_unused()
+
+
+FETCH_S = 60.0
+"""A server that sends a byte now and then must not keep a run from beginning."""
+
+
+class _StoredDownload(Struct, kw_only=True):
+    url: str
+    content: bytes
+    sha256: str
+    etag: str = ""
+    last_modified: str = ""
+
+
+class CachedDownload:
+    """A `Download` for small documents, which answers from disk while the server does not; `save` it passes on."""
+
+    def __init__(self, inner: Download, folder: Path) -> None:
+        """
+        Nothing is fetched yet.
+
+        Args:
+            inner: The web.
+            folder: Where documents are kept.
+        """
+        self._inner = inner
+        self._folder = folder
+
+    async def fetch(self, transfer: Transfer) -> Transferred:
+        """See `Download.fetch`; the last good document while the newest one cannot be had, and for what has not changed."""
+        name = mask_url(transfer.url)
+        path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+        kept = await asyncio.to_thread(load_state, path, _StoredDownload)
+        if kept is not None and (kept.url != name or hashlib.sha256(kept.content).hexdigest() != kept.sha256):
+            kept = None
+        asked = transfer
+        if kept is not None:
+            asked = Transfer(
+                url=transfer.url,
+                headers=transfer.headers,
+                username=transfer.username,
+                password=transfer.password,
+                etag=kept.etag,
+                last_modified=kept.last_modified,
+                limit_bytes=transfer.limit_bytes,
+            )
+        try:
+            done = await self._fetch(asked)
+        except DownloadError as err:
+            if kept is None:
+                raise
+            log.warning("the last good document stands", extra={"url": name, "reason": str(err)})
+            return _answer(kept)
+        if kept is not None and (done.is_unchanged or done.sha256 == kept.sha256):
+            return _answer(kept)
+        await self._keep(path, name, done)
+        return done
+
+    async def save(
+        self, transfer: Transfer, path: str, on_progress: Callable[[int, int], None] | None = None
+    ) -> Transferred:
+        """See `Download.save`."""
+        return await self._inner.save(transfer, path, on_progress)
+
+    async def _fetch(self, transfer: Transfer) -> Transferred:
+        try:
+            async with asyncio.timeout(FETCH_S):
+                return await self._inner.fetch(transfer)
+        except TimeoutError:
+            raise DownloadError(
+                f"{mask_url(transfer.url)}: not fetched in {FETCH_S:g} s; is the server slow?"
+            ) from None
+
+    async def _keep(self, path: Path, name: str, done: Transferred) -> None:
+        kept = _StoredDownload(
+            url=name,
+            content=done.content,
+            sha256=done.sha256,
+            etag=done.etag,
+            last_modified=done.last_modified,
+        )
+        try:
+            await save_state(path, kept)
+        except FileError as err:
+            log.warning("a document is not kept on disk", extra={"reason": str(err)})
+
+
+def _answer(kept: _StoredDownload) -> Transferred:
+    return Transferred(
+        content=kept.content,
+        size_bytes=len(kept.content),
+        sha256=kept.sha256,
+        etag=kept.etag,
+        last_modified=kept.last_modified,
+    )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.requests.target_matcher import BURST_S, SHARE, TARGETS_LIMIT, TargetMatcher
 from ccm_agent.model.errors import SelectorError, SelectorLimitError
+from ccm_agent.templates.target_matcher import BURST_S, SHARE, TARGETS_LIMIT, TargetMatcher
 
 HOSTILE = 'let t=repeat("a",200000); count(1..100000,{(t+string(#)) matches "c$"})>0'
 FACTS = {"role": "web"}

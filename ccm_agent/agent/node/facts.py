@@ -1,24 +1,29 @@
 """
-Facts that an operator assigned to this node, and the scopes that follow from them.
+The facts of this node: those that it gathers, those that an operator assigned, and the scopes that follow from them.
 
-They stand in `CCM_FACTS` under the node's name. A poke says that they changed; they are also read on each reconnect and
-interval. The last good ones are kept on disk: a node without a broker keeps its role.
+Facts are gathered in a thread, and not more often than the configuration allows. Assigned facts take precedence. They are in
+`CCM_FACTS` under the node's name, and are read when a notification arrives, after each connection, and on an interval. The last
+good ones are kept on disk: a node without a broker keeps its role.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.revision_guard import RevisionGuard
 from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import fact_text
-from ccm_agent.model.errors import FileError, ProtocolError
-from ccm_agent.model.ports import KeyValue
+from ccm_agent.metrics.agent import AgentMetrics
+from ccm_agent.model import merge
+from ccm_agent.model.errors import CcmError, FileError, ProtocolError
+from ccm_agent.model.gathered import with_go_names
+from ccm_agent.model.ports import Clock, KeyValue
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +33,7 @@ ROUTED_LIMIT = 200
 """Each is a subscription that the broker keeps for this node."""
 
 
-class _Kept(Struct, kw_only=True):
+class _StoredFacts(Struct, kw_only=True):
     node: str
     facts: dict[str, Any] = {}
 
@@ -63,7 +68,7 @@ class AssignedFacts:
 
     def open(self) -> None:
         """Take what an earlier process knew. Blocking."""
-        kept = load_state(self._path, _Kept)
+        kept = load_state(self._path, _StoredFacts)
         if kept is not None and kept.node == self._node:
             self.facts = kept.facts
 
@@ -108,7 +113,7 @@ class AssignedFacts:
             return False
         self.facts = facts
         try:
-            await save_state(self._path, _Kept(node=self._node, facts=facts))
+            await save_state(self._path, _StoredFacts(node=self._node, facts=facts))
         except FileError as err:
             log.warning("assigned facts are not kept on disk", extra={"reason": str(err)})
         return True
@@ -156,3 +161,72 @@ def _at(facts: Any, path: str) -> Any:
             return None
         facts = facts[part]
     return facts
+
+
+Gather = Callable[[], Mapping[str, Any]]
+"""Reads all facts of this host; blocking."""
+
+
+class FactCache:
+    """Facts of one agent."""
+
+    def __init__(
+        self,
+        gather: Gather,
+        assigned: Callable[[], Mapping[str, Any]],
+        clock: Clock,
+        metrics: AgentMetrics | None = None,
+    ) -> None:
+        """
+        Nothing is gathered yet.
+
+        Args:
+            gather: Reads them.
+            assigned: What is assigned at this moment.
+            clock: What time it is.
+            metrics: Counts what it took; None: nobody counts.
+        """
+        self._gather = gather
+        self._metrics = metrics
+        self._assigned = assigned
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._gathered: Mapping[str, Any] | None = None
+        self._gathered_at = 0.0
+        self._merged: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]] | None = None
+
+    async def latest(self) -> Mapping[str, Any]:
+        """The facts as they were gathered last; they are gathered only if they never were."""
+        return await self.current(float("inf"))
+
+    async def current(self, max_age_s: float) -> Mapping[str, Any]:
+        """
+        The facts, gathered anew when they are older than `max_age_s`.
+
+        When that fails the last good ones stand, and the failure is logged.
+        """
+        async with self._lock:
+            age_s = self._clock.monotonic() - self._gathered_at
+            if self._gathered is None or age_s > max_age_s:
+                await self._refresh()
+        return self._merge()
+
+    async def _refresh(self) -> None:
+        begun = self._clock.monotonic()
+        failed = False
+        try:
+            self._gathered = await asyncio.to_thread(self._gather)
+        except (CcmError, OSError) as err:
+            log.error("facts cannot be gathered", extra={"reason": str(err)})
+            self._gathered = self._gathered or {}
+            failed = True
+        self._gathered_at = self._clock.monotonic()
+        if self._metrics is not None:
+            self._metrics.facts_gathered(self._gathered_at - begun, failed=failed)
+
+    def _merge(self) -> Mapping[str, Any]:
+        gathered, assigned = self._gathered or {}, self._assigned()
+        if self._merged is None or self._merged[0] is not gathered or self._merged[1] is not assigned:
+            merged = with_go_names(merge.deep(dict(gathered), dict(assigned)))
+            self._merged = (gathered, assigned, merged)
+        return self._merged[2]

@@ -1,0 +1,353 @@
+"""
+Whether this node may start a run: not while an operator has disabled it, and only as its policy allows.
+
+A disabled node applies nothing; its health checks continue. The state is one small file of the state folder, so it can be set
+while the agent is off. It ends by itself, by the wall clock. A file that cannot be read disables the node too: work that an
+operator stopped must not start because of a bad disk.
+
+The policy is read at the start and on SIGHUP, and only from a file where no user but root and the agent's own can write. A policy
+that cannot be used forbids everything that comes over the bus. The one before it does not stay in force: an administrator who has
+just tightened it would believe that the new one holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.agent.cache.state_file import sync_folder
+from ccm_agent.model.errors import CcmError, FileError, Refusal
+from ccm_agent.model.policy import LOOK_ACTIONS, Principal
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import Disabled
+from ccm_agent.policy.document import Policy, parse_policy
+from ccm_agent.policy.ruling import Ruling, refuse_all, rule_on
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.node.presence import NodePresence
+
+log = logging.getLogger(__name__)
+
+FILE = "disabled.json"
+"""In the state folder."""
+
+CODE = "agent.disabled"
+"""Code of what is refused because of it."""
+
+CHANGING = ("apply", "ensure")
+"""Actions that a disabled node does not begin; to plan and to check changes nothing."""
+
+_BEFORE = datetime.fromtimestamp(0, UTC)
+
+LOOK_S = 5.0
+"""Whoever disables a node tells its agent; where that fails, the file is looked at this often."""
+
+
+class Maintenance:
+    """Whether one agent is disabled, as of now."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        """
+        Nothing is read yet.
+
+        Args:
+            folder: The agent's state folder.
+            clock: What time it is.
+        """
+        self._folder = folder
+        self._clock = clock
+        self._found: Disabled | None = None
+        self._told: Disabled | None = None
+        self._hooks: list[Callable[[Disabled | None], None]] = []
+        self._wake = asyncio.Event()
+
+    @property
+    def current(self) -> Disabled | None:
+        """Until when and why; None when the node is not disabled, or not any more."""
+        found = self._found
+        is_over = found is not None and found.until is not None and found.until <= self._clock.now()
+        return None if is_over else found
+
+    def is_disabled(self) -> bool:
+        """The node converges on nothing now."""
+        return self.current is not None
+
+    def refusal(self, action: str) -> Refusal | None:
+        """Why an action is not begun now; None when it may be."""
+        current = self.current
+        return Refusal(CODE, current.sentence) if current and action in CHANGING else None
+
+    def on_change(self, hook: Callable[[Disabled | None], None]) -> None:
+        """Call a function whenever the node was disabled, enabled, or disabled for another reason; it only queues."""
+        self._hooks.append(hook)
+
+    def open(self) -> None:
+        """Read the file. Blocking; nobody is told."""
+        self._found = read_disabled(self._folder)
+
+    def look(self) -> None:
+        """The file may be another one now."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Know of each change, for ever."""
+        self._tell()
+        while True:
+            await self._wait()
+            await self.look_now()
+
+    async def look_now(self) -> None:
+        """Read the file, and tell whoever wants to know; it is known when this returns."""
+        self._found = await asyncio.to_thread(read_disabled, self._folder)
+        self._tell()
+
+    async def _wait(self) -> None:
+        current = self.current
+        rest_s = LOOK_S
+        if current is not None and current.until is not None:
+            rest_s = min(rest_s, max((current.until - self._clock.now()).total_seconds(), 0.0))
+        try:
+            async with asyncio.timeout(rest_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    def _tell(self) -> None:
+        now, self._told, was = self.current, self.current, self._told
+        if now == was:
+            return
+        if now is not None:
+            log.warning("the node is disabled", extra={"why": now.why, "by": now.by, "until": now.until})
+        else:
+            log.warning("the node is enabled again")
+        for hook in self._hooks:
+            hook(now)
+
+
+def read_disabled(folder: Path) -> Disabled | None:
+    """What stands on disk, be it over or not; None when nothing does. Blocking."""
+    path = folder / FILE
+    try:
+        found = decode_foreign(path.read_bytes(), Disabled)
+        if found.until is None or found.until.tzinfo is not None:
+            return found
+        why = "`until` has no time zone"
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as err:
+        why = str(err)
+    # no moment of reading: what stays as it is must not look like another reason each time
+    return Disabled(since=_BEFORE, why=f"{path} cannot be read: {why}; `ccm agent enable` removes it")
+
+
+def disable(folder: Path, disabled: Disabled) -> None:
+    """
+    Disable the agent of a state folder, whether it runs or not; a running one has to be told. Blocking.
+
+    Raises:
+        FileError: We may not write there, or the disk is full.
+    """
+    if not folder.is_dir():
+        raise FileError(f"{folder}: there is no such state folder; has the agent been installed and started?")
+    try:
+        _replace(folder, msgspec.json.encode(disabled))
+    except OSError as err:
+        raise FileError(f"{folder / FILE}: cannot write: {err.strerror}; are you root?") from err
+
+
+def enable(folder: Path) -> bool:
+    """
+    Enable it again; whether there was anything to end. Blocking.
+
+    Raises:
+        FileError: We may not write there.
+    """
+    try:
+        (folder / FILE).unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as err:
+        raise FileError(f"{folder / FILE}: cannot remove: {err.strerror}; are you root?") from err
+    return True
+
+
+def _replace(folder: Path, content: bytes) -> None:
+    """
+    Put the file there, whole or not at all, for the owner of the folder.
+
+    Root may say it where the agent is another user, who must be able to read it, and who must not be given anything else: so it
+    is a new file, whatever stood in its way, and changes hands while it is open.
+    """
+    owner, fresh = folder.stat(), folder / f"{FILE}.new"
+    fresh.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
+        if owner.st_uid != os.geteuid():
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        file.write(content)
+        file.flush()
+        os.fdatasync(file.fileno())
+    fresh.replace(folder / FILE)
+    sync_folder(folder)
+
+
+LIMIT_BYTES = 1 << 20
+"""Far more than anyone writes."""
+
+
+def read_policy(path: Path, types: Collection[str], *, is_required: bool) -> Policy | None:
+    """
+    The policy in a file. Blocking.
+
+    Args:
+        path: The file.
+        types: The resource types there are.
+        is_required: The configuration names it, so it must be there.
+
+    Returns:
+        None when it is not there and need not be.
+
+    Raises:
+        FileError: It cannot be read, or others may write to it or into its folder.
+        DocumentError: It is not a policy, with file, line and the nearest right key.
+    """
+    try:
+        return parse_policy(_content(path), str(path), types)
+    except FileNotFoundError as err:
+        if not is_required:
+            return None
+        raise FileError(f"{path}: there is no such file; write the policy, or remove `policy_file`") from err
+    except OSError as err:
+        raise FileError(f"{path}: cannot read the policy: {err.strerror or err}") from err
+
+
+def _content(path: Path) -> bytes:
+    # a FIFO in the file's place must not hold up the agent
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileError(f"{path}: is not a regular file")
+        _refuse_shared(path, found)
+        # who may replace the file may as well write to it
+        folder = path.resolve().parent
+        _refuse_shared(folder, folder.stat())
+        content = file.read(LIMIT_BYTES + 1)
+    if len(content) > LIMIT_BYTES:
+        raise FileError(f"{path}: is larger than {LIMIT_BYTES} bytes")
+    return content
+
+
+def _refuse_shared(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise FileError(
+            f"{path}: user {found.st_uid} owns it and would decide the policy: give it to root with `chown root {path}`"
+        )
+    is_sticky_folder = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky_folder:
+        raise FileError(
+            f"{path}: others may write to it (mode {stat.S_IMODE(found.st_mode):04o}) and would decide the policy: "
+            f"`chmod go-w {path}`"
+        )
+
+
+class NodePolicy:
+    """
+    What one node's agent does for whom.
+
+    Attributes:
+        trouble: Why the policy cannot be used; "" when it can, or when there is none.
+    """
+
+    def __init__(self, types: Callable[[], Collection[str]], clock: Clock) -> None:
+        """
+        There is no policy yet.
+
+        Args:
+            types: The resource types there are.
+            clock: What time it is.
+        """
+        self.trouble = ""
+        self._types = types
+        self._clock = clock
+        self._path = ""
+        self._policy: Policy | None = None
+
+    def load(self, path: str, *, is_required: bool) -> None:
+        """
+        Read the policy; what is wrong with it stands in `trouble`. Blocking.
+
+        Args:
+            path: Its file; "" when there is none to look for.
+            is_required: The configuration names the file, so it must be there.
+        """
+        before, had_trouble = self._policy, bool(self.trouble)
+        self._path = path
+        try:
+            policy = read_policy(Path(path), self._types(), is_required=is_required) if path else None
+        except CcmError as err:
+            self._policy, self.trouble = None, str(err)
+            log.error(
+                "the policy cannot be used: nothing that comes over the bus is run",
+                extra={"reason": str(err)},
+            )
+            return
+        self._policy, self.trouble = policy, ""
+        if policy is not None:
+            log.info("the policy was read", extra={"path": path, "digest": policy.digest})
+        elif before is not None or had_trouble:
+            log.warning("the policy file is gone: the node has no policy", extra={"path": path})
+
+    def tell(self, heartbeat: NodePresence, refused: Callable[[str, str], None]) -> None:
+        """
+        Report in the node's record whether there is a policy, and warn about one that cannot be used.
+
+        Args:
+            heartbeat: Publishes the record.
+            refused: Publishes the event.
+        """
+        heartbeat.record.policy = self._policy is not None
+        heartbeat.complain(
+            "policy", f"its policy cannot be used, so it runs nothing: {self.trouble}" if self.trouble else ""
+        )
+        if self.trouble:
+            refused("policy", self.trouble)
+
+    def ruling(self, principal: Principal, action: str, mode: str) -> Ruling:
+        """
+        What the policy says now.
+
+        Args:
+            principal: Who asks.
+            action: One of `model.policy`'s actions.
+            mode: What the run does: "apply", "ensure", "plan" or "check"; "" for what is not a run.
+        """
+        is_own = principal.is_local and not principal.is_from_broker
+        if self.trouble and not is_own and action not in LOOK_ACTIONS:
+            return refuse_all(
+                f"the node's policy cannot be used, so nothing that comes over the bus is run: {self.trouble}"
+            )
+        return rule_on(self._policy, principal, action, mode, self._clock.now())
+
+    def refusal(self, principal: Principal, action: str, mode: str = "") -> Refusal | None:
+        """Why something is refused now; None when it is allowed."""
+        ruling = self.ruling(principal, action, mode)
+        return None if ruling.is_allowed else Refusal(ruling.code, ruling.reason)
+
+    def status(self) -> dict[str, Any] | None:
+        """Its part of the agent's status; None without a policy."""
+        if self.trouble:
+            return {"path": self._path, "trouble": self.trouble}
+        if self._policy is None:
+            return None
+        return {"path": self._path, "digest": self._policy.digest, "rules": len(self._policy.rules)}
