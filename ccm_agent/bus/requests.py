@@ -16,13 +16,16 @@ from msgspec import Struct
 
 from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import SENT
+from ccm_agent.bus.schedule_index import own_subjects, read_index
 from ccm_agent.bus.streams import parse_sequence, parse_time, read_last
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     SCHEDULE_PREFIX,
     due_subject,
     parse_request,
+    parse_scheduled,
     request_pattern,
+    request_subject,
 )
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
@@ -30,7 +33,7 @@ from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message, Subscription
@@ -58,7 +61,7 @@ def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> IncomingRequ
     Raises:
         ProtocolError: It is a copy, its body speaks another protocol than its subject, or it is not a request at all.
     """
-    protocol, scope = parse_request(subject)
+    protocol, scope, schedule = parse_scheduled(subject)
     lowered = {name.lower(): value for name, value in headers.items()}
     if "status" in lowered:
         raise ProtocolError(f"{subject}: an answer of the broker's, not a request")
@@ -66,6 +69,8 @@ def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> IncomingRequ
     if scheduled and not _is_due(subject, lowered):
         stream = lowered.get("nats-stream", "a stream")
         raise ProtocolError(f"{subject}: a copy of a message in {stream}, which was sent here; refused")
+    if not scheduled and schedule:
+        raise ProtocolError(f"{subject}: only a schedule sends requests there; refused")
     if not scheduled and SENT.lower() not in lowered:
         raise ProtocolError(
             f"{subject}: no program sent this: an answer that somebody had sent here; refused"
@@ -83,14 +88,15 @@ def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
 
     `Nats-Scheduler` names the schedule. A broker stores it where it keeps schedules and nowhere else, so a copy has none.
     """
-    due = due_subject(subject)
-    schedules = f"{SCHEDULE_PREFIX}.{due.removeprefix(f'{DUE_PREFIX}.')}."
-    schedule = lowered.get("nats-scheduler", "")
-    return (
+    protocol, scope, token = parse_scheduled(subject)
+    due = due_subject(request_subject(protocol, scope))
+    stored, _, name = lowered.get("nats-scheduler", "").rpartition(".")
+    return bool(
         lowered.get("nats-stream") == SCHEDULES_STREAM
-        and lowered.get("nats-subject") == due
-        and schedule.startswith(schedules)
-        and "." not in schedule.removeprefix(schedules)
+        and lowered.get("nats-subject") == due_subject(subject)
+        and stored == f"{SCHEDULE_PREFIX}.{due.removeprefix(f'{DUE_PREFIX}.')}"
+        and name
+        and token in ("", name)
         and _has_place(lowered)
     )
 
@@ -162,6 +168,11 @@ class NatsRequests:
             return None
         # the headers of the answer are those of the delivery, so is the run that derives from them
         return admit(subject, stored.body, stored.headers)
+
+    async def own_subjects(self, scopes: Collection[str]) -> list[str]:
+        """See `Requests.own_subjects`."""
+        index, _ = await read_index(self._connection, SCHEDULES_STREAM)
+        return own_subjects(index.schedules, scopes)
 
     async def _is_superseded(self, due: Stored) -> bool:
         """The schedule that this was due of was removed, or replaced by another one, since. One that was due once is gone."""

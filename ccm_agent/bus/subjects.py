@@ -254,9 +254,40 @@ def stored_patterns() -> list[str]:
     ]
 
 
+def own_subject(schedule: str) -> str:
+    """
+    Where the requests of a schedule arrive that has a subject of its own, by the subject that the schedule is stored on.
+
+    The name follows the verb: `manifest.apply-nightly.request.all`. What nodes subscribe to, and may receive, includes that.
+
+    Raises:
+        ProtocolError: It is not the subject of a schedule.
+    """
+    stored, _, token = schedule.removeprefix(f"{SCHEDULE_PREFIX}.").rpartition(".")
+    protocol, scope = parse_request(f"{PROTOCOL}.{stored}")
+    decode_token(token)
+    return f"{protocol.removesuffix('.request')}-{token}.request.{scope}"
+
+
+def parse_scheduled(subject: str) -> tuple[str, str, str]:
+    """
+    Protocol id and scope of a scheduled request's subject, and the token of the schedule's name; "" where all requests arrive.
+
+    Raises:
+        ProtocolError: It is not the subject of a request.
+    """
+    tokens = subject.split(".")
+    verb, dash, token = ".".join(tokens[_DEPTH + 1 : _DEPTH + 2]).partition("-")
+    if dash:
+        decode_token(token)
+        tokens[_DEPTH + 1] = verb
+    protocol, scope = parse_request(".".join(tokens))
+    return protocol, scope, token
+
+
 def due_subject(subject: str) -> str:
     """Where the broker stores a scheduled request when it is due, before it republishes it to `subject`."""
-    parse_request(subject)
+    parse_scheduled(subject)
     return f"{DUE_PREFIX}.{subject.removeprefix(f'{PROTOCOL}.')}"
 
 

@@ -746,6 +746,15 @@ class Requests(Protocol):
         """
         ...
 
+    async def own_subjects(self, scopes: Collection[str]) -> list[str]:
+        """
+        The subjects, for `last_due`, of schedules for some scopes whose requests do not arrive where all requests do.
+
+        Raises:
+            BusError, ProtocolError: As `last_due`.
+        """
+        ...
+
 
 class Published(Struct, frozen=True, kw_only=True):
     """

@@ -341,6 +341,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         policy: It has a usable `policy.yaml`; None from an agent that does not report it.
         unsigned: What it accepts without a signature although it demands signatures: "data", "objects".
         own_data: It can read documents that are stored for it alone: its version and its credentials allow it.
+        own_schedules: It takes requests of schedules that have a subject of their own, so a scope can have several schedules.
     """
 
     node: str
@@ -361,6 +362,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     policy: bool | None = None
     unsigned: tuple[str, ...] = ()
     own_data: bool = False
+    own_schedules: bool = False
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):

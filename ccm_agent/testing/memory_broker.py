@@ -17,9 +17,10 @@ from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.subjects import (
-    DUE_PREFIX,
-    SCHEDULE_PREFIX,
+    decode_token,
     due_subject,
+    parse_scheduled,
+    schedule_subject,
     stored_patterns,
     subject_matches,
 )
@@ -78,6 +79,7 @@ class MemoryBroker:
         self.objects: dict[str, dict[str, bytes]] = {}
         self.object_signatures: dict[str, str] = {}
         self.due: dict[str, Sent] = {}
+        self.schedule_index: list[str] = []
         self._sequences: dict[str, int] = {}
         self._interests: dict[Interest, None] = {}
         self._links: list[MemoryLink] = []
@@ -109,6 +111,7 @@ class MemoryBroker:
         for objects in self.objects.values():
             objects.clear()
         self.due.clear()
+        self.schedule_index.clear()
         self._sequences.clear()
         self.start()
 
@@ -129,11 +132,15 @@ class MemoryBroker:
         self.deliver(Sent(subject, body, headers))
 
     def fire(self, subject: str, body: bytes) -> None:
-        """Deliver a scheduled request that is due, as the broker republishes it."""
+        """Deliver a scheduled request that is due, as the broker republishes it; a subject of its own is in the index then."""
         due = due_subject(subject)
+        protocol, scope, token = parse_scheduled(subject)
+        schedule = schedule_subject(protocol, scope, decode_token(token or "one") or token)
+        if token and schedule not in self.schedule_index:
+            self.schedule_index.append(schedule)
         written = self.store(SCHEDULES_STREAM, [], due, body)
         headers = {
-            "Nats-Scheduler": due.replace(DUE_PREFIX, SCHEDULE_PREFIX) + ".one",
+            "Nats-Scheduler": schedule,
             "Nats-Stream": SCHEDULES_STREAM,
             "Nats-Subject": due,
             "Nats-Sequence": str(written.sequence),

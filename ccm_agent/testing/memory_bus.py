@@ -13,7 +13,7 @@ acknowledgements, or unwilling. What it does is held to what nats-server does by
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from ccm_agent.bus.events import EVENTS_STREAM, check_delivered, event_of
 from ccm_agent.bus.layout import POKED
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import admit
+from ccm_agent.bus.schedule_index import INDEX_SUBJECT, own_subjects
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import (
     check_key,
@@ -361,6 +362,11 @@ class MemoryRequests:
         self._bus.check(due)
         found = self._bus.broker.due.get(subject)
         return None if found is None else admit(subject, found.body, found.headers)
+
+    async def own_subjects(self, scopes: Collection[str]) -> list[str]:
+        """See `Requests.own_subjects`."""
+        self._bus.check(INDEX_SUBJECT)
+        return own_subjects(self._bus.broker.schedule_index, scopes)
 
     async def subscribe(
         self,

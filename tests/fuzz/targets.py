@@ -66,6 +66,10 @@ FUNCTIONS = [
     _function("ccm_agent.bus.subjects:decode_token", "a=2Fb", "="),
     _function("ccm_agent.bus.subjects:parse_request", "choria.ccm.due.manifest.apply.request.fact.role.web"),
     _function("ccm_agent.bus.subjects:parse_event", "choria.ccm.agent.refused.web1"),
+    _function(
+        "ccm_agent.bus.subjects:parse_scheduled",
+        "io.choria.ccm.v1.manifest.apply-nightly.request.fact.role.web",
+    ),
     _function("ccm_agent.bus.subjects:parse_schedule", "choria.ccm.schedule.manifest.apply.request.all.x"),
     _function("ccm_agent.bus.subjects:parse_registration", "choria.ccm.registration.v1.a.b.c.d_e.f"),
     _function("ccm_agent.bus.subjects:parse_assignment_key", "fact.role.web.site"),

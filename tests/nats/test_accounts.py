@@ -9,14 +9,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 import pytest
 
+from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
+from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex
 from ccm_agent.bus.streams import call, read_last, store
-from ccm_agent.bus.subjects import event_subject, schedule_subject
+from ccm_agent.bus.subjects import due_subject, event_subject, own_subject, schedule_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import IncomingRequest
@@ -266,6 +268,29 @@ async def test_what_was_due_once_is_there_to_be_caught_up_with(place: Place) -> 
 
         assert found is not None
         assert found.body == BEFORE
+
+
+async def test_schedule_with_a_subject_of_its_own_reaches_its_nodes_and_is_there_to_be_caught_up_with(
+    place: Place,
+) -> None:
+    schedule = schedule_subject(MANIFEST_APPLY, "all", "backup")
+    request = own_subject(schedule)
+    at = {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": due_subject(request)}
+    async with place.connected() as users:
+        heard = Heard()
+        requests = NatsRequests(users["web1"])
+        await requests.subscribe(["all"], heard)
+        index = msgspec.json.encode(ScheduleIndex(schedules=[schedule]))
+
+        await store(users["op"], INDEX_SUBJECT, index)
+        await store(users["op"], schedule, BEFORE, at)
+
+        [incoming] = await heard.wait(1)
+        assert (incoming.subject, incoming.scope, incoming.scheduled) == (request, "all", True)
+        found = await last_due(users["web1"], request, there=True)
+        assert found is not None
+        assert scheduled_run_id(found) == scheduled_run_id(incoming)
+        assert await requests.own_subjects(["all"]) == [request]
 
 
 async def test_what_was_due_of_a_schedule_that_an_operator_removed_is_not_caught_up_with(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -18,10 +19,11 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import Layout, make
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.permissions import Permissions
-from ccm_agent.bus.requests import NatsRequests
+from ccm_agent.bus.requests import SCHEDULES_STREAM, NatsRequests
+from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex, read_index
 from ccm_agent.bus.settings import BusSettings, settings_for
 from ccm_agent.bus.streams import store
-from ccm_agent.bus.subjects import due_subject, parse_request, schedule_subject
+from ccm_agent.bus.subjects import due_subject, parse_scheduled, schedule_subject
 from ccm_agent.model.errors import BusError, BusSetupError
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
@@ -123,12 +125,17 @@ class RealBroker:
             await thief.request(question)  # answered after the copy was sent
 
     async def fire(self, subject: str, body: bytes) -> None:
-        protocol, scope = parse_request(subject)
+        protocol, scope, name = parse_scheduled(subject)
+        schedule = schedule_subject(protocol, scope, name or "one")
         # what should have happened already happens at once
         headers = {"Nats-Schedule": "@at 2026-01-01T00:00:00Z", "Nats-Schedule-Target": due_subject(subject)}
         async with Connection(settings(self.server, "op")) as operator:
             await operator.connect_now()
-            await store(operator, schedule_subject(protocol, scope, "one"), body, headers)
+            if name:
+                index, _ = await read_index(operator, SCHEDULES_STREAM)
+                index = ScheduleIndex(schedules=sorted({*index.schedules, schedule}))
+                await store(operator, INDEX_SUBJECT, msgspec.json.encode(index), {})
+            await store(operator, schedule, body, headers)
 
 
 class FakeBroker:

@@ -263,7 +263,7 @@ class HeartbeatLoop:
         self._is_reconnected = False
         self._is_own_data_known = False
         # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
-        heartbeat.record.own_data = True
+        heartbeat.record.own_data = heartbeat.record.own_schedules = True
 
     def soon(self) -> None:
         """There is something to tell that should not wait for the next heartbeat."""

@@ -1,8 +1,11 @@
 """
-Scheduled requests that this node was away for: of each of its scopes it takes the last one, once, if the schedule says so.
+Scheduled requests that were due while this node was away: the node takes the last one of each schedule, once, if it catches up.
 
-What was seen of each scope stands on disk, for a ledger forgets within a day and a schedule may come once a month. It is seen by
-the broker's time of it, so neither a replica that lags nor a stream that was made anew brings an old one back. What was due
+The broker keeps the last due request of each subject. One schedule of an action and scope sends where all requests arrive; every
+further one has a subject of its own, which the index of schedules names. So each schedule has its own last due request.
+
+What was seen of each subject is on disk, for a ledger forgets within a day and a schedule may come once a month. It is seen by
+the broker's time of it, so neither a replica that lags nor a stream that was made again brings an old one back. What was due
 before the node had the scope is none of its business: whoever becomes a web server today has not missed last night's run.
 
 Apart from that it remembers the latest due request of each subject, permanently and whatever the schedule says. A node or an
@@ -22,8 +25,8 @@ from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
-from ccm_agent.bus.subjects import request_subject
-from ccm_agent.model.errors import BusError, FileError, ProtocolError
+from ccm_agent.bus.subjects import parse_scheduled, request_subject
+from ccm_agent.model.errors import BusDeniedError, BusError, FileError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, Clock, IncomingRequest, Requests
 from ccm_agent.model.untrusted_json import decode_foreign
@@ -208,6 +211,8 @@ class MissedSchedules:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
+                # a look takes as long as the broker does; what was handled is on disk before
+                await self._keep()
                 await self._turn()
                 await self._keep()
         finally:
@@ -231,7 +236,14 @@ class MissedSchedules:
             self._is_looking = False
 
     async def _look(self) -> None:
-        subjects = [request_subject(protocol, scope) for scope in self._scopes() for protocol in SCHEDULED]
+        scopes = self._scopes()
+        shared = [request_subject(protocol, scope) for scope in scopes for protocol in SCHEDULED]
+        own = await self._own_subjects(scopes)
+        for subject in own:
+            if _shared_of(subject) in self._seen:
+                # the node had this scope when it looked last, so it has missed what a schedule that is new to it sent since
+                self._seen.setdefault(subject, Seen())
+        subjects = [*shared, *own]
         for subject in subjects:
             try:
                 incoming = await self._requests.last_due(subject)
@@ -245,6 +257,15 @@ class MissedSchedules:
         for subject in self._seen.keys() - set(subjects):
             del self._seen[subject]
 
+    async def _own_subjects(self, scopes: list[str]) -> list[str]:
+        """The subjects of schedules that have one of their own; those that are known where the index cannot be read."""
+        try:
+            return await self._requests.own_subjects(scopes)
+        except (BusDeniedError, ProtocolError) as err:
+            self._limited.warning("the index of schedules cannot be used", extra={"reason": str(err)})
+        found = {subject: parse_scheduled(subject) for subject in self._seen}
+        return [subject for subject, (_, scope, schedule) in found.items() if schedule and scope in scopes]
+
     def _judge(self, subject: str, incoming: IncomingRequest | None) -> None:
         was = self._seen.get(subject)
         if incoming is None:
@@ -256,6 +277,9 @@ class MissedSchedules:
             if seen.time is not None and (self._clock.now() - seen.time).total_seconds() > LATE_S:
                 # this node does not take it, so a second delivery does not make the node take it
                 self._raise_latest(subject, seen)
+        elif (latest := self._latest.get(subject)) is not None and not _is_above(seen, latest):
+            # it was taken, or refused, before the index dropped this schedule and named it again
+            self._seen[subject] = seen
         elif _is_newer(seen, was):
             log.info("a due request was missed", extra={"subject": subject, "due": str(seen.time)})
             self._on_request(incoming)
@@ -272,6 +296,12 @@ class MissedSchedules:
 
     def _now(self) -> _Kept:
         return _Kept(node=self._node, seen=dict(self._seen), latest=dict(self._latest))
+
+
+def _shared_of(subject: str) -> str:
+    """Where all requests arrive of the kind and scope of a subject."""
+    protocol, scope, _ = parse_scheduled(subject)
+    return request_subject(protocol, scope)
 
 
 def _wants(incoming: IncomingRequest) -> bool:

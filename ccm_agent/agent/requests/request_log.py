@@ -28,6 +28,15 @@ COMPACT_BYTES = 1 << 20
 """A smaller file is not worth writing anew."""
 
 
+OFF_S = 3600.0
+"""
+A run that ended before the process started is remembered for at least this long.
+
+A scheduled run that was on record a moment before a kill may not be in `due.json` yet. It is looked for when the node is back,
+and must be known then, however long the node was off.
+"""
+
+
 class _Taken(Struct, tag="t", array_like=True):
     run: str
     at: float
@@ -216,7 +225,8 @@ class RequestLog:
         entry.protocol, entry.subject, entry.body = "", "", b""
         # on the steady clock: a wall clock that is set would make all forgotten at once, or nothing for a long time
         age_s = max(self._now() - record.at, 0)
-        self._forgotten_at[record.run] = self._clock.monotonic() + self._keep_s - age_s
+        rest_s = max(self._keep_s - age_s, min(OFF_S, self._keep_s))
+        self._forgotten_at[record.run] = self._clock.monotonic() + rest_s
 
     def _forget(self) -> None:
         """Drop what ended more than a day ago. Entries stand about in order of age, so the first young one ends the search."""

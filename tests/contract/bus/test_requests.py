@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
-from ccm_agent.bus.subjects import fact_scope, node_scope, request_subject, scopes_of
+from ccm_agent.bus.subjects import (
+    fact_scope,
+    node_scope,
+    own_subject,
+    request_subject,
+    schedule_subject,
+    scopes_of,
+)
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.wire import MANIFEST_APPLY, NODE_PING
@@ -211,6 +218,36 @@ async def test_the_newest_of_what_was_due_is_given_and_each_subject_has_its_own(
     assert found is not None
     assert found.body == SITE.replace(b"site", b"base")
     assert await node.requests.last_due(request_subject(MANIFEST_APPLY, "node.web1")) is None
+
+
+async def test_each_schedule_with_a_subject_of_its_own_has_its_own_last_request(broker) -> None:
+    node = await broker.connect("web1")
+    heard = Heard()
+    await node.requests.subscribe(["all", "node.web1"], heard)
+    shared = request_subject(MANIFEST_APPLY, "all")
+    backup, patch = (
+        own_subject(schedule_subject(MANIFEST_APPLY, "all", name)) for name in ("backup", "patch")
+    )
+    for subject in (shared, backup, patch):
+        await broker.fire(subject, SITE.replace(b"site", subject.encode()))
+
+    delivered = await heard.wait(3)
+    own = await node.requests.own_subjects(["all"])
+    found = [await node.requests.last_due(subject) for subject in (shared, *own)]
+
+    assert own == [backup, patch]
+    assert await node.requests.own_subjects(["node.web1"]) == []
+    assert [one.subject for one in found if one] == [shared, backup, patch]
+    assert {(one.protocol, one.scope, one.scheduled) for one in found if one} == {
+        (MANIFEST_APPLY, "all", True)
+    }
+    assert [scheduled_run_id(one) for one in found if one] == [scheduled_run_id(one) for one in delivered]
+
+
+async def test_no_schedule_has_a_subject_of_its_own_unless_one_was_made(broker) -> None:
+    node = await broker.connect("web1")
+
+    assert await node.requests.own_subjects(["all"]) == []
 
 
 async def test_what_was_due_cannot_be_asked_for_while_the_broker_is_away(broker) -> None:

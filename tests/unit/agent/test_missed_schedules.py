@@ -13,7 +13,8 @@ import pytest
 from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.agent.requests.missed_schedules import MissedSchedules
 from ccm_agent.agent.runs.admission import disable
-from ccm_agent.bus.subjects import fact_scope, request_subject
+from ccm_agent.bus.schedule_index import INDEX_SUBJECT
+from ccm_agent.bus.subjects import fact_scope, own_subject, request_subject, schedule_subject
 from ccm_agent.model.wire import (
     AGENT_REFUSED,
     MANIFEST_APPLY,
@@ -71,12 +72,15 @@ class Fleet:
         ping = await self.controller.ask(Request(protocol=NODE_PING))
         await self.controller.answer(ping, NODE)
 
-    def fire(self, name: str = "nightly", scope: str = "all", **fields: Any) -> None:
-        """A schedule is due."""
+    def fire(self, name: str = "nightly", scope: str = "all", *, own: str = "", **fields: Any) -> None:
+        """A schedule is due; one whose requests arrive on a subject of its own if `own` names it."""
         values: dict[str, Any] = {"protocol": MANIFEST_APPLY, "catch_up": True, **fields}
         request = ManifestRequest(name=name, manifest="stable /a", cause="schedule", **values)
         self.clock_on(60)
-        self.broker.fire(request_subject(request.protocol, scope), msgspec.json.encode(request))
+        subject = request_subject(request.protocol, scope)
+        if own:
+            subject = own_subject(schedule_subject(request.protocol, scope, own))
+        self.broker.fire(subject, msgspec.json.encode(request))
 
     def clock_on(self, seconds: float) -> None:
         """Time passes, and nobody has to do anything in it."""
@@ -605,3 +609,118 @@ async def test_a_time_that_is_to_come_is_refused_and_keeps_no_later_request_out(
         await fleet.settled(one)
 
     assert fleet.applied == ["first", "next"]
+
+
+# -- several schedules for one scope
+
+
+async def test_node_that_was_off_takes_the_last_request_of_each_schedule_of_a_scope_once(
+    fleet: Fleet,
+) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire("shared")
+    for own in ("backup", "patch"):
+        fleet.fire(f"{own}-old", own=own)
+        fleet.fire(own, own=own)
+
+    async with fleet.node():
+        pass
+    async with fleet.node():
+        pass
+
+    assert sorted(fleet.applied) == ["backup", "patch", "shared"]
+
+
+async def test_each_schedule_of_a_scope_is_taken_as_it_is_delivered_and_not_again(fleet: Fleet) -> None:
+    async with fleet.node() as one:
+        for own in ("", "backup", "patch"):
+            fleet.fire(own or "shared", own=own)
+        await until(lambda: len(fleet.applied) == 3)
+        await fleet.settled(one)
+    fleet.clock_on(10 * DAY_S)
+
+    async with fleet.node():
+        pass
+
+    assert (fleet.applied, fleet.refused) == (["shared", "backup", "patch"], [])
+
+
+async def test_schedules_of_a_role_that_the_node_got_while_they_were_due_are_not_caught_up_with(
+    fleet: Fleet,
+) -> None:
+    async with fleet.node():
+        pass
+    fleet.fire("shared", scope=WEB)
+    fleet.fire("backup", scope=WEB, own="backup")
+    await fleet.assign("web", 1)
+
+    async with fleet.node() as one:
+        await until(lambda: WEB in one.agent.scopes)
+        await fleet.settled(one)
+
+    assert fleet.applied == []
+
+
+async def test_schedule_that_the_index_names_again_is_not_taken_twice(fleet: Fleet) -> None:
+    async with fleet.node():
+        fleet.fire(own="backup")
+        await until(lambda: len(fleet.applied) == 1)
+    index = list(fleet.broker.schedule_index)
+    fleet.broker.schedule_index.clear()
+    async with fleet.node():
+        pass
+    fleet.broker.schedule_index.extend(index)
+    await asyncio.to_thread((fleet.folder / "ledger.log").unlink)
+    fleet.clock_on(3600)
+
+    async with fleet.node():
+        pass
+
+    assert (fleet.applied, fleet.refused) == (["nightly"], [])
+
+
+async def test_schedules_that_the_node_knows_are_caught_up_with_when_it_may_not_read_the_index(
+    fleet: Fleet,
+) -> None:
+    async with fleet.node():
+        fleet.fire(own="backup")
+        await until(lambda: len(fleet.applied) == 1)
+    fleet.broker.deny(NODE, INDEX_SUBJECT)
+    fleet.fire("missed", own="backup")
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["nightly", "missed"]
+
+
+@pytest.mark.parametrize("own", ["", "backup"])
+async def test_run_that_ended_before_a_kill_is_not_taken_again_though_the_kill_came_before_due_json(
+    fleet: Fleet, own: str
+) -> None:
+    path = fleet.folder / "due.json"
+    async with fleet.node() as one:
+        before = await asyncio.to_thread(path.read_bytes)
+        fleet.fire(own=own)
+        await until(lambda: len(fleet.applied) == 1)
+        await fleet.settled(one)
+    await asyncio.to_thread(path.write_bytes, before)
+    fleet.clock_on(10 * DAY_S)
+
+    async with fleet.node():
+        pass
+
+    assert fleet.applied == ["nightly"]
+
+
+async def test_request_on_the_subject_of_a_schedule_that_no_schedule_sent_is_refused(fleet: Fleet) -> None:
+    subject = own_subject(schedule_subject(MANIFEST_APPLY, "all", "backup"))
+    body = msgspec.json.encode(ManifestRequest(protocol=MANIFEST_APPLY, name="site", manifest="stable /a"))
+    async with fleet.node() as one:
+        fleet.broker.inject(subject, body)
+        told = await fleet.controller.said_like(AGENT_REFUSED)
+        await fleet.settled(one)
+
+    assert fleet.applied == []
+    assert told["message"] == f"{subject}: only a schedule sends requests there; refused"

@@ -206,6 +206,44 @@ def test_a_due_request_comes_back_on_the_subject_it_was_made_for() -> None:
     assert subjects.subject_matches(subjects.due_pattern("fact.role.web"), subjects.due_subject(subject))
 
 
+def test_a_schedule_can_have_a_subject_of_its_own_within_what_nodes_may_receive() -> None:
+    schedule = subjects.schedule_subject(MANIFEST_APPLY, "fact.role.web", "nightly")
+
+    subject = subjects.own_subject(schedule)
+
+    assert subject == "io.choria.ccm.v1.manifest.apply-nightly.request.fact.role.web"
+    assert subjects.subject_matches(subjects.request_pattern("fact.role.web"), subject)
+    assert subjects.parse_scheduled(subject) == (MANIFEST_APPLY, "fact.role.web", "nightly")
+    assert subjects.due_subject(subject) == "choria.ccm.due.manifest.apply-nightly.request.fact.role.web"
+    with pytest.raises(ProtocolError):
+        subjects.parse_request(subject)
+
+
+@given(st.text(min_size=1, max_size=8), nodes)
+def test_subjects_of_schedules_come_back_as_they_were_made(name: str, node: str) -> None:
+    scope = subjects.node_scope(node)
+
+    subject = subjects.own_subject(subjects.schedule_subject(MANIFEST_APPLY, scope, name))
+
+    assert subjects.parse_scheduled(subject) == (MANIFEST_APPLY, scope, subjects.encode_token(name))
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "io.choria.ccm.v1.manifest.apply-.request.all",
+        "io.choria.ccm.v1.manifest.apply-=zz.request.all",
+        "io.choria.ccm.v1.manifest.-nightly.request.all",
+        "io.choria.ccm.v1.manifest-nightly.apply.request.all",
+        "io.choria.ccm.v1.manifest.apply-nightly.request.everybody",
+        "io.choria.ccm.v1",
+    ],
+)
+def test_what_no_schedule_sends_is_not_taken_for_it(subject: str) -> None:
+    with pytest.raises(ProtocolError):
+        subjects.parse_scheduled(subject)
+
+
 @given(st.text(min_size=1, max_size=8), nodes)
 def test_schedules_and_assignments_carry_scope_and_name(name: str, node: str) -> None:
     scope = subjects.node_scope(node)
