@@ -193,11 +193,13 @@ def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSet
 @contextlib.asynccontextmanager
 async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     """A connection to a broker and the fleet over it; BusError when there is none."""
+    from ccm_agent.bus.broker_errors import NoRespondersError
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.events import NatsEvents
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.objects import NatsObjects
     from ccm_agent.bus.requests import NatsRequests
+    from ccm_agent.bus.streams import explain_no_responders
     from ccm_agent.bus.trust import TRUST_BUCKET
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, SystemClock
@@ -227,7 +229,10 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             trust=trust,
             signers=NatsKeyValue(connection, TRUST_BUCKET),
         )
-        yield Broker(fleet, connection)
+        try:
+            yield Broker(fleet, connection)
+        except NoRespondersError as err:
+            raise await explain_no_responders(connection, err) from err
 
 
 def _keys_of(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:

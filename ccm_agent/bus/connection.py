@@ -20,6 +20,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.denials import PUBLISH, denied, no_inbox
 from ccm_agent.bus.messages import Message, PendingReply, ServerInfo, Subscription
 from ccm_agent.model.errors import (
     BusDeniedError,
@@ -45,8 +46,6 @@ _STEADY_S = 5.0
 
 _ASK_AGAIN_S = 5.0
 """Longer than leaving a broker takes."""
-
-_PUBLISH = "publish there"
 
 _LINE_END = re.compile(r"[\r\n\0]")
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
@@ -86,6 +85,7 @@ class Connection:
         self._watching: dict[object, tuple[str, list[BusDeniedError]]] = {}
         self._count = 0
         self._inbox = ""
+        self._answers: Subscription | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Connection:
@@ -213,7 +213,8 @@ class Connection:
         self._living()
         self._count += 1
         token = format(self._count, "x")
-        waiting = PendingReply(subject, f"{self._inbox}.{token}")
+        off_at = self.server.url if self.server and not self.server.has_jetstream else ""
+        waiting = PendingReply(subject, f"{self._inbox}.{token}", off_at)
         self._waiting[token] = waiting
         try:
             yield waiting
@@ -324,8 +325,10 @@ class Connection:
         self._learn(client)
         self._client = client
         self._inbox = client.new_inbox()
-        answers = Subscription(f"{self._inbox}.*", self._on_answer)
-        await self._attach(client, [answers])
+        self._answers = Subscription(f"{self._inbox}.*", self._on_answer)
+        await self._attach(client, [self._answers])
+        if self._answers.denied is not None:
+            raise no_inbox(self.settings)
         # Somebody may subscribe while the broker takes those that were there before.
         while missing := [each for each in self._subscriptions if not each.is_attached(client)]:
             await self._attach(client, missing)
@@ -410,34 +413,23 @@ class Connection:
             return
         kind, subject = found[1], found[2]  # in lower case: nats-py lowers what the broker says
         self.denials += 1
-        word = _PUBLISH if kind == "publish" else "subscribe to it"
+        word = PUBLISH if kind == "publish" else "subscribe to it"
         told = False
         if kind == "publish":
             for waiting in list(self._waiting.values()):
                 if waiting.subject.lower() == subject:
-                    waiting.arrived.put_nowait(self._refusal(word, waiting.subject))
+                    waiting.arrived.put_nowait(denied(self.settings, word, waiting.subject))
                     told = True
             for watched, refusals in self._watching.values():
                 if watched.lower() == subject:
-                    refusals.append(self._refusal(word, watched))
+                    refusals.append(denied(self.settings, word, watched))
                     told = True
         else:
-            for each in self._subscriptions:
+            for each in (*self._subscriptions, *([self._answers] if self._answers else [])):
                 if each.subject.lower() == subject:
-                    each.denied = self._refusal(word, each.subject)
+                    each.denied = denied(self.settings, word, each.subject)
         if not told:
             self._limited.warning("the broker refuses", extra={"operation": word, "subject": subject})
-
-    def _refusal(self, word: str, subject: str) -> BusDeniedError:
-        from ccm_agent.bus.permissions import word_for
-
-        needed = word_for(subject) if self.settings.program == "ccmctl" and word == _PUBLISH else ""
-        hint = (
-            f"`ccmctl operator add {needed}` says who may" if needed else "see its permissions on the broker"
-        )
-        return BusDeniedError(
-            f"{subject}: the broker does not allow {self.settings.identity} to {word}; {hint}"
-        )
 
     # --- small things ---
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.broker_errors import place_of
 from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import Message
 from ccm_agent.bus.streams import PAGE_BYTES, Stored, decode_answer
@@ -126,7 +127,7 @@ async def _page(
             if page.messages:
                 return page
             raise BusUnavailableError(
-                f"{question}: no answer from the broker in {connection.settings.answer_s:g} s"
+                f"{place_of(question)}: no answer from the broker in {connection.settings.answer_s:g} s"
             ) from None
         if message.status in _NO_MORE:  # what was announced has been removed in between
             page.has_more = False
@@ -134,7 +135,7 @@ async def _page(
         if message.status == _FULL and "max_bytes" in wish:
             return page
         if message.status:
-            raise BusUnavailableError(f"{question}: the broker answers {message.status}")
+            raise BusUnavailableError(f"{place_of(question)}: the broker answers {message.status}")
         page.messages.append(stored_of(message))
     return page
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ccm_agent.bus.broker_errors import jetstream_is_off
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.stream_settings import WantedStream, merged
@@ -311,9 +312,7 @@ async def _require_jetstream(connection: Connection, server: ServerInfo) -> None
     try:
         await call(connection, "INFO")
     except BusUnavailableError as err:
-        raise BusSetupError(
-            f"{server.url}: JetStream is off; start nats-server with `jetstream {{}}`"
-        ) from err
+        raise BusSetupError(jetstream_is_off(server.url)) from err
 
 
 def require_schedules(connection: Connection) -> None:

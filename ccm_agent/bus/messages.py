@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ccm_agent.bus.broker_errors import NoRespondersError, jetstream_is_off, no_responders, place_of
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.limited_log import LimitedLog
 
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from ccm_agent.bus.client import BusClient
 
 log = logging.getLogger(__name__)
-
-_BUCKET = re.compile(r"(?:\$JS\.API\..*\.KV_|\$KV\.)([\w-]+)")
-"""A subject on which a bucket is read or written."""
-
-_STREAM = re.compile(r"\$JS\.API\.(?:DIRECT\.GET|STREAM\.\w+)\.([\w-]+)")
-"""A subject on which a stream is read."""
 
 COPIED = "copied"
 """What stands in `Nats-Stream` when a message has that header twice: it was stored once and then copied by direct get."""
@@ -134,9 +128,18 @@ class Subscription:
 class PendingReply:
     """Somebody waits for answers on an inbox of his own."""
 
-    def __init__(self, subject: str, inbox: str) -> None:
+    def __init__(self, subject: str, inbox: str, no_jetstream_at: str = "") -> None:
+        """
+        Nothing has arrived yet.
+
+        Args:
+            subject: Where the question is sent.
+            inbox: Where the answers arrive.
+            no_jetstream_at: Address of the server, if JetStream is off there; only another member of its cluster can answer then.
+        """
         self.subject = subject
         self.inbox = inbox
+        self._no_jetstream_at = no_jetstream_at
         self.arrived: asyncio.Queue[Message | BusError] = asyncio.Queue()
 
     async def next(self, limit_s: float) -> Message:
@@ -151,26 +154,19 @@ class PendingReply:
             async with asyncio.timeout(limit_s):
                 answer = await self.arrived.get()
         except TimeoutError:
-            raise BusUnavailableError(f"{self.subject}: no answer from the broker in {limit_s:g} s") from None
+            raise BusUnavailableError(
+                f"{place_of(self.subject)}: no answer from the broker in {limit_s:g} s"
+            ) from None
         if isinstance(answer, BusError):
             raise answer
         if answer.status == _NO_RESPONDERS:
-            raise BusUnavailableError(no_responders(self.subject))
+            raise self._no_responders()
         return answer
 
-
-def no_responders(subject: str) -> str:
-    """Why no stream answers on a subject, and what an operator can do: `ccmctl init` creates only the project's own ones."""
-    bucket, stream = _BUCKET.search(subject), _STREAM.match(subject)
-    if bucket is not None:
-        what, name, create = "bucket", bucket[1], f"nats kv add {bucket[1]}"
-    elif stream is not None:
-        what, name, create = "stream", stream[1], f"nats stream add {stream[1]}"
-    else:
-        return f"{subject}: no stream stores this subject (`ccmctl init` creates the streams), or it has no leader now"
-    if name.startswith("CCM_") or name == "REGISTRATION":
-        create = "ccmctl init"
-    return f"the broker has no {what} {name} (`{create}` creates it), or it has no leader now"
+    def _no_responders(self) -> BusUnavailableError:
+        if self._no_jetstream_at and self.subject.startswith(("$JS.", "$KV.", "$O.")):
+            return BusUnavailableError(jetstream_is_off(self._no_jetstream_at))
+        return NoRespondersError(no_responders(self.subject))
 
 
 def message_of(theirs: Any) -> Message:

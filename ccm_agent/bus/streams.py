@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.broker_errors import place_of
 from ccm_agent.bus.messages import COPIED
 from ccm_agent.model.errors import (
     BusError,
@@ -131,7 +132,9 @@ def decode_answer(subject: str, message: Message) -> _Answer:
     try:
         answer = decode_foreign(message.body, _Answer)
     except msgspec.MsgspecError as err:
-        raise ProtocolError(f"{subject}: unexpected reply: not a JetStream acknowledgement: {err}") from err
+        raise ProtocolError(
+            f"{place_of(subject)}: unexpected reply: not a JetStream acknowledgement: {err}"
+        ) from err
     if answer.error is not None:
         raise fault(subject, answer.error.err_code, answer.error.code, answer.error.description)
     return answer
@@ -139,11 +142,13 @@ def decode_answer(subject: str, message: Message) -> _Answer:
 
 def fault(what: str, err_code: int, code: int, description: str) -> BusError:
     """JetStream's error as ours. Codes: server/errors.json of nats-server."""
-    text = f"{what}: the broker says: {description} ({err_code or code})"
+    text = f"{place_of(what)}: the broker says: {description} ({err_code or code})"
     if err_code in (10071, 10164):
-        return RevisionError(f"{what}: it has moved on since it was read ({description}); read it again")
+        return RevisionError(
+            f"{place_of(what)}: it has moved on since it was read ({description}); read it again"
+        )
     if err_code in (10039, 10076):
-        return BusSetupError(f"{text}; JetStream must be switched on, for this account too")
+        return BusSetupError(f"{text}; enable JetStream for the server and for this account")
     if err_code in (10047, 10023, 10028, 10002):
         return BusSetupError(f"{text}; give the broker more storage, or ask for less (`ccmctl init --help`)")
     if err_code in (10005, 10074):
@@ -167,6 +172,23 @@ async def call(connection: Connection, subject: str, question: object = None) ->
     message = await connection.request(f"$JS.API.{subject}", body)
     decode_answer(subject, message)
     return decode_foreign(message.body, dict[str, Any])
+
+
+async def explain_no_responders(connection: Connection, err: BusError) -> BusError:
+    """
+    Why no stream answered, if the broker says more when it is asked about a stream; otherwise the error itself.
+
+    A question to a stream is not answered at all where JetStream is off for the account. For operators, as `call`.
+    """
+    try:
+        await call(connection, "STREAM.INFO.KV_CCM_NODES")
+    except NoStreamError:
+        return err
+    except BusSetupError as found:
+        return found
+    except BusError:
+        return err
+    return err
 
 
 async def read_last(connection: Connection, stream: str, subject: str, at_least: int = 0) -> Stored | None:
@@ -399,12 +421,12 @@ def _end_of_page(question: str, answer: Message) -> tuple[int, int]:
     try:
         return parse_sequence(pending), parse_sequence(up_to)
     except ValueError as err:
-        raise ProtocolError(f"{question}: unexpected reply: {err}") from err
+        raise ProtocolError(f"{place_of(question)}: unexpected reply: {err}") from err
 
 
 def _stored(question: str, answer: Message) -> Stored:
     if answer.status:
-        raise BusError(f"{question}: the broker answers {answer.status}")
+        raise BusError(f"{place_of(question)}: the broker answers {answer.status}")
     headers = answer.headers
     try:
         return Stored(
@@ -416,7 +438,7 @@ def _stored(question: str, answer: Message) -> Stored:
             copied=headers.get("Nats-Stream") == COPIED,
         )
     except (KeyError, ValueError) as err:
-        raise ProtocolError(f"{question}: an answer that is none of the broker's: {err}") from err
+        raise ProtocolError(f"{place_of(question)}: unexpected reply: not a stored message: {err}") from err
 
 
 def parse_sequence(text: str) -> int:

@@ -105,6 +105,8 @@ def events(
         from ccm_agent.bus.subjects import check_node
         from ccm_ctl.fleet.history import History
 
+        # without streams agents publish nothing, and following would wait in vain
+        await fleet.nodes.revision()
         wanted_run = await History(fleet).find(run) if run else ""
         authors = await read_authors(fleet)
         shown = _Shown(application, check_node(node) if node else "", wanted_run, kinds, authors)

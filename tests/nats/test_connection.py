@@ -341,6 +341,23 @@ async def test_a_question_that_is_not_allowed_fails_at_once(tmp_path) -> None:
                 await connection.request("$JS.API.STREAM.INFO.CCM_EVENTS")
 
 
+async def test_credentials_that_receive_no_answers_are_an_error_at_once(tmp_path) -> None:
+    with running_server(tmp_path, USERS) as server:
+        chosen = settings(server, "eve", user="web1", password=Secret("s3cret:@/"), answer_s=60.0)
+        async with asyncio.timeout(WAIT_S), Connection(chosen) as connection:
+            with pytest.raises(BusDeniedError, match="does not deliver answers for `eve`"):
+                await connection.connect_now()
+
+
+async def test_a_question_to_a_stream_of_a_server_without_jetstream_says_so(tmp_path) -> None:
+    with running_server(tmp_path, "jetstream: disabled") as server:
+        async with Connection(settings(server, "web1")) as connection:
+            await connection.connect_now()
+
+            with pytest.raises(BusUnavailableError, match="JetStream is off"):
+                await connection.request("$JS.API.DIRECT.GET.KV_CCM_DATA")
+
+
 async def test_a_subscription_that_is_not_allowed_is_an_error_and_not_kept(tmp_path) -> None:
     with running_server(tmp_path, USERS) as server:
         chosen = settings(server, "web1", user="web1", password=Secret("s3cret:@/"))

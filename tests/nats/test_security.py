@@ -96,9 +96,14 @@ def test_beyond_the_role_the_broker_refuses(secured: Secured) -> None:
     made = secured.as_("bob", "init", "--history", "30")
 
     assert (done.code, made.code) == (1, 1)
-    denied = "the broker does not allow bob to publish there; `ccmctl operator add"
-    assert f"{denied} --apply` says who may" in done.err
-    assert f"{denied} --admin` says who may" in made.err
+    assert (
+        "the broker does not allow bob to publish there; `ccmctl operator add --apply` says who may"
+        in done.err
+    )
+    assert (
+        "the broker does not allow bob to create or change it; `ccmctl operator add --admin` says who may"
+        in made.err
+    )
     assert not (secured.fleet.agents["web1"].files / "never").exists()
 
 
@@ -108,7 +113,7 @@ def test_who_has_no_credentials_or_a_nodes_gets_nowhere(secured: Secured) -> Non
 
     assert (stranger.code, node.code) == (1, 1)
     assert "refused our credentials" in stranger.err
-    assert "the broker does not allow web1 to publish there" in node.err
+    assert "bucket CCM_NODES: the broker does not allow web1 to read it" in node.err
 
 
 def test_revoked_credentials_are_void_once_the_server_has_read_its_configuration(secured: Secured) -> None:

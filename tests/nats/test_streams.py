@@ -9,12 +9,13 @@ import random
 import pytest
 
 from ccm_agent.bus import streams
+from ccm_agent.bus.broker_errors import NoRespondersError
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import make
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.streams import Ack, call, read_all, read_last, read_newest, store
+from ccm_agent.bus.streams import Ack, call, explain_no_responders, read_all, read_last, read_newest, store
 from ccm_agent.bus.subjects import event_subject, run_pattern
 from ccm_agent.model.errors import (
     BusSetupError,
@@ -26,6 +27,7 @@ from ccm_agent.model.errors import (
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent
+from ccm_agent.model.secret import Secret
 from tests.support.nats_server import eventually, prepare, running_cluster, running_server, settings
 
 pytestmark = pytest.mark.nats
@@ -295,3 +297,24 @@ async def test_a_bucket_that_does_not_exist_is_named_with_what_creates_it(operat
 
     assert advice in str(caught.value)
     assert bucket in str(caught.value)
+
+
+async def test_an_account_without_jetstream_is_named_although_nothing_answers_for_its_streams(
+    tmp_path,
+) -> None:
+    accounts = "accounts { A { users: [{ user: a, password: a }] }, B { jetstream: enabled } }"
+    with running_server(tmp_path, accounts) as server:
+        async with Connection(settings(server, "a", user="a", password=Secret("a"))) as connection:
+            await connection.connect_now()
+            with pytest.raises(NoRespondersError) as caught:
+                await read_last(connection, "KV_CCM_NODES", "$KV.CCM_NODES.node.web1")
+
+            explained = await explain_no_responders(connection, caught.value)
+
+    assert "JetStream not enabled for account" in str(explained)
+
+
+async def test_a_missing_bucket_stays_the_reason_where_jetstream_is_on(operator) -> None:
+    missing = NoRespondersError("the broker has no bucket CCM_RUNS")
+
+    assert await explain_no_responders(operator, missing) is missing

@@ -47,7 +47,7 @@ def test_a_fault_is_of_the_kind_that_says_what_to_do(err_code, code, kind) -> No
     raised = fault("$KV.B.key", err_code, code, "its own words")
 
     assert type(raised) is kind
-    assert "$KV.B.key" in str(raised)
+    assert "bucket B, key key" in str(raised)
     assert "its own words" in str(raised)
 
 

@@ -1,0 +1,58 @@
+"""
+Errors of the broker in the words of an operator: subjects of JetStream's API become the stream or bucket that they belong to.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ccm_agent.model.errors import BusUnavailableError
+
+_STORE = re.compile(
+    r"\$JS\.API\.(?:DIRECT\.GET|STREAM\.MSG\.GET|STREAM\.\w+|CONSUMER\.(?:MSG\.NEXT|\w+))\.(?:(KV|OBJ)_)?([\w-]+)"
+    r"|\$(KV|O)\.([\w-]+)"
+)
+"""A subject on which a stream, a bucket or an object store is read or written."""
+
+_KINDS = {"KV": "bucket", "OBJ": "object store", "O": "object store"}
+_CREATED_BY = {"bucket": "nats kv add", "object store": "nats object add", "stream": "nats stream add"}
+
+
+class NoRespondersError(BusUnavailableError):
+    """No program answers on a subject: no stream stores it, or JetStream is off for the account."""
+
+
+def place_of(subject: str) -> str:
+    """
+    A subject in the words of an operator: `bucket CCM_DATA, key common`, `stream CCM_EVENTS`, `JetStream`.
+
+    Subjects of JetStream's API mean nothing to most operators. Other subjects are the protocol's, and are returned unchanged.
+    """
+    kind, name = _store_of(subject)
+    if name:
+        key = subject.partition(f"$KV.{name}.")[2]
+        return f"{kind} {name}, key {key}" if key else f"{kind} {name}"
+    return "JetStream" if subject.startswith("$JS.") else subject
+
+
+def jetstream_is_off(address: str) -> str:
+    """The message for a server without streams."""
+    return f"{address}: JetStream is off; start nats-server with `jetstream {{}}`"
+
+
+def no_responders(subject: str) -> str:
+    """Why no stream answers on a subject, and what an operator can do: `ccmctl init` creates only the project's own ones."""
+    kind, name = _store_of(subject)
+    if not name:
+        return f"{subject}: no stream stores this subject (`ccmctl init` creates the streams), or it has no leader now"
+    is_ours = name.startswith("CCM_") or name == "REGISTRATION"
+    create = "ccmctl init" if is_ours else f"{_CREATED_BY[kind]} {name}"
+    return f"the broker has no {kind} {name} (`{create}` creates it), or it has no leader now"
+
+
+def _store_of(subject: str) -> tuple[str, str]:
+    """Kind and name of the stream, bucket or object store that a subject belongs to; two empty texts if there is none."""
+    found = _STORE.match(subject)
+    if found is None:
+        return "", ""
+    return _KINDS.get(found[1] or found[3] or "", "stream"), found[2] or found[4]

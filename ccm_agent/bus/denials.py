@@ -1,0 +1,45 @@
+"""What the broker refused, as errors that say who may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.broker_errors import place_of
+from ccm_agent.model.errors import BusDeniedError
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.settings import BusSettings
+
+PUBLISH = "publish there"
+
+_READS = (".INFO", ".DIRECT.GET.", ".MSG.GET.", ".CONSUMER.", ".NAMES", ".LIST")
+
+
+def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
+    """
+    The error for an operation that the broker refused.
+
+    Args:
+        settings: Who asked.
+        word: What was asked: PUBLISH, or "subscribe to it".
+        subject: Where.
+    """
+    from ccm_agent.bus.permissions import word_for
+
+    needed = word_for(subject) if settings.program == "ccmctl" and word == PUBLISH else ""
+    hint = f"`ccmctl operator add {needed}` says who may" if needed else "see its permissions on the broker"
+    if word == PUBLISH and subject.startswith("$JS."):
+        word = "read it" if any(part in subject for part in _READS) else "create or change it"
+    return BusDeniedError(
+        f"{place_of(subject)}: the broker does not allow {settings.identity} to {word}; {hint}"
+    )
+
+
+def no_inbox(settings: BusSettings) -> BusDeniedError:
+    """The error for credentials that cannot receive answers; each question would end as if the broker were away."""
+    advice = "use the credentials that were issued for this node"
+    if settings.program == "ccmctl":
+        advice = "use that operator's credentials, or set --operator (CCM_OPERATOR) to the name in these credentials"
+    return BusDeniedError(
+        f"{settings.address}: the broker does not deliver answers for `{settings.identity}` to these credentials; {advice}"
+    )
