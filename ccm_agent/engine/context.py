@@ -25,6 +25,7 @@ from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
 from ccm_agent.engine.refreshes import Outline, Refreshes
 from ccm_agent.engine.request import ApplyOptions, StopFlag
 from ccm_agent.engine.secrets import Secrets
+from ccm_agent.engine.stoppable_runner import StoppableRunner
 from ccm_agent.manifest.document import Document, Path, make_document, place_error
 from ccm_agent.manifest.expressions import (
     bus_error_behind,
@@ -82,6 +83,7 @@ class RunState:
         self.options = options
         self.session = session
         self.facts = facts
+        self.runner = StoppableRunner(world.runner, options.stop) if options.stop else world.runner
         self.registry = Registry(world.catalog, world.probe)
         self.changes = HostChanges()
         self.secrets = Secrets(world.secrets)
@@ -184,7 +186,7 @@ class ManifestContext:
 
     @property
     def runner(self) -> Runner:
-        return self.state.world.runner
+        return self.state.runner
 
     @property
     def files(self) -> Files:

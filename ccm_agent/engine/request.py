@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
-from ccm_agent.model.wire import STOPPED_CODE
+from ccm_agent.model.wire import STOPPED_CODE, NodeState
 
 if TYPE_CHECKING:
     from ccm_agent.metrics.outcomes import OutcomeMetrics
@@ -44,6 +44,7 @@ class StopFlag:
         reason: Why it is to stop; "" while it is not.
         code: STOPPED_CODE, or the code of what ends the run besides an operator.
         by: The operator who stops it; "" for the agent itself.
+        is_kill: Programs of the current resource are ended, too.
         is_pause: The rest is left: it gets no outcome here.
         has_taken_effect: The run left something out because of it. A run that had nothing left to do ends as it would have.
     """
@@ -52,13 +53,33 @@ class StopFlag:
         self.reason = ""
         self.code = ""
         self.by = ""
+        self.is_kill = False
         self.is_pause = False
         self.has_taken_effect = False
+        self._on_kill: list[Callable[[], object]] = []
 
-    def set(self, reason: str = "stopped", *, code: str = STOPPED_CODE, by: str = "") -> None:
-        """Stop; the first reason, its code and its author become the summary's."""
+    def set(
+        self, reason: str = "stopped", *, code: str = STOPPED_CODE, by: str = "", is_kill: bool = False
+    ) -> None:
+        """Stop; the first reason, its code and its author become the summary's. A stop may become a kill later."""
         if not self.reason:
             self.reason, self.code, self.by = reason, code, by
+        if is_kill and not self.is_kill:
+            self.is_kill = True
+            for hook in self._on_kill:
+                hook()
+
+    def on_kill(self, hook: Callable[[], object]) -> Callable[[], None]:
+        """Call a function when the run is killed; what is returned ends that."""
+        self._on_kill.append(hook)
+        return lambda: self._on_kill.remove(hook)
+
+    def conclude(self, summary: SessionSummary) -> None:
+        """Say in a summary that the run was stopped, if that had an effect."""
+        if self.has_taken_effect:
+            summary.reason, summary.code, summary.stopped_by = self.reason, self.code, self.by
+            is_by_operator = self.code == STOPPED_CODE
+            summary.state = (NodeState.STOPPED if is_by_operator else NodeState.FAILED).value
 
     def pause(self) -> None:
         """Break off before the next resource; a run that is asked to stop is stopped all the same."""

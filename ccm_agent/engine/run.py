@@ -38,7 +38,6 @@ from ccm_agent.model.outcome import (
     SessionSummary,
     TransactionEvent,
 )
-from ccm_agent.model.wire import STOPPED_CODE
 from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import ResolvedResource, converge, skip
 from ccm_agent.sessions.memory import MemorySession
@@ -355,12 +354,10 @@ class LocalEngine:
             summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
         elif plan.state.is_cut:
             summary.reason, summary.code = "paused", PAUSED
-        elif (stop := plan.state.stop) and stop.has_taken_effect:
-            summary.reason, summary.code, summary.stopped_by = stop.reason, stop.code, stop.by
         is_bad = summary.reason or summary.failed_resources or summary.requirements_unmet_count
         summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
-        if summary.code == STOPPED_CODE:
-            summary.state = "stopped"
+        if not summary.reason and (stop := plan.state.stop):
+            stop.conclude(summary)
         return summary
 
 

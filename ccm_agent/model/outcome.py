@@ -126,6 +126,7 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
         requester: Who asked, as the request said; "" for the node itself.
         agent_version: Version of the program that applies.
         cause: "request", "schedule", "interval", "change", "assignment", "health" or "local".
+        origin: Name of the schedule or assignment that the session is due to; "" for others, and from older agents.
     """
 
     protocol: str
@@ -143,6 +144,7 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requester: str = ""
     agent_version: str = ""
     cause: str = ""
+    origin: str = ""
 
 
 class FailedResource(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -138,9 +138,16 @@ class EnsureRequest(Request, kw_only=True, omit_defaults=True):
 
 
 class StopRequest(Request, kw_only=True, omit_defaults=True):
-    """Stop a run: agents finish the resource in hand and skip the rest. `stop` is the run to stop."""
+    """
+    Stop a run: agents finish the current resource and skip the rest.
+
+    Attributes:
+        stop: The run to stop.
+        kill: End the programs of the current resource. Older agents wait for it to finish.
+    """
 
     stop: str = ""
+    kill: bool = False
 
 
 class AnswerState(StrEnum):
@@ -155,6 +162,22 @@ class AnswerState(StrEnum):
     """Answered in full (ping, facts, status, stop), or handled before: the ledger has its end state in `outcome`."""
 
 
+class RunAhead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    The run that a queued one waits for: the current run of the node.
+
+    Attributes:
+        run: Its id.
+        action, name: What it does with which manifest or resource.
+        requester: Who asked for it.
+    """
+
+    run: str
+    action: str = ""
+    name: str = ""
+    requester: str = ""
+
+
 class Answer(Struct, kw_only=True, omit_defaults=True):
     """
     An agent's answer to a request, on `session.answer.<run>.<node>`.
@@ -163,6 +186,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
         state: See AnswerState.
         reason, code: Why it refused.
         position: Place in the queue, from 1; 0 when it begins at once.
+        ahead: The node's current run, if this one is queued; None from older agents.
         outcome: End state of a run handled before, from the ledger.
         machine, started: Machine id, and when the agent process began: both tell two agents of one identity apart.
         body: Facts, status or versions, for the requests that ask for them.
@@ -180,6 +204,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
     machine: str = ""
     started: Moment | None = None
     body: dict[str, Any] = {}
+    ahead: RunAhead | None = None
 
 
 class Progress(Struct, kw_only=True, omit_defaults=True):

@@ -13,14 +13,16 @@ from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import Answer, Request
 from ccm_ctl.fleet.messages import hear
-from ccm_ctl.fleet.run_request import NAMED_AT_ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
 
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.ports import Fleet
+
+NAMED_AT_ONCE = 2000
+"""So many nodes are named in one request: a message to the broker has a limit."""
 
 ASK_AGAIN_S = 1.0
 ROUNDS = 3
@@ -66,7 +68,27 @@ async def gather(
         where=resolved.where,
         requester=fleet.operator,
     )
-    waited_for = sorted(set(resolved.nodes) - set(resolved.offline))
+    waited_for = set(resolved.nodes) - set(resolved.offline)
+    return await ask(fleet, request, resolved.scopes, waited_for, on_reply)
+
+
+async def ask(
+    fleet: Fleet,
+    request: Request,
+    scopes: Iterable[str],
+    waited_for: Collection[str],
+    on_reply: Callable[[Reply], None] | None = None,
+) -> tuple[dict[str, Reply], list[str]]:
+    """
+    Send a request that is answered at once, again to nodes that are silent; see `gather`.
+
+    Args:
+        fleet: The bus.
+        request: What is asked; its run is the id by which nodes answer.
+        scopes: Where it is sent.
+        waited_for: The nodes that must answer.
+        on_reply: Called with each answer as it comes.
+    """
     asking = _Asking(set(waited_for), on_reply)
     stop = await fleet.events.follow(run_pattern(request.run), asking.hear)
     try:
@@ -74,8 +96,8 @@ async def gather(
             silent = sorted(asking.silent)
             named = silent[:NAMED_AT_ONCE] if number else []
             body = msgspec.json.encode(msgspec.structs.replace(request, named=named))
-            for scope in resolved.scopes:
-                await fleet.requests.publish(request_subject(protocol, scope), body)
+            for scope in scopes:
+                await fleet.requests.publish(request_subject(request.protocol, scope), body)
             if await asking.complete_within(ASK_AGAIN_S):
                 break
     finally:

@@ -13,16 +13,15 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.secret import mask_url
 from ccm_agent.model.wire import RUN_STOP, Request, StopRequest
+from ccm_ctl.fleet.gather import NAMED_AT_ONCE, ask
 from ccm_ctl.fleet.history import History
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.gather import Reply
     from ccm_ctl.fleet.ports import Fleet
-
-NAMED_AT_ONCE = 2000
-"""So many nodes are named in one request: a message to the broker has a limit."""
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -105,19 +104,27 @@ async def send_again(fleet: Fleet, launch: Launch, named: Sequence[str]) -> None
             return
 
 
-async def send_stop(fleet: Fleet, record: RunRecord) -> str:
-    """Ask everybody who may have got a run to stop it; the id of this question, by which they answer."""
+async def send_stop(
+    fleet: Fleet, record: RunRecord, nodes: Collection[str], *, is_kill: bool
+) -> tuple[dict[str, Reply], list[str]]:
+    """
+    Ask everyone who may have received a run to stop it.
+
+    Args:
+        fleet: The bus.
+        record: The run.
+        nodes: The nodes that must answer.
+        is_kill: They end the programs of the current resource.
+
+    Returns:
+        The answers by node, and the nodes that did not answer.
+    """
+    now = fleet.clock.now()
     stop = StopRequest(
-        protocol=RUN_STOP,
-        run=new_id(fleet.clock.now()),
-        stop=record.run,
-        time=fleet.clock.now(),
-        requester=fleet.operator,
+        protocol=RUN_STOP, run=new_id(now), stop=record.run, time=now, requester=fleet.operator, kill=is_kill
     )
     scopes = {subject.partition(".request.")[2] for subject in record.subjects}
-    for scope in sorted(scopes):
-        await fleet.requests.publish(request_subject(RUN_STOP, scope), msgspec.json.encode(stop))
-    return stop.run
+    return await ask(fleet, stop, sorted(scopes), nodes)
 
 
 _TOLD = ("protocol", "name", "bundle", "digest", "events", "data", "cause", "type", "deadline")

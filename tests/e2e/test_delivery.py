@@ -182,6 +182,22 @@ def is_closing(controller: Controller) -> bool:
     return not caught & (1 << (signal.SIGINT - 1))
 
 
+def test_killed_run_ends_the_current_command_and_skips_the_rest(trio: Fleet) -> None:
+    controller = begin(trio)
+
+    killed = trio.ctl("run", "stop", controller.so_far.run, "--kill", "--json")
+    done = controller.end()
+    again = trio.ctl("run", "stop", done.run)
+
+    assert (killed.code, killed.named("run")[0]["stopping"]) == (0, 3), killed.err
+    assert (done.code, done.states) == (2, dict.fromkeys(trio.agents, "stopped"))
+    failed = {tuple(event["error"]) for event in done.resources if event["failed"]}
+    assert failed == {("sh: ended: stopped by tester (unverified)",)}
+    assert not any((agent.files / "after").exists() for agent in trio.agents.values())
+    assert (again.code, "has ended already: 3 stopped" in again.out) == (0, True), again.err
+    assert_told_once(trio, done)
+
+
 def test_a_run_that_is_stopped_finishes_what_is_in_hand_and_skips_the_rest(trio: Fleet) -> None:
     controller = begin(trio)
 

@@ -82,7 +82,7 @@ def test_run_that_an_operator_stops(site: Fleet, agent: FaultyAgent) -> None:
     planned = site.ctl("apply", path, "-t", f"node={agent.name}", "--noop", "--json")
     again = site.ctl(*apply)
 
-    assert (stopped.states, reloads(agent.files)) == ({agent.name: "failed"}, 1)
+    assert (stopped.states, reloads(agent.files)) == ({agent.name: "stopped"}, 1)
     (skipped,) = [event for event in stopped.resources if event["name"] == "reload"]
     assert skipped["refresh_pending"] == [f"file#{agent.files}/file"]
     assert f"{RELOAD} (request {agent.name}" in why.out

@@ -30,7 +30,7 @@ from ccm_agent.model.outcome import (
     count,
 )
 from ccm_agent.model.ports import BrokerConnection, Events, KeyValue, Objects, Requests, StoredEvent
-from ccm_agent.model.wire import SESSION_ANSWER, STOPPED_CODE, Answer, Request
+from ccm_agent.model.wire import SESSION_ANSWER, Answer, Request
 from ccm_agent.testing import clock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 
@@ -119,13 +119,10 @@ class FakeEngine:
             count(summary, event)
             if options.on_event and (waiting := options.on_event(event)):
                 await waiting
-        if options.stop and options.stop.has_taken_effect:
-            stop = options.stop
-            summary.reason, summary.code, summary.stopped_by = stop.reason, stop.code, stop.by
         is_bad = summary.reason or summary.failed_resources
         summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
-        if summary.code == STOPPED_CODE:
-            summary.state = "stopped"
+        if options.stop:
+            options.stop.conclude(summary)
         return summary
 
     async def ensure(

@@ -34,6 +34,7 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.ports import IncomingRequest, StoredEvent
 from ccm_agent.model.wire import (
+    RUN_STOP,
     SESSION_ANSWER,
     SESSION_PROGRESS,
     Answer,
@@ -113,6 +114,7 @@ class FakeNode:
         progress: What it says on the way.
         record: What else stands in its record: its assignments, that it is disabled.
         status: What it answers to a question, besides its version; None: it is asked in vain.
+        stop: What it answers to a stop; "" is nothing.
         root: It signs its events with a key that this root certified; None: it does not sign.
         delivered: What the broker makes of the events of a run.
     """
@@ -125,6 +127,7 @@ class FakeNode:
     progress: Progress | None = None
     record: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] | None = field(default_factory=dict)
+    stop: str = "done"
     root: Root | None = None
     delivered: Callable[[list[StoredEvent]], list[StoredEvent]] = list
 
@@ -170,6 +173,11 @@ class FakeNode:
         if len([one for one in self.heard if one["run"] == request["run"]]) > 1:
             return
         run = request["run"]
+        if incoming.protocol == RUN_STOP:
+            state, _, reason = self.stop.partition(": ")
+            if state:
+                await self._answer(bus, run, state, reason=reason)
+            return
         if "manifest" not in incoming.protocol and "ensure" not in incoming.protocol:
             if self.status is not None:
                 await self._answer(bus, run, "done", body={"version": "1.2.3"} | self.status)

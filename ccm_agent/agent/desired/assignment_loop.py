@@ -418,6 +418,7 @@ class AssignmentLoop:
             own=own,
             principal=known.asked_by,
             way=CAUSE,
+            origin=self._name,
         )
 
     def _request(

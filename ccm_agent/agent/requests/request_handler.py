@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ccm_agent.agent.requests.authentication import NotAuthorizedError
 from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
+from ccm_agent.agent.requests.schedule_times import schedule_name
 from ccm_agent.agent.runs.run_executor import RunExecutor
 from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
 from ccm_agent.bus.node_key import FINAL_ANSWERS
@@ -47,6 +48,7 @@ from ccm_agent.model.wire import (
     ManifestRequest,
     NodeState,
     Request,
+    RunAhead,
     StopRequest,
 )
 
@@ -73,6 +75,10 @@ KINDS: dict[str, type[Request]] = {
 
 QUESTIONS = {RUN_STOP: "stop", NODE_PING: "ping", NODE_FACTS: "facts", NODE_STATUS: "status"}
 """Requests that become no runs, and what the node's policy calls them."""
+
+
+NAME_LIMIT = 200
+"""Characters of a name in an answer; the name of a run comes from its request."""
 
 
 class RequestContext(Struct, frozen=True, kw_only=True):
@@ -226,7 +232,7 @@ class RequestHandler:
     ) -> None:
         job = _job(incoming.protocol, request, deadline_of(request, due), principal)
         if incoming.scheduled:
-            job = replace(job, way="schedule")
+            job = replace(job, way="schedule", origin=schedule_name(incoming))
         if self.is_late(job.deadline):
             self._write_down(incoming, request)
             await self.expired(job)
@@ -253,7 +259,7 @@ class RequestHandler:
         await self._answer(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
 
     async def _stop(self, request: Request, principal: Principal, *, is_called: bool) -> None:
-        run = request.stop if isinstance(request, StopRequest) else ""
+        run, is_kill = (request.stop, request.kill) if isinstance(request, StopRequest) else ("", False)
         if not is_id(run):
             await self._answer(
                 request.run, AnswerState.REFUSED, reason="it names no run to stop", code="run.unknown"
@@ -262,7 +268,7 @@ class RequestHandler:
         waiting = self._run_queue.withdraw(run)
         if waiting is not None:
             self._worker.give_up(waiting, principal.title)
-        elif not self._worker.stop(run, principal.title):
+        elif not self._worker.stop(run, principal.title, is_kill=is_kill):
             known = self._request_log.find(run)
             if known is None:
                 # a stop that overtook its run: the run is not begun when it comes
@@ -270,7 +276,9 @@ class RequestHandler:
                 self._request_log.end(run, NodeState.STOPPED, reason, STOPPED_CODE)
                 if not is_called:
                     return
-        self._limited.info("a run is stopped", extra={"run": run, "requester": principal.title})
+        self._limited.info(
+            "a run is stopped", extra={"run": run, "requester": principal.title, "kill": is_kill}
+        )
         entry = self._request_log.find(run)
         await self._answer(request.run, AnswerState.DONE, outcome=_outcome_of(entry) if entry else "")
 
@@ -317,6 +325,7 @@ class RequestHandler:
         outcome: str = "",
         body: dict[str, Any] | None = None,
     ) -> None:
+        ahead = self._run_queue.current if state == AnswerState.QUEUED else None
         answer = Answer(
             protocol=SESSION_ANSWER,
             run=run,
@@ -330,6 +339,7 @@ class RequestHandler:
             machine=self._context.machine,
             started=self._context.started,
             body=body or {},
+            ahead=_ahead(ahead) if ahead is not None else None,
         )
         subject, told = event_subject(SESSION_ANSWER, self._context.node, run), encode_told(answer)
         # what ends the node's part in a run is signed; that it goes on needs no proof
@@ -341,6 +351,12 @@ class RequestHandler:
         except BusError as err:
             # the request comes again, with our name in it, and is then answered from the ledger
             self._limited.info("an answer could not be sent", extra={"run": run, "reason": str(err)})
+
+
+def _ahead(job: QueuedRun) -> RunAhead:
+    """What an operator whose run is queued behind this one has to know of it."""
+    name, requester = (text[:NAME_LIMIT] for text in (job.name, job.principal.title))
+    return RunAhead(run=job.run, action=job.action, name=name, requester=requester)
 
 
 def _outcome_of(known: RequestLogEntry) -> str:

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.bus.signing import Claims, SignatureError
+from ccm_agent.bus.subjects import parse_schedule
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, FileError, ProtocolError
@@ -51,6 +52,17 @@ def scheduled_run_id(incoming: IncomingRequest) -> tuple[str, datetime]:
         raise ProtocolError(
             f"{incoming.subject}: a scheduled request without the broker's headers: {err}"
         ) from err
+
+
+def schedule_name(incoming: IncomingRequest) -> str:
+    """The name of the schedule that a request is due to; "" if the broker's headers do not say it."""
+    for name, value in incoming.headers.items():
+        if name.lower() == "nats-scheduler":
+            try:
+                return parse_schedule(value)[2]
+            except ProtocolError:
+                return ""
+    return ""
 
 
 LATE_S = 3600.0

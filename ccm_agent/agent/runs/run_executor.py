@@ -85,11 +85,15 @@ class RunExecutor:
         self._stop = StopFlag()
         self._run = ""
 
-    def stop(self, run: str, operator: str) -> bool:
-        """An operator stops a run: it ends after the resource in hand. False when that run is not in hand."""
+    def stop(self, run: str, operator: str, *, is_kill: bool = False) -> bool:
+        """
+        An operator stops a run: it ends after the current resource, whose program is ended with `is_kill`.
+
+        False when this is not the current run.
+        """
         if self.report is None or run != self._run:
             return False
-        self._stop.set(f"stopped by {operator}", by=operator)
+        self._stop.set(f"stopped by {operator}", by=operator, is_kill=is_kill)
         return True
 
     def interrupt(self) -> None:
@@ -196,7 +200,9 @@ class RunExecutor:
         if isinstance(request, EnsureRequest):
             report.start()
             await self._shop.engine.ensure(request.type, request.properties, options)
-            return report.totals()
+            summary = report.totals()
+            self._stop.conclude(summary)
+            return summary
         source = job.own.source if job.own else await self._source(request)
         return await self._shop.engine.apply(source, options)
 
@@ -282,6 +288,7 @@ class RunExecutor:
             requester=request.requester,
             agent_version=self._shop.version,
             cause=request.cause if isinstance(request, ManifestRequest) else "request",
+            origin=job.origin,
         )
         return RunReport(
             frame,

@@ -67,6 +67,7 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
         principal: For whom it is: who sent the request, who signed the assignment, or the node's own configuration.
         way: How it came about, where that is an action of the node's policy: "schedule" or "assignment"; "" for a request.
         grant: What the policy lets it touch; None: nothing binds it, or it has not begun.
+        origin: Name of the schedule or assignment that it is due to; "" for others.
     """
 
     run: str
@@ -78,6 +79,7 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
     principal: Principal = LOCAL
     way: str = ""
     grant: Grant | None = None
+    origin: str = ""
 
 
 class EnqueueResult(Struct, frozen=True, kw_only=True):

@@ -61,6 +61,7 @@ class RunFrame(Struct, frozen=True, kw_only=True):
     requester: str = ""
     agent_version: str = ""
     cause: str = ""
+    origin: str = ""
 
 
 class Checkpoint(Struct, kw_only=True):

@@ -55,11 +55,8 @@ async def test_an_assignment_is_applied_and_its_state_is_told(world: World) -> N
     )
     assert (options.cause, options.requester, options.noop) == ("assignment", "maria", False)
     assert source.digest == assignment.bundle.digest
-    assert (start["run"], start["cause"], start["digest"]) == (
-        options.run,
-        "assignment",
-        assignment.bundle.digest,
-    )
+    assert (start["run"], start["digest"]) == (options.run, assignment.bundle.digest)
+    assert (start["cause"], start["origin"]) == ("assignment", "site")
 
 
 async def test_one_that_was_made_while_the_node_was_off_is_applied_when_it_comes(world: World) -> None:

@@ -13,6 +13,7 @@ from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import event_subject, request_subject
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import is_id, new_id
+from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.wire import (
     AGENT_REFUSED,
@@ -28,6 +29,7 @@ from ccm_agent.model.wire import (
     EnsureRequest,
     ManifestRequest,
     Request,
+    RunAhead,
     StopRequest,
 )
 from ccm_agent.testing.memory_bus import MemoryBroker
@@ -172,6 +174,18 @@ async def test_a_request_that_comes_again_while_it_is_in_hand_or_waits_is_answer
         assert (again.state, again.position) == ("queued", 1)
 
 
+async def test_queued_run_is_answered_with_the_run_that_it_waits_for(tmp_path: Path) -> None:
+    async with stage(tmp_path) as at:
+        held = await at.hold(name="site", requester="anna")
+
+        waits = await at.apply()
+
+        answer = await at.controller.answer(waits, NODE)
+        ahead = RunAhead(run=held, action="apply", name="site", requester="anna (unverified)")
+        assert (answer.state, answer.position, answer.ahead) == ("queued", 1, ahead)
+        assert (await at.controller.answer(held, NODE)).ahead is None
+
+
 async def test_a_request_on_two_scopes_is_carried_out_once(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         run = await at.apply()
@@ -286,6 +300,21 @@ async def test_a_stop_takes_a_run_that_waits_out_of_the_queue_and_closes_it(tmp_
         assert summary["reason"] == f"stopped by {MARIA} before it began"
         at.engine.go.set()
         assert len(at.engine.applied) == 1
+
+
+async def test_kill_is_passed_on_to_the_current_run(tmp_path: Path) -> None:
+    async with stage(tmp_path) as at:
+        run = await at.hold()
+        [(_, options)] = at.engine.applied
+        assert options.stop is not None
+
+        stop = await at.controller.ask(StopRequest(protocol=RUN_STOP, stop=run, kill=True))
+        await at.answered(stop)
+        is_kill = options.stop.is_kill
+        at.engine.go.set()
+
+        assert is_kill
+        assert (await at.controller.summary(run, NODE))["state"] == "stopped"
 
 
 async def test_a_stop_that_overtakes_its_run_keeps_it_from_beginning(tmp_path: Path) -> None:
@@ -496,6 +525,8 @@ async def test_a_scheduled_request_has_a_run_id_that_every_node_derives_alike(tm
 
         assert is_id(answer["run"])
         assert (await at.controller.summary(answer["run"], NODE))["state"] == "stable"
+        start = await at.controller.said(event_subject(SESSION_START, NODE, answer["run"]))
+        assert start["origin"] == "one"
 
 
 @pytest.mark.parametrize("stamp", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "soon", ""])

@@ -88,21 +88,54 @@ def test_a_run_that_is_not_there_says_so(desk: Desk, words: str) -> None:
 def test_a_run_that_has_ended_is_not_stopped(desk: Desk) -> None:
     said = desk.ccmctl("run", "stop", "last")
 
-    assert said.code == 1
-    assert said.screen == "ccmctl: RUN: has ended already; `ccmctl run show` shows how\n"
+    ended = "run RUN (apply motd by op) has ended already: 1 changed, 1 offline, 1 refused\n"
+    assert (said.code, said.screen) == (0, ended)
+    assert not [one.subject for one in desk.broker.sent if ".run.stop." in one.subject]
 
 
-def test_a_run_that_goes_on_is_stopped_where_it_was_sent(desk: Desk, tmp_path: Path) -> None:
-    desk.nodes[1].does = ""
-    desk.nodes[1].is_present = True
+def test_last_run_is_stopped_only_when_that_is_confirmed(desk: Desk) -> None:
     forget_the_end(desk)
 
     said = desk.ccmctl("run", "stop", "last")
 
-    subjects = [one.subject for one in desk.broker.sent if ".run.stop." in one.subject]
-    assert (said.code, subjects) == (0, ["io.choria.ccm.v1.run.stop.request.all"])
-    assert said.screen == "the nodes of run RUN are told to stop\n  watch:  ccmctl run watch RUN\n"
+    assert (said.code, said.err) == (
+        1,
+        f'ccmctl: nobody is there to answer "stop run {newest(desk)} (apply motd by op) on 3 nodes?"; say --yes\n',
+    )
+    assert not [one.subject for one in desk.broker.sent if ".run.stop." in one.subject]
+
+
+def test_nodes_that_refuse_to_stop_or_do_not_answer_are_named(desk: Desk) -> None:
+    forget_the_end(desk)
+    desk.nodes[0].stop = ""
+    desk.nodes[1].stop = "refused: operators of web only"
+
+    said = desk.ccmctl("run", "stop", newest(desk))
+
+    assert (said.code, said.screen) == (
+        2,
+        "run RUN (apply motd by op): 0 nodes stopping\n"
+        "web2 refuses to stop: operators of web only\n"
+        "no answer: web1\n"
+        "  watch:  ccmctl run watch RUN\n",
+    )
+
+
+def test_a_run_that_goes_on_is_stopped_where_it_was_sent(desk: Desk, tmp_path: Path) -> None:
+    forget_the_end(desk)
+
+    said = desk.ccmctl("run", "stop", "last", "--yes", "--kill")
+
+    sent = [one for one in desk.broker.sent if ".run.stop." in one.subject]
+    assert (said.code, [one.subject for one in sent]) == (0, ["io.choria.ccm.v1.run.stop.request.all"])
+    assert [msgspec.json.decode(one.body)["kill"] for one in sent] == [True]
+    assert said.screen == ("run RUN (apply motd by op): 2 nodes stopping\n  watch:  ccmctl run watch RUN\n")
     assert desk.ccmctl("run", "list", "--json").records[0]["state"] == "stopping"
+
+
+def newest(desk: Desk) -> str:
+    """The id of the newest run."""
+    return str(desk.ccmctl("run", "list", "--json").records[0]["run"])
 
 
 def forget_the_end(desk: Desk) -> None:
@@ -139,7 +172,7 @@ def test_another_operators_word_for_the_end_is_shown_as_his_and_does_not_prevent
     [newest, _] = desk.ccmctl("run", "list", "--json").records
     shown = desk.ccmctl("run", "list").out
     desk.operator = "op"
-    stopped = desk.ccmctl("run", "stop", "last")
+    stopped = desk.ccmctl("run", "stop", "last", "--yes")
 
     assert watched.code == 2
     assert (newest["requester"], newest["state"], newest["closed_by"]) == ("op", "done", "bob")

@@ -1,0 +1,112 @@
+"""`ccmctl run stop`: ends a run before it has come to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import AnswerState
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.stored_runs import outcome_words, pick_up, run_argument
+from ccm_ctl.commands.targets import NOT_AGREED, yes_option
+from ccm_ctl.fleet.history import NEWEST, History
+from ccm_ctl.fleet.run_request import send_stop
+from ccm_ctl.render import records
+from ccm_ctl.render.outcome import count_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccm_agent.model.run_records import RunRecord, RunState
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.gather import Reply
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "stop",
+    examples=["ccmctl run stop 2zFX", "ccmctl run stop last --yes", "ccmctl run stop 2zFX --kill"],
+    options=[
+        run_argument(),
+        click.Option(
+            ["--kill"],
+            is_flag=True,
+            help="End the command of the current resource, too. Older agents wait until it has finished.",
+        ),
+        yes_option(),
+    ],
+)
+def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
+    """
+    Stop a run. Nodes finish the current resource and skip the rest.
+
+    `last` is the newest run of any operator, so it asks first. `ccmctl run watch` shows how the nodes come to their end.
+
+    Exit codes: 0 the nodes stop, or the run has ended; 1 it could not be stopped; 2 a node refuses to stop; 3 a node did not
+    answer.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        recorded, state, _, follower = await pick_up(application, fleet, run, offline_ok=True)
+        record = recorded.record
+        # What the stream proves counts here. Another operator who says that it has ended must not keep it from being stopped.
+        await follower.look()
+        is_closed = recorded.state.state == "done" and not recorded.closed_by
+        if is_closed or state.is_done:
+            words = count_words(state.counts(), plan=record.action == "plan")
+            if is_closed:
+                words = outcome_words(record.action, recorded.state, "")
+            application.terminal.record(records.RUN, run=record.run, state="done")
+            application.terminal.show(f"{_title(record)} has ended already: {words}\n")
+            return Exit.OK
+        if run == NEWEST and not yes:
+            question = f"stop {_title(record)} on {plural(record.nodes, 'node')}?"
+            if not await application.terminal.ask(question, otherwise="say --yes"):
+                return NOT_AGREED
+
+        def stopping(known: RunState) -> None:
+            known.state, known.stopped_by = "stopping", fleet.operator
+
+        await History(fleet).change(record.run, stopping)
+        nodes = set(recorded.nodes) - set(recorded.offline)
+        replies, silent = await send_stop(fleet, record, nodes, is_kill=kill)
+        return _show(application, record, replies, silent)
+
+    return application.run(work)
+
+
+def _show(
+    application: Application, record: RunRecord, replies: Mapping[str, Reply], silent: Sequence[str]
+) -> Exit:
+    """Say what the nodes answered; the exit code."""
+    terminal = application.terminal
+    refused = {
+        name: reply.answer.reason
+        for name, reply in sorted(replies.items())
+        if reply.answer.state == AnswerState.REFUSED
+    }
+    ended = sorted(name for name, reply in replies.items() if reply.answer.outcome)
+    stopping = len(replies) - len(refused) - len(ended)
+    terminal.record(
+        records.RUN,
+        run=record.run,
+        state="stopping",
+        stopping=stopping,
+        ended=ended or None,
+        refused=refused or None,
+        silent=list(silent) or None,
+    )
+    words = f"{_title(record)}: {plural(stopping, 'node')} stopping"
+    lines = [f"{words}, {len(ended)} had ended before" if ended else words]
+    lines += [f"{name} refuses to stop: {reason}" for name, reason in refused.items()]
+    if silent:
+        lines.append(f"no answer: {fold_names(silent)}")
+    terminal.show("\n".join([*lines, f"  watch:  ccmctl run watch {record.run}"]) + "\n")
+    return Exit.FAILED if refused else Exit.MISSING if silent else Exit.OK
+
+
+def _title(record: RunRecord) -> str:
+    return f"run {record.run} ({record.action} {record.name} by {record.requester})"

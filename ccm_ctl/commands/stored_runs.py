@@ -1,0 +1,59 @@
+"""Runs on record: picking up one that was started before, here or elsewhere, and its outcome in words."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.commands.run_view import RunView
+from ccm_ctl.fleet.follow import Follower
+from ccm_ctl.fleet.history import History, restore_ends
+from ccm_ctl.fleet.joining import Joining
+from ccm_ctl.fleet.proof import read_proof
+from ccm_ctl.fleet.run import LIMIT_S, Run
+from ccm_ctl.render.outcome import count_words
+
+if TYPE_CHECKING:
+    from ccm_agent.model.run_records import RunState
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+
+
+def run_argument() -> click.Argument:
+    """RUN: an id, an unambiguous prefix of one, or `last`."""
+    return click.Argument(["run"], metavar="RUN")
+
+
+async def pick_up(
+    application: Application, fleet: Fleet, word: str, *, offline_ok: bool, timeout_s: int | None = None
+) -> tuple[Recorded, Run, RunView, Follower]:
+    """A run that was started before, ready to be looked at or followed."""
+    history = History(fleet)
+    recorded = await history.load(await history.find(word))
+    now = asyncio.get_running_loop().time()
+    limit_s = timeout_s or LIMIT_S
+    state = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False, limit_s=limit_s)
+    proof = await read_proof(fleet)
+    watch = RunView(application, fleet, recorded.record, state, offline_ok=offline_ok, proof=proof)
+    may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join
+    follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=watch.on_turn, proof=proof)
+    return recorded, state, watch, follower
+
+
+async def look(follower: Follower, state: Run, recorded: Recorded) -> None:
+    """Take in what the stream holds, then what only the record knows: the stream counts more."""
+    await follower.look()
+    restore_ends(state, recorded, asyncio.get_running_loop().time())
+
+
+def outcome_words(action: str, state: RunState, closed_by: str) -> str:
+    """How a run ended, as its record says: `2 changed, 1 failed (seen by anna)`."""
+    if state.state != "done":
+        return state.state if state.state == "stopping" else "open"
+    counts = {NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)}
+    words = count_words(counts, plan=action == "plan") or "nothing was done"
+    return f"{words} (seen by {closed_by})" if closed_by else words
