@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -201,7 +202,8 @@ def watch(before: str | None, as_json: bool, **given: Any) -> None:
                 terminal.report(*registration_lines.change_note(change))
             terminal.flush()
 
-    ask(before, given, follow)
+    with contextlib.suppress(KeyboardInterrupt):  # how a watch ends, and not a failure
+        ask(before, given, follow)
 
 
 def _filter(given: dict[str, Any]) -> tuple[str, ...]:
