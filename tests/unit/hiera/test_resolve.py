@@ -221,6 +221,7 @@ def test_the_example_of_the_page_gives_what_it_says() -> None:
 
     assert resolved.data == {
         "log_level": "WARN",
+        "port": 443,
         "packages": ["ca-certificates", "nginx"],
         "listen": "10.0.0.1",
     }
