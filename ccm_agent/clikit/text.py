@@ -61,6 +61,19 @@ def one_line(text: str) -> str:
     return " ".join(safe(text).split())
 
 
+def shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` characters; a longer one ends after a whole word, with ` …`."""
+    if len(text) <= limit:
+        return text
+    head, gap, _ = text[: limit - 1].rpartition(" ")
+    return f"{head.rstrip(' ,;:')} …" if gap else f"{text[: limit - 1]}…"
+
+
+def ended(text: str) -> str:
+    """A sentence with its period; a text that was shortened keeps its ellipsis as its end."""
+    return text if text.endswith("…") else f"{text.rstrip('.')}."
+
+
 def plural(count: int, word: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
@@ -142,6 +155,12 @@ def ago(moment: datetime | None, now: datetime) -> str:
         return ""
     seconds = (now - moment).total_seconds()
     return f"{span(max(seconds, 0))} ago" if seconds >= 1 else "just now"
+
+
+def lasting(moment: datetime | None, now: datetime) -> str:
+    """For how long something has been so: ` for 12 min`; "" when it began a moment ago or the time is unknown."""
+    seconds = (now - moment).total_seconds() if moment else 0
+    return f" for {span(seconds)}" if seconds >= 1 else ""
 
 
 def clock(moment: datetime | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.clikit.text import ago, clock, one_line, plural, span
+from ccm_agent.clikit.text import ago, clock, ended, lasting, one_line, plural, shortened, span
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
 from ccm_ctl.fleet.node_diagnostics import SILENT
@@ -171,11 +171,11 @@ def _failed(evidence: Evidence, now: datetime) -> Reason | None:
     if found is not None:
         name, judged = found
         return _failure(
-            evidence, judged.run, f"the assignment {name}", judged.reason, _since(judged.since, now)
+            evidence, judged.run, f"the assignment {name}", judged.reason, lasting(judged.since, now)
         )
     if record is None or record.last_state != NodeState.FAILED:
         return None
-    return _failure(evidence, record.last_run, "its last run", "", _since(record.last_time, now))
+    return _failure(evidence, record.last_run, "its last run", "", lasting(record.last_time, now))
 
 
 def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -> Reason:
@@ -193,14 +193,24 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
     is_run = is_id(run)
     return Reason(
         state="failed",
-        sentence=f"{name} has failed{since}: {one_line(why).rstrip('.')}.",
-        next=(
-            *((looking,) if is_run else ()),
-            Next("ccm agent run-once", "when it is mended, not to wait", name),
-        ),
+        sentence=ended(f"{name} has failed{since}: {one_line(why)}"),
+        next=(*((looking,) if is_run else ()), *_again(evidence, run)),
         failed=failed,
         run=run,
     )
+
+
+def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
+    """How the work of a failed run is done again, which depends on where the run came from."""
+    start = evidence.starts.get(run)
+    cause = start.cause if start is not None else ""
+    if cause == "request":
+        # an agent repeats no request, and `run-once` applies what the node converges on
+        again = "what was requested; send it again when the cause is fixed"
+        return (Next(f"ccmctl run show {run}", again),) if is_id(run) else ()
+    if cause == "schedule":
+        return (Next("ccmctl schedule list", "when it runs next"),)
+    return (Next("ccm agent run-once", "to try again at once when the cause is fixed", evidence.node.name),)
 
 
 def _refused(evidence: Evidence, now: datetime) -> Reason | None:
@@ -218,9 +228,7 @@ def _refused(evidence: Evidence, now: datetime) -> Reason | None:
         following = Next(f"ccmctl facts history {name}", "who wrote them")
     else:
         return None
-    return Reason(
-        state="refused", sentence=one_line(f"{name} refuses {what.rstrip('.')}."), next=(following,)
-    )
+    return Reason(state="refused", sentence=one_line(ended(f"{name} refuses {what}")), next=(following,))
 
 
 def _silent(evidence: Evidence, now: datetime) -> Reason | None:
@@ -353,14 +361,6 @@ def _well(evidence: Evidence, now: datetime) -> Reason:
     )
 
 
-def _since(moment: datetime | None, now: datetime) -> str:
-    return (
-        f" for {ago(moment, now).removesuffix(' ago')}"
-        if moment and (now - moment).total_seconds() >= 1
-        else ""
-    )
-
-
 def _when(moment: datetime, now: datetime) -> str:
     return in_words(moment, now) if moment > now else "any moment"
 
@@ -368,7 +368,7 @@ def _when(moment: datetime, now: datetime) -> str:
 def _first(errors: Sequence[str]) -> str:
     """The first line of the first error, short enough for a headline; the rest stands below it."""
     line = one_line(next(iter(errors), "").partition("\n")[0])
-    return line if len(line) <= HEADLINE_ERROR else f"{line[: HEADLINE_ERROR - 1]}…"
+    return shortened(line, HEADLINE_ERROR)
 
 
 _JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (

@@ -152,11 +152,11 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
 
 def _assignment_words(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
     """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
-    from ccm_agent.clikit.text import ago
+    from ccm_agent.clikit.text import lasting
     from ccm_ctl.commands.diagnosis import in_words
     from ccm_ctl.fleet.assignments import scope_words
 
-    since = f" for {ago(judged.since, now).removesuffix(' ago')}" if judged.since else ""
+    since = lasting(judged.since, now)
     mode = " (plan)" if standing.assignment.mode == "plan" else ""
     words = (
         f"{name} {standing.revision} of {scope_words(standing.assignment.scope)}{mode}: {judged.state}{since}"

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import check_node, event_subject, node_scope
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
 from ccm_agent.model.ids import is_id
-from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, SessionStart, SessionSummary
 from ccm_agent.model.untrusted_json import Moment, decode_foreign
 from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
 from ccm_ctl.fleet.assignments import read_assignments
@@ -111,7 +111,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         told: What the agent said last about itself, newest of each kind, by the word: `startup`, `shutdown`, `refused`.
         heard_of: When anything was last heard of it; None when nothing ever was.
         twins: The agents that use its identity, when there are two.
-        summaries: How its last run, and the last run of each assignment, ended, by run id.
+        starts, summaries: How its last run, and the last run of each assignment, began and ended, by run id.
         standing: The assignments that count for it, by name, as they are stored now.
         judged: How it stands to each of them.
         answer: What its agent answered, all of it; None when it did not.
@@ -123,6 +123,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     told: dict[str, AgentEvent] = {}
     heard_of: datetime | None = None
     twins: list[DuplicateIdentity] = []
+    starts: dict[str, SessionStart] = {}
     summaries: dict[str, SessionSummary] = {}
     standing: dict[str, Standing] = {}
     judged: dict[str, NodeStanding] = {}
@@ -142,7 +143,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
     told = await _read_told(fleet, name)
     answer, asked = await _ask(fleet, node)
     node.record = _with_newest(node.record, read_status(answer))
-    summaries = await _read_summaries(fleet, node)
+    starts, summaries = await _read_sessions(fleet, node)
     moments = [written, *(event.timestamp for event in told.values())]
     moments += [summary.timestamp for summary in summaries.values()]
     if node.presence:
@@ -155,6 +156,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
         told=told,
         heard_of=max((moment for moment in moments if moment is not None), default=None),
         twins=await read_twins(fleet, name) if "duplicate" in told else [],
+        starts=starts,
         summaries=summaries,
         standing=standing,
         judged={one: judge(node, found, now, away) for one, found in standing.items()},
@@ -200,18 +202,23 @@ async def _read_told(fleet: Fleet, name: str) -> dict[str, AgentEvent]:
     return found
 
 
-async def _read_summaries(fleet: Fleet, node: Node) -> dict[str, SessionSummary]:
+async def _read_sessions(
+    fleet: Fleet, node: Node
+) -> tuple[dict[str, SessionStart], dict[str, SessionSummary]]:
     record = node.record or NodeRecord(node=node.name)
     runs = [record.last_run, *(state.run for state in record.assignments.values())]
     wanted = list(dict.fromkeys(run for run in runs if is_id(run)))[: RUNS_READ + 1]
-    found = {}
+    kinds = (SESSION_START, SESSION_SUMMARY)
+    starts, summaries = {}, {}
     for message in await fleet.events.newest(
-        [event_subject(SESSION_SUMMARY, node.name, run) for run in wanted]
+        [event_subject(kind, node.name, run) for run in wanted for kind in kinds]
     ):
         said = _said(message)
-        if isinstance(said, SessionSummary):
-            found[said.run] = said
-    return found
+        if isinstance(said, SessionStart):
+            starts[said.run] = said
+        elif isinstance(said, SessionSummary):
+            summaries[said.run] = said
+    return starts, summaries
 
 
 async def _read_standing(fleet: Fleet, node: Node) -> dict[str, Standing]:

@@ -6,7 +6,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ccm_agent.clikit.text import ago, clock, counted, fold_names, one_line, plural, safe, size, span
+from ccm_agent.clikit.text import (
+    ago,
+    clock,
+    counted,
+    ended,
+    fold_names,
+    lasting,
+    one_line,
+    plural,
+    safe,
+    shortened,
+    size,
+    span,
+)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +100,33 @@ def test_counts_and_sizes_are_told() -> None:
 
 def test_no_text_turns_or_ends_the_line_that_it_stands_in() -> None:
     assert safe("a\u061cb\u2028c\u2029d") == "a\\u061cb\\u2028c\\u2029d"
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "short"),
+    [
+        ("all of it", 9, "all of it"),
+        ("all of it", 8, "all of …"),
+        ("a list, and more", 10, "a list …"),
+        ("onelongword", 5, "onel…"),
+        ("", 5, ""),
+    ],
+)
+def test_a_long_text_ends_after_a_whole_word(text: str, limit: int, short: str) -> None:
+    assert shortened(text, limit) == short
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"), [("it is", "it is."), ("it is.", "it is."), ("it was cut …", "it was cut …")]
+)
+def test_a_sentence_ends_with_one_period_or_with_its_ellipsis(text: str, sentence: str) -> None:
+    assert ended(text) == sentence
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(None, ""), (0, ""), (0.4, ""), (1, " for 1.0 s"), (720, " for 12 min")]
+)
+def test_how_long_something_lasts_is_said_from_a_second_on(seconds: float | None, words: str) -> None:
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    assert lasting(None if seconds is None else now - timedelta(seconds=seconds), now) == words

@@ -10,7 +10,13 @@ import pytest
 
 from ccm_agent.bus.subjects import assignment_key, event_subject
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.outcome import SESSION_SUMMARY, FailedResource, SessionSummary
+from ccm_agent.model.outcome import (
+    SESSION_START,
+    SESSION_SUMMARY,
+    FailedResource,
+    SessionStart,
+    SessionSummary,
+)
 from ccm_agent.model.wire import (
     AGENT_DUPLICATE,
     AGENT_REFUSED,
@@ -71,7 +77,7 @@ def said(protocol: str, message: str, minutes: float, **details: Any) -> AgentEv
 
 def a_desk(
     record: NodeRecord | None,
-    *told: AgentEvent | SessionSummary,
+    *told: AgentEvent | SessionStart | SessionSummary,
     is_present: bool = True,
     assigned: bool = True,
     **node: Any,
@@ -86,7 +92,7 @@ def a_desk(
         if record is not None:
             await bus.bucket("CCM_NODES").put("node.web1", msgspec.json.encode(record))
         for one in told:
-            run = one.run if isinstance(one, SessionSummary) else ""
+            run = one.run if not isinstance(one, AgentEvent) else ""
             await bus.events.publish(
                 event_subject(one.protocol, "web1", run), one.event_id, msgspec.json.encode(one)
             )
@@ -150,8 +156,51 @@ def test_a_node_that_fails_says_which_resource_why_and_what_it_said() -> None:
         "agent       1.2.3, started 2026-11-21 10:00:00Z (2 h ago), on machine m-1\n"
         "\n"
         f"here:     ccmctl events --no-follow -n web1 -r {RUN}  all that it did in that run\n"
-        f"on web1:  {'ccm agent run-once':<66}when it is mended, not to wait\n",
+        f"on web1:  {'ccm agent run-once':<66}to try again at once when the cause is fixed\n",
     )
+
+
+def an_adhoc_failure(cause: str, error: str = "no") -> Desk:
+    """A node that converges on nothing, and whose last run failed."""
+    start = SessionStart(
+        protocol=SESSION_START, event_id=new_id(), timestamp=before(minutes=12), node="web1", run=RUN, number=1, cause=cause
+    )  # fmt: skip
+    failed = FailedResource(resource="exec#migrate", error=[error])
+    summary = a_summary(state="failed", failed_resources=1, failed=[failed])
+    record = a_record(last_run=RUN, last_state="failed", last_time=before(minutes=12))
+    return a_desk(record, start, summary, assigned=False)
+
+
+@pytest.mark.parametrize(
+    ("cause", "command"),
+    [
+        ("request", f"ccmctl run show {RUN}"),
+        ("schedule", "ccmctl schedule list"),
+        ("interval", "ccm agent run-once"),
+        ("", "ccm agent run-once"),
+    ],
+)
+def test_advice_after_a_failed_run_names_what_does_that_work_again(cause: str, command: str) -> None:
+    [record] = an_adhoc_failure(cause).ccmctl("why", "web1", "--json").records
+
+    assert [step["command"] for step in record["next"]][1:] == [command]
+
+
+def test_a_long_error_is_shortened_after_a_word() -> None:
+    error = "cannot write the file: " + "no space is left on the device " * 10
+
+    done = an_adhoc_failure("request", error).ccmctl("why", "web1")
+
+    [sentence, *_] = done.out.splitlines()
+    assert sentence.endswith("is left on the device no space is …")
+
+
+def test_an_assignment_that_failed_a_moment_ago_has_no_duration() -> None:
+    state = the_base(state="failed", since=NOW)
+
+    done = a_desk(a_record(assignments={"base": state})).ccmctl("why", "web1")
+
+    assert "assignment  base 3 of role=web: failed; it has bundle" in done.out
 
 
 def test_programs_get_all_of_it() -> None:
