@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ccm_agent.cli.lines import plain
+from ccm_agent.clikit.text import short_id
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import DISABLED, Disabled, NodeState
 
@@ -45,7 +46,7 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
     for lock, owner in status.get("waits_for", {}).items():
         line("Waits for", f"the lock `{lock}`, which {owner} has")
     for job in status.get("waiting", []):
-        line("Waiting", f"{job.get('name') or 'a run'} ({job.get('run')})")
+        line("Waiting", f"{job.get('name') or 'a run'} ({short_id(str(job.get('run')))})")
     line("Last run", _last_run(status, now))
     spool = status.get("spool", {})
     lost = f", {spool['lost']} given up" if spool.get("lost") else ""
@@ -70,7 +71,7 @@ def place_text(status: Mapping[str, Any]) -> str:
     if not status.get("run"):
         return ""
     at = status.get("progress") or {}
-    parts = [f"{status.get('name') or 'a run'} ({status['run']})"]
+    parts = [f"{status.get('name') or 'a run'} ({short_id(status['run'])})"]
     if at.get("resource"):
         parts.append(f"at {at['resource']}, {at.get('position', 0)} of {at.get('total', 0)}")
     if at.get("run_s"):
@@ -118,7 +119,7 @@ def _headline(status: Mapping[str, Any], now: datetime) -> str:
 def _last_run(status: Mapping[str, Any], now: datetime) -> str:
     if not status.get("last_run"):
         return "none since the agent started"
-    return f"{status.get('last_state')} {_ago(status.get('last_time'), now)} ({status['last_run']})"
+    return f"{status.get('last_state')} {_ago(status.get('last_time'), now)} ({short_id(status['last_run'])})"
 
 
 def _manifest(one: Mapping[str, Any], now: datetime, *, is_running: bool) -> str:

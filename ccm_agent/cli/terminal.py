@@ -23,7 +23,7 @@ class HostTerminal(Terminal):
     def __init__(self, *, data_on_stdout: bool = False) -> None:
         super().__init__(PROGRAM)
         self.log: TextIO = sys.stderr if data_on_stdout else sys.stdout
-        self._log_color = (self.live_style if data_on_stdout else self.style).colour
+        self._log_color = (self.live_style if data_on_stdout else self.style).color
 
     def event(self, event: TransactionEvent) -> None:
         """A line for an outcome."""

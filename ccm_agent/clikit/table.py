@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ccm_agent.clikit.text import safe
+from ccm_agent.clikit.text import ago, fold_names, safe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
 FOLDED_WIDTH = 16
 """A column that is folded to less is hard to read: others that can be spared are left out first."""
@@ -23,7 +25,10 @@ GAP = 2
 UNLIMITED = 10_000
 """Width of what is not a terminal: nothing is folded for a program or a file."""
 
-COLOURS = {
+NARROW = 60
+"""Below this width a table that does not fit is printed as a block per row."""
+
+COLORS = {
     "good": "green",
     "change": "yellow",
     "bad": "red",
@@ -32,7 +37,11 @@ COLOURS = {
     "strong": "bold",
     "": "",
 }
-"""What a style means; the meaning never stands in the colour alone."""
+"""
+Each color means one thing, and nothing is said by color alone: `good` is as desired, `change` was changed, waits or needs
+attention, `bad` failed or was refused, `gone` did not answer, `quiet` does not count; `strong` stands out without a meaning.
+Diffs are the exception: there, green lines are added and red lines removed.
+"""
 
 
 class Style(Struct, frozen=True, kw_only=True):
@@ -41,18 +50,45 @@ class Style(Struct, frozen=True, kw_only=True):
 
     Attributes:
         width: Columns of the terminal; UNLIMITED for anything else.
-        colour: Escape sequences for colour may be written.
+        color: Escape sequences for color may be written.
+        merges: Nodes that read alike share a row; None: in the report of a run only.
     """
 
     width: int = UNLIMITED
-    colour: bool = False
+    color: bool = False
+    merges: bool | None = None
+
+
+class Amount(Struct, frozen=True):
+    """A time or number in a cell, as text and as the value by which it is compared. It differs among rows that read alike."""
+
+    text: str
+    value: float
 
 
 class Cell(Struct, frozen=True):
-    """A text and what it means: a key of COLOURS."""
+    """
+    A text, what it means, and perhaps an amount after it.
+
+    Attributes:
+        text: The text.
+        meaning: A key of COLORS.
+        amount: Printed after the text. A row that stands for several has the lowest and the highest one.
+    """
 
     text: str
     meaning: str = ""
+    amount: Amount | None = None
+
+    @property
+    def full(self) -> str:
+        """The text with its amount."""
+        return " ".join(part for part in (self.text, self.amount.text if self.amount else "") if part)
+
+
+def elapsed(moment: datetime | None, now: datetime) -> Amount | None:
+    """How long ago something was; None when it never was."""
+    return Amount(ago(moment, now), (now - moment).total_seconds()) if moment is not None else None
 
 
 class Column(Struct, frozen=True):
@@ -64,12 +100,14 @@ class Column(Struct, frozen=True):
         right: Numbers stand to the right.
         fold: It may be folded into several lines when the terminal is narrow; the others keep their width.
         spare: It may be left out when the terminal is too narrow even so, the highest number first; 0 never is.
+        names: It has names of nodes: rows that are alike in all other columns are printed as one row, with names like web[1-9].
     """
 
     title: str
     right: bool = False
     fold: bool = False
     spare: int = 0
+    names: bool = False
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style: Style) -> str:
@@ -77,21 +115,108 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style
     The table as text that ends with a newline; "" without rows.
 
     Texts are made safe here. Empty columns are left out, and on a narrow terminal those that can be spared. No text is cut off:
-    where nothing else helps, every column is folded.
+    below NARROW columns a table that does not fit is a block per row, and where nothing else helps, every column is folded.
     """
     if not rows:
         return ""
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-    kept = [place for place in range(len(columns)) if any(row[place].text for row in cells)]
-    widths = {place: _width(columns[place], [row[place].text for row in cells]) for place in kept}
+    cells = [[_safe_cell(cell) for cell in row] for row in rows]
+    if style.merges:
+        columns, cells = _merged(columns, cells)
+    texts = [[cell.full for cell in row] for row in cells]
+    kept = [place for place in range(len(columns)) if any(row[place] for row in texts)]
+    widths = {place: _width(columns[place], [row[place] for row in texts]) for place in kept}
+    if style.width < min(NARROW, _needed(columns, widths, kept, UNLIMITED)):
+        return _blocks(columns, cells, kept, style)
     while kept and _needed(columns, widths, kept, FOLDED_WIDTH) > style.width:
         least = max(kept, key=lambda place: columns[place].spare)
         if not columns[least].spare:
             break
         kept.remove(least)
+    return _grid(columns, cells, kept, widths, style)
+
+
+def _safe_cell(cell: str | Cell) -> Cell:
+    if isinstance(cell, str):
+        return Cell(safe(cell))
+    return Cell(safe(cell.text), cell.meaning, cell.amount)
+
+
+def _merged(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
+) -> tuple[Sequence[Column], list[list[Cell]]]:
+    """Rows that are alike but for names and amounts as one, each at the place of its first."""
+    place = next((place for place, column in enumerate(columns) if column.names), None)
+    if place is None:
+        return columns, [list(row) for row in rows]
+    groups: dict[tuple[tuple[str, str], ...], list[Sequence[Cell]]] = {}
+    for row in rows:
+        key = tuple((cell.text, cell.meaning) for at, cell in enumerate(row) if at != place)
+        groups.setdefault(key, []).append(row)
+    merged = [
+        [_joined([row[at] for row in group]) for at in range(len(columns))] for group in groups.values()
+    ]
+    for row, group in zip(merged, groups.values(), strict=True):
+        row[place] = Cell(
+            fold_names((one[place].text for one in group), most=len(rows)), group[0][place].meaning
+        )
+    if len(merged) == len(rows):
+        return columns, merged
+    titles = list(columns)
+    titles[place] = replace(columns[place], fold=True)
+    return titles, merged
+
+
+def _joined(cells: Sequence[Cell]) -> Cell:
+    """A cell for several that differ in nothing but their amount."""
+    amounts = sorted((cell.amount for cell in cells if cell.amount), key=lambda amount: amount.value)
+    first = cells[0]
+    if not amounts or amounts[0].text == amounts[-1].text:
+        return first
+    return Cell(
+        first.text, first.meaning, Amount(f"{amounts[0].text} … {amounts[-1].text}", amounts[0].value)
+    )
+
+
+def _blocks(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], kept: Sequence[int], style: Style
+) -> str:
+    """A block for each row, with an empty line below: its first column, then a line for each of the others that has a text."""
+    first, *rest = kept
+    indent = 2 + max((len(columns[place].title) for place in rest), default=0) + GAP
+    blocks = []
+    for row in rows:
+        lines = [paint(line, "strong", style) for line in _wrapped(row[first].full, style.width)]
+        for place in rest:
+            cell = row[place]
+            label = f"  {columns[place].title}".ljust(indent)
+            for line in _wrapped(cell.full, style.width - indent) if cell.full else ():
+                lines.append(f"{label}{paint(line, cell.meaning, style)}")
+                label = " " * indent
+        blocks.append("".join(f"{line.rstrip()}\n" for line in lines))
+    return "".join(f"{block}\n" for block in blocks) if rest else "".join(blocks)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of a safe text; what has no space is broken, so that nothing is cut off."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(width=max(width, LEAST_WIDTH), legacy_windows=False, color_system=None, _environ={})
+    return [
+        line.plain.rstrip() for line in Text(text).wrap(console, max(width, LEAST_WIDTH), overflow="fold")
+    ]
+
+
+def _grid(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    kept: Sequence[int],
+    widths: Mapping[int, int],
+    style: Style,
+) -> str:
+    from rich.table import Table
+    from rich.text import Text
+
     fits = _needed(columns, widths, kept, LEAST_WIDTH) <= style.width
     grid = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     for place in kept:
@@ -103,9 +228,8 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style
             overflow="fold",
             min_width=min(widths[place], LEAST_WIDTH) if fits and column.fold else None,
         )
-    for row in cells:
-        texts = [(safe(row[place].text), COLOURS[row[place].meaning]) for place in kept]
-        grid.add_row(*(Text(text, style=colour) for text, colour in texts))
+    for row in rows:
+        grid.add_row(*(Text(row[place].full, style=COLORS[row[place].meaning]) for place in kept))
     return printed(grid, style)
 
 
@@ -113,7 +237,7 @@ def _width(column: Column, texts: Sequence[str]) -> int:
     """What a column takes unfolded."""
     from rich.cells import cell_len
 
-    return max(cell_len(column.title), *(cell_len(safe(text)) for text in texts))
+    return max(cell_len(column.title), *(cell_len(text) for text in texts))
 
 
 def _needed(columns: Sequence[Column], widths: Mapping[int, int], kept: Sequence[int], folded: int) -> int:
@@ -132,9 +256,9 @@ def printed(thing: object, style: Style) -> str:
     console = Console(
         file=out,
         width=style.width,
-        force_terminal=style.colour,
-        no_color=not style.colour,
-        color_system="standard" if style.colour else None,
+        force_terminal=style.color,
+        no_color=not style.color,
+        color_system="standard" if style.color else None,
         legacy_windows=False,
         markup=False,
         emoji=False,
@@ -146,10 +270,10 @@ def printed(thing: object, style: Style) -> str:
 
 
 def paint(text: str, meaning: str, style: Style) -> str:
-    """A safe text in the colour of its meaning."""
-    if not style.colour or not COLOURS[meaning]:
+    """A safe text in the color of its meaning."""
+    if not style.color or not COLORS[meaning]:
         return text
     from rich.style import Style as RichStyle
 
-    look = RichStyle.parse(COLOURS[meaning])
+    look = RichStyle.parse(COLORS[meaning])
     return "\n".join(look.render(line) if line else "" for line in text.split("\n"))

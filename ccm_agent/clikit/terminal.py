@@ -2,7 +2,7 @@
 The only writer to standard output and standard error.
 
 Results go to standard output: text for people, or with `--json` one record in a line. What is said on the way (notes, questions,
-the live line) goes to standard error, so that a pipe holds results only. Colour and the live line are for terminals; `NO_COLOR`
+the live line) goes to standard error, so that a pipe holds results only. Color and the live line are for terminals; `NO_COLOR`
 and `TERM=dumb` end both.
 """
 
@@ -35,8 +35,7 @@ class Terminal:
         program: The name that errors and warnings begin with.
         json: Records instead of text.
         out: Standard output.
-        style: Width and colour of standard output.
-        is_live: A line that is drawn again and again can be seen.
+        merges: Nodes that read alike may share a row of a table.
     """
 
     def __init__(
@@ -51,11 +50,11 @@ class Terminal:
     ) -> None:
         self.program = program
         self.json = json
+        self.merges = True
         self.out: TextIO = out or sys.stdout
         self._err = err or sys.stderr
         self._source = source or sys.stdin
         self._environ = os.environ if environ is None else environ
-        self.style = self._style(self.out)
         self._live = ""
 
     @property
@@ -64,14 +63,19 @@ class Terminal:
         return not self.json and self._err.isatty() and self._environ.get("TERM") != "dumb"
 
     @property
+    def style(self) -> Style:
+        """Width and color of standard output."""
+        return self._style(self.out)
+
+    @property
     def live_style(self) -> Style:
-        """Width and colour of standard error."""
+        """Width and color of standard error."""
         return self._style(self._err)
 
     def show(self, text: str) -> None:
         """A result for people; with `--json` nothing, for the same is said by records."""
         if text and not self.json:
-            self._write(self.out, safe_drawn(text, colour=self.style.colour))
+            self._write(self.out, safe_drawn(text, color=self.style.color))
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], otherwise: str = ""
@@ -109,7 +113,7 @@ class Terminal:
         """Draw the live line again; "" takes it away."""
         if self.is_live and line != self._live:
             self._live = ""
-            self._put(self._err, _CLEAR + safe_drawn(line, colour=True) if line else _CLEAR)
+            self._put(self._err, _CLEAR + safe_drawn(line, color=True) if line else _CLEAR)
             self._live = line
 
     def break_off(self) -> None:
@@ -153,9 +157,10 @@ class Terminal:
 
     def _style(self, stream: TextIO) -> Style:
         if not stream.isatty():
-            return Style(width=UNLIMITED, colour=False)
-        colour = not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
-        return Style(width=max(_columns(self._environ, stream), 20), colour=colour)
+            return Style(width=UNLIMITED, color=False, merges=None if self.merges else False)
+        color = not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
+        width = max(_columns(self._environ, stream), 20)
+        return Style(width=width, color=color, merges=self.merges)
 
     def _write(self, stream: TextIO, text: str) -> None:
         live = self._live

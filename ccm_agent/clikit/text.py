@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ _UNPRINTABLE = re.compile(
     # C0 but tab and newline, DEL and C1; then what turns the direction of writing, and what else ends a line
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_COLOUR = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
-"""What `paint` and rich write for COLOURS: none of them hides a text or moves it."""
+_COLOR = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
+"""What `paint` and rich write for COLORS: none of them hides a text or moves it."""
+SHORT_ID = 8
+"""An id begins with the second in which it was made, which takes five or six of these characters; the others are random."""
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 
 
@@ -30,15 +33,15 @@ def safe(text: str) -> str:
     )
 
 
-def safe_drawn(text: str, *, colour: bool) -> str:
+def safe_drawn(text: str, *, color: bool) -> str:
     """
-    Text for a terminal in which nothing but our own colours is obeyed.
+    Text for a terminal in which nothing but our own colors is obeyed.
 
     Who draws makes safe what came from elsewhere, before it is painted; this is for what was forgotten there.
     """
-    if not colour:
+    if not color:
         return safe(text)
-    parts = _COLOUR.split(text)
+    parts = _COLOR.split(text)
     return "".join(part if place % 2 else safe(part) for place, part in enumerate(parts))
 
 
@@ -82,6 +85,24 @@ def plural(count: int, word: str) -> str:
 def counted(numbers: Mapping[str, int]) -> str:
     """`2 changed, 1 failed`: in the order given, without what there is none of; "" when there is nothing."""
     return ", ".join(f"{number} {word}" for word, number in numbers.items() if number)
+
+
+def short_id(run: str) -> str:
+    """The first characters of a run's id: enough to read, and commands take them for the whole."""
+    return run[:SHORT_ID]
+
+
+def short_ids(runs: Iterable[str]) -> dict[str, str]:
+    """The same for several ids, longer where that is needed to tell them apart."""
+    shorts: dict[str, str] = {}
+    left, length = set(runs), SHORT_ID
+    while left:
+        counts = Counter(run[:length] for run in left)
+        apart = {run for run in left if counts[run[:length]] == 1 or len(run) <= length}
+        shorts |= {run: run[:length] for run in apart}
+        left -= apart
+        length += 1
+    return shorts
 
 
 def fold_names(names: Iterable[str], most: int = 8) -> str:

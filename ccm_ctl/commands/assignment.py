@@ -21,6 +21,7 @@ from ccm_ctl.commands.assignment_options import (
     title_of,
 )
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.targets import no_fold_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def assignment(application: Application) -> None:
         click.Argument(["name"], metavar="NAME"),
         click.Option(["--lagging"], is_flag=True, help="Show only nodes that have not converged."),
         click.Option(["--wait"], type=Duration(), help="Wait this long for nodes that can converge."),
+        no_fold_option(),
     ],
 )
 def _status(application: Application, name: str, lagging: bool, wait: int | None) -> Exit:
@@ -151,7 +153,7 @@ def _show(
     for node in ordered:
         terminal.record(records.STANDING, **standing_fields(node))
     columns = [
-        Column("NODE"),
+        Column("NODE", names=True),
         Column("STATE"),
         Column("DIGEST", spare=2),
         Column("DATA", right=True, spare=1),
@@ -163,21 +165,20 @@ def _show(
 
 
 def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.text import ago, one_line, span
+    from ccm_agent.clikit.table import Amount, Cell, elapsed
+    from ccm_agent.clikit.text import one_line, span
 
     meaning = "good" if one.is_converged else "bad" if one.has_failed else "quiet" if one.away else "change"
-    again = ""
-    if one.next_time is not None:
-        seconds = (one.next_time - now).total_seconds()
-        again = f"; again in {span(seconds)}" if seconds >= 1 else ""
+    again = None
+    if one.next_time is not None and (seconds := (one.next_time - now).total_seconds()) >= 1:
+        again = Amount(f"again in {span(seconds)}", seconds)
     return [
         one.node,
         Cell(one.state, meaning),
         short(one.digest),
         (str(one.data_revision) if one.data_revision else "newest") if one.digest else "",
-        ago(one.since, now),
-        one_line(f"{one.reason}{again}".removeprefix("; ")),
+        Cell("", amount=elapsed(one.since, now)),
+        Cell(f"{one_line(one.reason)};" if one.reason and again else one_line(one.reason), amount=again),
     ]
 
 

@@ -47,7 +47,7 @@ class Reason(Struct, frozen=True, kw_only=True):
         state: In a word: never came, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
             refresh pending, undelivered, well.
         sentence: For people; begins with the node's name.
-        meaning: How to paint it: a key of `render.table.COLOURS`.
+        meaning: How to paint it: a key of `render.table.COLORS`.
         next: What to type, the most likely first.
         failed: The resources that failed, where that is the reason.
         run: The run that it is about; "" when it is about none.

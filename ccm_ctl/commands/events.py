@@ -12,6 +12,7 @@ from ccm_agent.model.errors import NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.verdicts import BAD, Verdict
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.targets import no_fold_option
 from ccm_ctl.fleet.authors import Signature, read_authors
 from ccm_ctl.render import records
 
@@ -76,6 +77,7 @@ REMEMBERED = 100_000
             metavar="TIME",
             help="With --verify: check newer events only, such as 7d.",
         ),
+        no_fold_option(),
     ],
 )
 def events(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DATA = "kv://CCM_DATA/common"
 
-MEANINGS = {"wins": "good", "merged": "good", "overridden": "change", "removes": "bad"}
+MEANINGS = {"wins": "good", "merged": "good", "overridden": "quiet", "removes": "change"}
 
 MERGES = {
     "": "no hierarchy",

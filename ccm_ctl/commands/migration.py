@@ -110,7 +110,7 @@ def _show_left(application: Application, left: list[Left]) -> None:
     rows = [[one.name, one.kind or "unknown", _state(one)] for one in left[:_SHOWN]]
     if len(left) > _SHOWN:
         rows.append([f"and {len(left) - _SHOWN} more", "", ""])
-    columns = [Column("NOT MIGRATED"), Column("KIND"), Column("STATE", fold=True)]
+    columns = [Column("NOT MIGRATED", names=True), Column("KIND"), Column("STATE", fold=True)]
     application.terminal.table(columns, rows, otherwise="no user has old credentials any more\n")
 
 

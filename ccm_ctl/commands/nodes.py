@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group
 from ccm_ctl.commands.node_removal import remove_nodes
-from ccm_ctl.commands.targets import target_options, target_spec
+from ccm_ctl.commands.targets import no_fold_option, target_options, target_spec
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --c
     "nodes",
     invoke_without_command=True,
     examples=["ccmctl nodes", "ccmctl nodes --targets 'role in (web,db)'", "ccmctl nodes rm web9"],
-    options=target_options(everybody=False),
+    options=[*target_options(everybody=False), no_fold_option()],
 )
 def nodes(application: Application, **options: Any) -> Exit:
     """List present and expected nodes. Without --targets, all nodes are listed."""
@@ -49,7 +49,12 @@ def nodes(application: Application, **options: Any) -> Exit:
         twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
         for node in found:
             terminal.record(records.NODE, **node_fields(node), agents=twins.get(node.name))
-        columns = [Column("NODE"), Column("STATE"), Column("FACTS", fold=True), Column("LAST RUN")]
+        columns = [
+            Column("NODE", names=True),
+            Column("STATE"),
+            Column("FACTS", fold=True),
+            Column("LAST RUN"),
+        ]
         columns += [Column("VERSION", spare=1), Column("NOTE", fold=True)]
         rows = [_row(node, twins.get(node.name, []), now) for node in found]
         terminal.table(columns, rows, NOBODY)
@@ -96,6 +101,8 @@ def is_disputed(node: Node) -> bool:
 
 def note_of(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
     """What an operator should know of a node; two agents of one identity are told apart by machine and start."""
+    from ccm_agent.clikit.text import short_id
+
     notes = []
     if node.record and node.record.conflict:
         agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)
@@ -103,26 +110,26 @@ def note_of(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
     if node.record and node.record.disabled:
         notes.append(node.record.disabled.sentence)
     if node.presence and node.presence.run:
-        notes.append(f"in run {node.presence.run}")
+        notes.append(f"in run {short_id(node.presence.run)}")
     return "; ".join(notes)
 
 
 def _row(node: Node, twins: Sequence[DuplicateIdentity], now: datetime) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
-    from ccm_agent.clikit.text import ago
+    from ccm_agent.clikit.table import Cell, elapsed
     from ccm_ctl.render.outcome import MEANINGS
     from ccm_ctl.render.tree import scalar
 
     state = node.state
     facts = node.routed | dict(_leaves(node.assigned))
     record = node.record
-    last = f"{record.last_state} {ago(record.last_time, now)}".strip() if record else ""
     meaning = next((mean for word, mean in MEANINGS.items() if record and word == record.last_state), "")
     return [
         node.name,
         Cell(state, "good" if state == "present" else "quiet"),
         ", ".join(f"{path}={scalar(value)}" for path, value in sorted(facts.items())),
-        Cell(last, meaning),
+        Cell(
+            record.last_state if record else "", meaning, elapsed(record.last_time if record else None, now)
+        ),
         record.version if record else "",
         Cell(note_of(node, twins), "bad" if is_disputed(node) else ""),
     ]

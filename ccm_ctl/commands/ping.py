@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NODE_PING
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.targets import target_options, target_spec
+from ccm_ctl.commands.targets import no_fold_option, target_options, target_spec
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @verb(
     "ping",
     examples=["ccmctl ping", "ccmctl ping --targets role=web"],
-    options=target_options(everybody=False),
+    options=[*target_options(everybody=False), no_fold_option()],
 )
 def ping(application: Application, **options: Any) -> Exit:
     """
@@ -43,7 +43,12 @@ def ping(application: Application, **options: Any) -> Exit:
         for name in names:
             if name not in replies:
                 terminal.record(records.REPLY, node=name, state="silent" if name in silent else "offline")
-        columns = [Column("NODE"), Column("STATE"), Column("AFTER", right=True), Column("VERSION")]
+        columns = [
+            Column("NODE", names=True),
+            Column("STATE"),
+            Column("AFTER", right=True),
+            Column("VERSION"),
+        ]
         rows = [_row(name, replies.get(name), is_silent=name in silent) for name in names]
         terminal.table([*columns, Column("WHY", fold=True)], rows)
         terminal.show(f"{len(replies)} of {plural(len(rows), 'node')} answered\n")
@@ -69,10 +74,11 @@ def _tell(terminal: Terminal, reply: Reply) -> None:
 
 
 def _row(name: str, reply: Reply | None, *, is_silent: bool) -> list[str | Cell]:
-    from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.table import Amount, Cell
 
     if reply is None:
         return [name, Cell("silent", "gone") if is_silent else Cell("offline", "quiet"), "", "", ""]
     word = Cell("refused", "bad") if reply.answer.state == "refused" else Cell("answers", "good")
     version = str(reply.answer.body.get("version", ""))
-    return [name, word, f"{reply.after_s * 1000:.0f} ms", version, reply.answer.reason]
+    after = Cell("", amount=Amount(f"{reply.after_s * 1000:.0f} ms", reply.after_s))
+    return [name, word, after, version, reply.answer.reason]

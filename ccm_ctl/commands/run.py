@@ -11,6 +11,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.run_stop import stop
 from ccm_ctl.commands.stored_runs import look, outcome_words, pick_up, run_argument
+from ccm_ctl.commands.targets import no_fold_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -37,13 +38,14 @@ def _list(application: Application, limit: int) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import ago, plural
+        from ccm_agent.clikit.text import ago, plural, short_ids
         from ccm_ctl.commands.run_view import run_fields
         from ccm_ctl.fleet.history import History
 
         terminal = application.terminal
         rows = []
         listed = await History(fleet).newest(limit)
+        shorts = short_ids(record.run for record, *_ in listed.runs)
         for record, state, closed_by in listed.runs:
             terminal.record(
                 records.RUN,
@@ -54,7 +56,7 @@ def _list(application: Application, limit: int) -> Exit:
             )
             rows.append(
                 [
-                    record.run,
+                    shorts[record.run],
                     ago(record.time, fleet.clock.now()),
                     record.requester,
                     f"{record.action} {record.name}",
@@ -76,7 +78,11 @@ def _list(application: Application, limit: int) -> Exit:
 @verb(
     "show",
     examples=["ccmctl run show last", "ccmctl run show 2zFX --events", "ccmctl run show last --json | jq ."],
-    options=[run_argument(), click.Option(["--events"], is_flag=True, help="Also show each event.")],
+    options=[
+        run_argument(),
+        click.Option(["--events"], is_flag=True, help="Also show each event."),
+        no_fold_option(),
+    ],
 )
 def _show(application: Application, run: str, events: bool) -> Exit:
     """Show the current state of a run."""
@@ -117,6 +123,7 @@ def _show(application: Application, run: str, events: bool) -> Exit:
         click.Option(
             ["--timeout"], type=Duration(), metavar="TIME", help="Stop waiting after this time. [24h]"
         ),
+        no_fold_option(),
     ],
 )
 def _watch(application: Application, run: str, offline: str, timeout: int | None) -> Exit:

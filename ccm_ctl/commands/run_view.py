@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome
@@ -104,7 +104,7 @@ class RunView:
 
     def begin(self) -> None:
         """Say what begins, and how to come back to it."""
-        record, run = self.record, self.record.run
+        record, run = self.record, short_id(self.record.run)
         offline = f" ({record.offline} offline)" if record.offline else ""
         self._terminal.record(records.RUN, **run_fields(record))
         self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")

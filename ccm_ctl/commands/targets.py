@@ -9,10 +9,10 @@ import click
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
 from ccm_ctl.fleet.discovery import TargetSpec
 
 if TYPE_CHECKING:
-    from ccm_ctl.app import Application
     from ccm_ctl.fleet.discovery import TargetSet
 
 
@@ -44,6 +44,23 @@ def yes_option() -> click.Option:
     return click.Option(
         ["--yes", "-y"], is_flag=True, help="Skip the confirmation prompt (required in scripts)."
     )
+
+
+def no_fold_option() -> click.Option:
+    """`--no-fold`, for commands that print a table of nodes."""
+    return click.Option(
+        ["--no-fold"],
+        is_flag=True,
+        expose_value=False,
+        callback=_keep_rows,
+        help="Show each node in its own row.",
+    )
+
+
+def _keep_rows(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    application = ctx.find_object(Application)
+    if value and application is not None:
+        application.terminal.merges = False
 
 
 def manifest_options() -> list[click.Parameter]:
@@ -104,6 +121,7 @@ def run_options() -> list[click.Parameter]:
             help="Stop waiting after this time. Nodes without a result count as lost. [24h after the deadline]",
         ),
         yes_option(),
+        no_fold_option(),
         click.Option(
             ["--offline"],
             type=click.Choice(["fail", "ok"]),

@@ -71,7 +71,7 @@ def _show(application: Application, reports: Sequence[NodeReport]) -> None:
     for report in reports:
         terminal.record(records.VERIFICATION, **report_fields(report))
     columns = [
-        Column("NODE"),
+        Column("NODE", names=True),
         Column("VERDICT"),
         Column("EVENTS", right=True),
         Column("VERIFIED", right=True),
@@ -115,11 +115,17 @@ def _row(report: NodeReport) -> list[str | Cell]:
     return [
         report.node,
         Cell(str(report.verdict), MEANINGS[report.verdict]),
-        str(report.events),
-        str(report.counts.get(Verdict.VERIFIED, 0)),
-        str(report.verified_to or ""),
+        _number(report.events),
+        _number(report.counts.get(Verdict.VERIFIED, 0)),
+        _number(report.verified_to) if report.verified_to else "",
         counted(others),
     ]
+
+
+def _number(count: int) -> Cell:
+    from ccm_agent.clikit.table import Amount, Cell
+
+    return Cell("", amount=Amount(str(count), count))
 
 
 def _last_line(reports: Sequence[NodeReport]) -> str:

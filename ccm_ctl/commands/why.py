@@ -182,12 +182,12 @@ def _manifest_words(own: Own, now: datetime) -> str:
 
 def _last_run(evidence: Evidence, now: datetime) -> str:
     """The newest finished run: when, of what, how."""
-    from ccm_agent.clikit.text import ago
+    from ccm_agent.clikit.text import ago, short_id
 
     record = evidence.node.record
     if record is None or not record.last_run:
         return "none yet" if record is not None else ""
-    words = f"{record.last_run} {record.last_state} {ago(record.last_time, now)}"
+    words = f"{short_id(record.last_run)} {record.last_state} {ago(record.last_time, now)}"
     summary = evidence.summaries.get(record.last_run)
     return f"{words}: {_summary_words(summary)}" if summary is not None else words
 

@@ -161,10 +161,10 @@ class History:
 
     async def find(self, word: str) -> str:
         """
-        The id of a run, from the id, the beginning of it that no other has, or NEWEST.
+        The id of a run, from the id, the beginning of one, or NEWEST.
 
         Raises:
-            RunError: There is none, or several begin so.
+            RunError: There is no such run, or several begin with the word.
         """
         if is_id(word):
             return word
@@ -174,9 +174,10 @@ class History:
             return found[0]
         if found:
             raise RunError(
-                f"{word}: {len(found)} runs begin so, {found[0]} and {found[1]} among them; write more of it"
+                f"run `{word}` is ambiguous: {len(found)} runs begin with it, such as {found[0]} and {found[1]}; "
+                "use more characters"
             )
-        raise RunError(f"{word}: there is no such run; `ccmctl run list` shows which there are")
+        raise RunError(f"there is no run `{word}`; `ccmctl run list` lists the newest runs")
 
     async def load(self, run: str) -> Recorded:
         """
@@ -192,7 +193,7 @@ class History:
         owner = pieces.owner
         if owner is None:
             bad = next((err for key, err in left_out.items() if key.endswith(f"{run}.{_REQUEST}")), None)
-            raise bad or RunError(f"{run}: there is no such run; `ccmctl run list` shows which there are")
+            raise bad or RunError(f"there is no run `{run}`; `ccmctl run list` lists the newest runs")
         targets = [targets for _, targets in sorted(pieces.targets.get(owner, {}).items())]
         state, closed_by = pieces.state_of(run, owner)
         return Recorded(

@@ -25,10 +25,11 @@ TITLES = {
 """What groups are called, in the order of the screen."""
 
 MEANINGS = {"ok": "good", "warning": "change", "problem": "bad", "unknown": "quiet"}
-"""How states are painted: keys of COLOURS."""
+"""How states are painted: keys of COLORS."""
 
 _STATE_WIDTH = 9
-_NARROWEST = 30
+_NARROWEST = 20
+_LABEL = "fix: "
 
 
 class CheckLine(Struct, frozen=True):
@@ -89,7 +90,15 @@ def _entry(line: CheckLine, style: Style) -> str:
     first, *rest = textwrap.wrap(one_line(line.sentence), width, break_on_hyphens=False) or [""]
     state = paint(f"{line.state:<{_STATE_WIDTH}}", MEANINGS[line.state], style)
     text = [f"  {state}{first}", *(f"{indent}{more}" for more in rest)]
-    if line.fix:
-        # A command is never wrapped, so that it can be copied.
-        text.append(f"{indent}{paint('fix:', 'quiet', style)} {paint(safe(line.fix), 'strong', style)}")
+    text += _fix(safe(line.fix), indent, width, style) if line.fix else []
     return "".join(f"{one}\n" for one in text)
+
+
+def _fix(fix: str, indent: str, width: int, style: Style) -> list[str]:
+    """A command, which is never wrapped, so that it can be copied; a comment that does not fit stands below it."""
+    command, mark, comment = fix.partition("   # ")
+    label = paint(_LABEL.rstrip(), "quiet", style)
+    if len(_LABEL) + len(fix) <= width or not mark:
+        return [f"{indent}{label} {paint(fix, 'strong', style)}"]
+    below = textwrap.wrap(comment, max(width - len(_LABEL), _NARROWEST), break_on_hyphens=False)
+    return [f"{indent}{label} {paint(command, 'strong', style)}", *(f"{indent}     {line}" for line in below)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ccm_agent.clikit.table import UNLIMITED, Cell, Column, Style, paint, table
-from ccm_agent.clikit.text import counted, fold_names, one_line, plural, safe, span
+from ccm_agent.clikit.text import counted, fold_names, one_line, plural, safe, short_id, span
 from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.wire import NodeState
 
@@ -131,7 +131,7 @@ def live_line(
         counts: Nodes by state.
         slowest: Who is longest at one resource, worst first.
         note: What holds everything up, such as a broker that is away; "" when nothing does.
-        style: Width and colour.
+        style: Width and color.
         plan: It is a plan.
     """
     total = sum(counts.values())
@@ -157,11 +157,11 @@ def run_report(results: Sequence[NodeResult], style: Style, *, plan: bool) -> st
     """The table of a run, then each failure; "" when there is no node."""
     text = table(
         [Column("NODES", fold=True), Column("STATE"), Column("WHAT", fold=True), Column("TIME", right=True)],
-        [_row(group, plan=plan) for group in _groups(results)],
+        [_row(group, plan=plan) for group in _groups(results, merges=style.merges is not False)],
         style,
     )
     blocks = _failure_blocks(results, style)
-    return "\n".join([text, *blocks]) if blocks else text
+    return "\n".join([f"{text.rstrip()}\n", *blocks]) if text and blocks else text
 
 
 def end_line(
@@ -173,21 +173,22 @@ def end_line(
     bad = any(state in counts for state in (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED))
     meaning = "bad" if bad else "good" if _is_well(counts) else "gone"
     plain = f"{title}: {total}: {words} in {span(seconds)}"
-    gap = " " if len(plain) + len(run) + 7 <= style.width else "\n"
-    return f"{title}: {paint(f'{total}: {words}', meaning, style)} in {span(seconds)}{gap}(run {run})\n"
+    name = f"(run {short_id(run)})"
+    gap = " " if len(plain) + len(name) + 1 <= style.width else "\n"
+    return f"{title}: {paint(f'{total}: {words}', meaning, style)} in {span(seconds)}{gap}{name}\n"
 
 
 def _is_well(counts: Mapping[NodeState, int]) -> bool:
     return not set(counts) - {NodeState.STABLE, NodeState.CHANGED}
 
 
-def _groups(results: Sequence[NodeResult]) -> list[list[NodeResult]]:
-    """Nodes that came out alike, in the order of the table; each group sorted by name."""
+def _groups(results: Sequence[NodeResult], *, merges: bool) -> list[list[NodeResult]]:
+    """Nodes with the same result, in the order of the table; each group sorted by name."""
     groups: dict[tuple[object, ...], list[NodeResult]] = {}
     for result in sorted(results, key=lambda one: (_ORDER.index(one.state), one.node)):
         failed = tuple(failure.resource for failure in result.failures)
         key = (result.state, result.reason, result.joined, result.resources, failed, result.missing)
-        groups.setdefault((*key, result.stable), []).append(result)
+        groups.setdefault((*key, result.stable, "" if merges else result.node), []).append(result)
     return list(groups.values())
 
 

@@ -20,12 +20,12 @@ SCREEN_LINES = 23
 """A terminal's, but one: for the prompt."""
 
 _FEWEST = 3
-_NARROWEST = 40
+_NARROWEST = 20
 _HERE = "here"
 
 
 class Fact(Struct, frozen=True):
-    """Something that is known: a word, what there is to say, and its meaning as a key of COLOURS."""
+    """Something that is known: a word, what there is to say, and its meaning as a key of COLORS."""
 
     label: str
     text: str
@@ -48,11 +48,11 @@ def screen(
 
     Args:
         sentence: The reason.
-        meaning: How it is painted: a key of COLOURS.
+        meaning: How it is painted: a key of COLORS.
         facts: What else is known; those without a text are left out.
         output: What the failed command said; its last lines stand under the sentence.
         steps: What to type next.
-        style: Width and colour.
+        style: Width and color.
     """
     blocks = [_wrapped(one_line(sentence), style, "strong" if meaning == "good" else meaning)]
     if told := _facts([fact for fact in facts if fact.text], style):

@@ -11,7 +11,7 @@ from tests.support.fleet import Done, Fleet, a_file, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
-RUN = re.compile(r"[0-9A-Za-z]{27}")
+RUN = re.compile(r"(?<=\(run )[0-9A-Za-z]{8}(?=\))")
 
 
 def screen(fleet: Fleet, done: Done) -> str:

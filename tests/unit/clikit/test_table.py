@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccm_agent.clikit.table import Cell, Column, Style, paint, table
+from ccm_agent.clikit.table import Amount, Cell, Column, Style, paint, table
 
 COLUMNS = [Column("NODE"), Column("STATE"), Column("NOTE", fold=True), Column("AGE", right=True)]
 ROWS = [
@@ -20,12 +20,14 @@ def test_a_table_has_the_columns_that_say_something() -> None:
     assert table(COLUMNS, [["web1", "present", "", ""]], Style()) == "NODE  STATE\nweb1  present\n"
 
 
-def test_what_may_be_folded_is() -> None:
-    assert table(COLUMNS, ROWS, Style(width=40)) == (
-        "NODE       STATE    NOTE             AGE\n"
-        "web1       present                   5 s\n"
-        "db\\x1b[1m  offline  a note that   12 min\n"
-        "                    is long\n"
+def test_a_long_text_is_folded_within_its_column() -> None:
+    rows = [ROWS[0], ["db1", "offline", "a note that is so long that it takes more than one line", "12 min"]]
+
+    assert table(COLUMNS, rows, Style(width=60)) == (
+        "NODE  STATE    NOTE                                      AGE\n"
+        "web1  present                                            5 s\n"
+        "db1   offline  a note that is so long that it takes   12 min\n"
+        "               more than one line\n"
     )
 
 
@@ -40,32 +42,66 @@ def test_wide_characters_take_their_room() -> None:
     )
 
 
-def test_colour_is_for_terminals_and_for_each_line() -> None:
-    assert paint("a\nb", "bad", Style(colour=True)) == "\x1b[31ma\x1b[0m\n\x1b[31mb\x1b[0m"
+def test_color_is_for_terminals_and_for_each_line() -> None:
+    assert paint("a\nb", "bad", Style(color=True)) == "\x1b[31ma\x1b[0m\n\x1b[31mb\x1b[0m"
     assert paint("a", "bad", Style()) == "a"
-    assert paint("a", "", Style(colour=True)) == "a"
+    assert paint("a", "", Style(color=True)) == "a"
 
 
 def test_what_can_be_spared_goes_before_the_rest_is_hard_to_read() -> None:
     columns = [Column("NAME"), Column("FOR", fold=True), Column("BY", spare=2), Column("SINCE", spare=1)]
-    rows = [["web", "role=web where x", "ann", "2 min ago"]]
+    name = "the-name-of-an-assignment-of-some-length"
+    rows = [[name, "role=web where x", "ann", "2 min ago"]]
 
-    assert table(columns, rows, Style(width=40)) == (
-        "NAME  FOR               BY   SINCE\nweb   role=web where x  ann  2 min ago\n"
+    assert table(columns, rows, Style(width=76)) == (
+        f"{'NAME':<40}  FOR               BY   SINCE\n{name}  role=web where x  ann  2 min ago\n"
     )
-    assert table(columns, rows, Style(width=37)) == (
-        "NAME  FOR               SINCE\nweb   role=web where x  2 min ago\n"
+    assert table(columns, rows, Style(width=73)) == (
+        f"{'NAME':<40}  FOR               SINCE\n{name}  role=web where x  2 min ago\n"
     )
-    assert table(columns, rows, Style(width=30)) == "NAME  FOR\nweb   role=web where x\n"
+    assert table(columns, rows, Style(width=62)) == f"{'NAME':<40}  FOR\n{name}  role=web where x\n"
+
+
+def test_a_narrow_terminal_gets_a_block_for_each_row_that_does_not_fit() -> None:
+    assert table(COLUMNS, ROWS, Style(width=40)) == (
+        "web1\n  STATE  present\n  AGE    5 s\n"
+        "\n"
+        "db\\x1b[1m\n  STATE  offline\n  NOTE   a note that is long\n  AGE    12 min\n\n"
+    )
+    assert table(COLUMNS, ROWS, Style(width=47)).startswith("NODE ")
 
 
 def test_nothing_is_cut_off_however_narrow_it_is() -> None:
     columns = [Column("RUN"), Column("WHAT", fold=True)]
-    rows = [["3MQMUbgbqe", "applies what is there"]]
+    rows = [["3MQMUbgbqe3MQMUbgbqe3M", "applies what-is-there-and-more"]]
 
     assert table(columns, rows, Style(width=20)) == (
-        "RUN         WHAT\n3MQMUbgbqe  applies\n            what is\n            there\n"
+        "3MQMUbgbqe3MQMUbgbqe\n3M\n  WHAT  applies\n        what-is-ther\n        e-and-more\n\n"
     )
-    assert table(columns, rows, Style(width=14)) == (
-        "RUN     WHAT\n3MQMUb  applie\ngbqe    s what\n        is\n        there\n"
+
+
+def test_nodes_that_read_alike_share_a_row_on_a_terminal() -> None:
+    columns = [Column("NODE", names=True), Column("STATE"), Column("LAST RUN")]
+    rows = [
+        [name, Cell(state, "good"), Cell(last, "change", Amount(f"{minutes} min ago", minutes))]
+        for name, state, last, minutes in (
+            ("web1", "present", "changed", 5),
+            ("db1", "present", "stable", 2),
+            ("web2", "present", "changed", 12),
+            ("web10", "present", "changed", 3),
+        )
+    ]
+
+    assert table(columns, rows, Style(merges=True)) == (
+        "NODE         STATE    LAST RUN\n"
+        "web[1-2,10]  present  changed 3 min ago … 12 min ago\n"
+        "db1          present  stable 2 min ago\n"
     )
+    assert len(table(columns, rows, Style()).splitlines()) == 5
+
+
+def test_nodes_whose_texts_differ_in_meaning_alone_keep_their_rows() -> None:
+    columns = [Column("NODE", names=True), Column("STATE")]
+    rows = [["web1", Cell("stable", "good")], ["web2", Cell("stable", "quiet")]]
+
+    assert len(table(columns, rows, Style(merges=True)).splitlines()) == 3

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from ccm_agent.clikit.table import COLOURS, UNLIMITED, Style, paint
+from ccm_agent.clikit.table import COLORS, UNLIMITED, Style, paint
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import safe_drawn
 from ccm_agent.model.errors import Place, SelectorError, UsageError
@@ -44,7 +44,7 @@ def test_an_error_is_a_sentence_and_for_programs_a_record_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tty", "environ", "colour"),
+    ("tty", "environ", "color"),
     [
         (True, {}, True),
         (True, {"NO_COLOR": "1"}, False),
@@ -53,12 +53,12 @@ def test_an_error_is_a_sentence_and_for_programs_a_record_too() -> None:
         (False, {}, False),
     ],
 )
-def test_colour_is_for_terminals_that_want_it(tty: bool, environ: dict[str, str], colour: bool) -> None:
-    assert a_terminal(tty=tty, **environ)[0].style.colour is colour
+def test_color_is_for_terminals_that_want_it(tty: bool, environ: dict[str, str], color: bool) -> None:
+    assert a_terminal(tty=tty, **environ)[0].style.color is color
 
 
 def test_nothing_is_folded_for_what_is_no_terminal() -> None:
-    assert a_terminal()[0].style == Style(width=UNLIMITED, colour=False)
+    assert a_terminal()[0].style == Style(width=UNLIMITED, color=False)
 
 
 def test_the_live_line_is_drawn_over_and_gets_out_of_the_way_of_results() -> None:
@@ -129,11 +129,11 @@ def test_who_is_not_there_is_not_asked() -> None:
 @pytest.mark.parametrize(
     ("tty", "shown"),
     [
-        pytest.param(False, "\\x1b[32mgood\\x1b[0m \\x1b[8mhidden \\x9b2J\n", id="no colour"),
-        pytest.param(True, "\x1b[32mgood\x1b[0m \\x1b[8mhidden \\x9b2J\n", id="our own colours"),
+        pytest.param(False, "\\x1b[32mgood\\x1b[0m \\x1b[8mhidden \\x9b2J\n", id="no color"),
+        pytest.param(True, "\x1b[32mgood\x1b[0m \\x1b[8mhidden \\x9b2J\n", id="our own colors"),
     ],
 )
-def test_a_terminal_obeys_nothing_but_our_own_colours(tty: bool, shown: str) -> None:
+def test_a_terminal_obeys_nothing_but_our_own_colors(tty: bool, shown: str) -> None:
     """Whoever drew it should have made safe what a node said; here is what happens when he forgot."""
     terminal, out, err = a_terminal(tty=tty)
 
@@ -144,8 +144,8 @@ def test_a_terminal_obeys_nothing_but_our_own_colours(tty: bool, shown: str) -> 
     assert err.getvalue() == ("\r\x1b[2Kweb1 \\x1b]0;title\\x07" if tty else "")
 
 
-def test_every_colour_of_ours_is_one_that_a_terminal_gets() -> None:
-    for meaning in COLOURS:
-        painted = paint("text", meaning, Style(colour=True))
+def test_every_color_of_ours_is_one_that_a_terminal_gets() -> None:
+    for meaning in COLORS:
+        painted = paint("text", meaning, Style(color=True))
 
-        assert safe_drawn(painted, colour=True) == painted
+        assert safe_drawn(painted, color=True) == painted

@@ -16,6 +16,7 @@ from ccm_agent.clikit.text import (
     one_line,
     plural,
     safe,
+    short_ids,
     shortened,
     size,
     span,
@@ -130,3 +131,13 @@ def test_how_long_something_lasts_is_said_from_a_second_on(seconds: float | None
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
     assert lasting(None if seconds is None else now - timedelta(seconds=seconds), now) == words
+
+
+def test_ids_are_short_unless_others_begin_alike() -> None:
+    alike = ["3MTEJlnZb5Ri8Bf7W1UTTZkdHcW", "3MTEJlnZb5Ri8Bf7W1UTTZkdHcP"]
+
+    assert short_ids([*alike, "3MTEP5PUIVMOZEpSMeQ2wGoTWXg"]) == {
+        **{run: run for run in alike},
+        "3MTEP5PUIVMOZEpSMeQ2wGoTWXg": "3MTEP5PU",
+    }
+    assert short_ids([]) == {}

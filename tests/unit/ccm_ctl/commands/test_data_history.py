@@ -72,7 +72,7 @@ def test_revisions_and_files_are_compared(desk: Desk, tmp_path: Path) -> None:
     ]
 
 
-def test_a_difference_is_coloured_on_a_terminal_only(desk: Desk) -> None:
+def test_a_difference_is_colored_on_a_terminal_only(desk: Desk) -> None:
     assert "\x1b[" in desk.ccmctl("data", "diff", "common", is_terminal=True).out
     assert "\x1b[" not in desk.ccmctl("data", "diff", "common").out
     [record] = desk.ccmctl("data", "diff", "common", "--json", is_terminal=True).records

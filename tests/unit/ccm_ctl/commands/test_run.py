@@ -72,7 +72,9 @@ def test_a_run_is_found_by_the_beginning_of_its_id(desk: Desk) -> None:
     run = desk.ccmctl("run", "list", "--json").records[0]["run"]
 
     assert desk.ccmctl("run", "show", run).code == 0
-    assert desk.ccmctl("run", "show", run[:3]).err.startswith(f"ccmctl: {run[:3]}: 2 runs begin so, ")
+    assert desk.ccmctl("run", "show", run[:3]).err.startswith(
+        f"ccmctl: run `{run[:3]}` is ambiguous: 2 runs begin with it, such as {run} and "
+    )
 
 
 @pytest.mark.parametrize("words", ["show nope", "watch nope", "stop nope", f"show {'z' * 27}"])
@@ -81,7 +83,7 @@ def test_a_run_that_is_not_there_says_so(desk: Desk, words: str) -> None:
 
     assert (said.code, said.err) == (
         1,
-        f"ccmctl: {words.split()[1]}: there is no such run; `ccmctl run list` shows which there are\n",
+        f"ccmctl: there is no run `{words.split()[1]}`; `ccmctl run list` lists the newest runs\n",
     )
 
 

@@ -151,7 +151,7 @@ def test_a_node_that_fails_says_which_resource_why_and_what_it_said() -> None:
         "\n"
         "assignment  base 3 of role=web: failed for 12 min; it has bundle 0123456789ab, data 41; "
         "next attempt in 18 min\n"
-        f"last run    {RUN} failed 12 min ago: base: 1 failed, 1 skipped, 3 stable in 2.1 s, data CCM_DATA/common 41\n"
+        f"last run    {RUN[:8]} failed 12 min ago: base: 1 failed, 1 skipped, 3 stable in 2.1 s, data CCM_DATA/common 41\n"
         "present     last heartbeat 5.0 s ago, its agent answers\n"
         "agent       1.2.3, started 2026-11-21 10:00:00Z (2 h ago), on machine m-1\n"
         "\n"

@@ -112,8 +112,8 @@ async def test_runs_are_found_by_id_beginning_and_newest(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("2zFX", f"2zFX: 2 runs begin so, {B} and {A} among them; write more of it"),
-        ("nope", "nope: there is no such run; `ccmctl run list` shows which there are"),
+        ("2zFX", f"run `2zFX` is ambiguous: 2 runs begin with it, such as {B} and {A}; use more characters"),
+        ("nope", "there is no run `nope`; `ccmctl run list` lists the newest runs"),
     ],
 )
 async def test_a_beginning_that_does_not_tell_is_an_error(fleet: Fleet, word: str, said: str) -> None:

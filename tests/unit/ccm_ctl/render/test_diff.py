@@ -19,8 +19,8 @@ def test_equal_texts_have_no_diff() -> None:
     assert diff(OLD, OLD, "a", "b", Style()) == ""
 
 
-def test_colour_tells_what_went_from_what_came() -> None:
-    assert diff("x\n", "y\n", "a", "b", Style(colour=True)).splitlines() == [
+def test_color_tells_what_went_from_what_came() -> None:
+    assert diff("x\n", "y\n", "a", "b", Style(color=True)).splitlines() == [
         "\x1b[1m--- a\x1b[0m",
         "\x1b[1m+++ b\x1b[0m",
         "\x1b[90m@@ -1 +1 @@\x1b[0m",

@@ -42,3 +42,18 @@ def test_all_lists_what_passed() -> None:
 
 def test_screen_without_a_finding_is_one_line() -> None:
     assert screen(LINES[:1], Style(), show_all=False) == "1 check passed\n"
+
+
+def test_a_fix_that_is_too_long_has_its_comment_below_the_command() -> None:
+    fix = "ccmctl node add db1 > db1.creds   # then set nats.creds in its agent.yaml"
+    line = CheckLine("nodes.signatures", "problem", "Unsigned operation.", fix)
+
+    assert screen([line], Style(width=56), show_all=False) == (
+        "Nodes\n"
+        "  problem  Unsigned operation.\n"
+        "           fix: ccmctl node add db1 > db1.creds\n"
+        "                then set nats.creds in its agent.yaml\n"
+        "\n"
+        "0 checks passed, 1 problem\n"
+    )
+    assert f"fix: {fix}\n" in screen([line], Style(), show_all=False)

@@ -22,15 +22,15 @@ STEPS = [
 
 
 @pytest.mark.parametrize("width", [80, 160])
-@pytest.mark.parametrize("colour", [False, True])
-def test_all_of_it_fits_on_one_screen_and_orders_nothing(width: int, colour: bool) -> None:
-    shown = screen("web1 fails: it does.", "bad", FACTS, OUTPUT, STEPS, Style(width=width, colour=colour))
+@pytest.mark.parametrize("color", [False, True])
+def test_all_of_it_fits_on_one_screen_and_orders_nothing(width: int, color: bool) -> None:
+    shown = screen("web1 fails: it does.", "bad", FACTS, OUTPUT, STEPS, Style(width=width, color=color))
     plain = screen("web1 fails: it does.", "bad", FACTS, OUTPUT, STEPS, Style(width=width))
 
     assert len(shown.splitlines()) < LINES
     assert max(map(len, plain.splitlines())) <= width
     assert "\x1b[2J" not in shown
-    assert ("\x1b[" in shown) is colour
+    assert ("\x1b[" in shown) is color
 
 
 def test_output_gives_way_to_what_else_there_is_to_say_but_not_whole() -> None:
