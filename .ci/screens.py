@@ -25,10 +25,10 @@ def help_screens() -> Iterator[list[str]]:
     """The command line of every help screen, parents before children."""
     from ccm_agent.cli.program import program
     from ccm_ctl.__main__ import VERBS
-    from ccm_ctl.commands.command_tree import Root
+    from ccm_ctl.commands.command_tree import CtlProgram
 
     yield from _below(program, ["ccm"])
-    yield from _below(Root(VERBS), ["ccmctl"])
+    yield from _below(CtlProgram(VERBS), ["ccmctl"])
 
 
 def _below(command: click.Command, path: list[str]) -> Iterator[list[str]]:

@@ -49,16 +49,16 @@ def signature_lines() -> list[Line]:
     """Signing and verifying of a request, a document and an event's summary."""
     import nkeys
 
-    from ccm_agent.bus.signing import Kind, SigningKey, verify
+    from ccm_agent.bus.signing import SignatureKind, SigningKey, verify
     from ccm_agent.model.secret import Secret
 
     key = SigningKey(Secret(nkeys.encode_seed(b"k" * 32, nkeys.PREFIX_BYTE_USER).decode()))
     now_ms = int(time.time() * 1000)
     lines = []
     for name, kind, size, signer, reader in (
-        ("a request", Kind.REQUEST, REQUEST_BYTES, "controller", "each agent"),
-        ("a document", Kind.DOCUMENT, DOCUMENT_BYTES, "controller", "each agent"),
-        ("the summary of a run", Kind.EVENT, SUMMARY_BYTES, "agent", "controller"),
+        ("a request", SignatureKind.REQUEST, REQUEST_BYTES, "controller", "each agent"),
+        ("a document", SignatureKind.DOCUMENT, DOCUMENT_BYTES, "controller", "each agent"),
+        ("the summary of a run", SignatureKind.EVENT, SUMMARY_BYTES, "agent", "controller"),
     ):
         header, sign, check = _pair(key, verify, kind, size, now_ms)
         against = f"{size} bytes; its header has {len(header)}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.engine.deps import EngineDeps, MakeExpressions
-    from ccm_agent.engine.run import LocalEngine, Plan
+    from ccm_agent.engine.run import LocalEngine, PreparedManifest
     from ccm_agent.hiera.sources import Sources
     from ccm_agent.manifest.expressions import Expressions
     from ccm_agent.manifest.lint import Finding
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import Clock, KeyValue, Objects, RenderWorker
     from ccm_agent.model.registration import RegistrationEntry
     from ccm_agent.registration.lookup import Lookup
-    from ccm_agent.registration.registry import Registry
+    from ccm_agent.registration.registry import RegistrationStream
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.system.render_process import RenderLimits
     from ccm_agent.templates.broker_functions import BrokerFunctions
@@ -107,7 +107,7 @@ class App:
         async with open_source(url, self.port, self.objects) as source:
             yield source
 
-    def rendered(self, plan: Plan) -> str:
+    def rendered(self, plan: PreparedManifest) -> str:
         """A loaded manifest as YAML, its templates rendered as far as they are by now."""
         from ccm_agent.engine.render import render_plan
 
@@ -227,11 +227,11 @@ class App:
 
         return open_bucket(await self.connection(), name)
 
-    async def registry(self, stream: str = "") -> Registry:
+    async def registry(self, stream: str = "") -> RegistrationStream:
         """The registrations of a stream."""
-        from ccm_agent.registration.registry import Registry
+        from ccm_agent.registration.registry import RegistrationStream
 
-        return Registry(await self.connection(), stream)
+        return RegistrationStream(await self.connection(), stream)
 
     async def connection(self) -> Connection:
         """
@@ -462,9 +462,9 @@ class _Broker:
     async def registrations(
         self, cluster: str, protocol: str, service: str, address: str
     ) -> list[RegistrationEntry]:
-        from ccm_agent.registration.entries import Query
+        from ccm_agent.registration.entries import RegistrationQuery
 
-        return await self._lookup.find(Query(cluster, protocol, service, address))
+        return await self._lookup.find(RegistrationQuery(cluster, protocol, service, address))
 
     async def kv_get(self, bucket: str, key: str) -> bytes | None:
         entry = await (await self._open_bucket(bucket)).get(key)

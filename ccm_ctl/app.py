@@ -202,7 +202,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_agent.bus.streams import explain_no_responders
     from ccm_agent.bus.trust import TRUST_BUCKET
     from ccm_ctl.fleet.node_data import OperatorData
-    from ccm_ctl.fleet.ports import Fleet, SystemClock
+    from ccm_ctl.fleet.ports import Fleet, LocalClock
 
     signatory, trust = await asyncio.to_thread(_keys_of, settings)
     async with Connection(settings) as connection:
@@ -224,7 +224,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             assignments=NatsKeyValue(connection, "CCM_ASSIGNMENTS", signatory),
             runs=NatsKeyValue(connection, "CCM_RUNS"),
             manifests=NatsObjects(connection, "CCM_MANIFESTS"),
-            clock=SystemClock(),
+            clock=LocalClock(),
             signatory=signatory,
             trust=trust,
             signers=NatsKeyValue(connection, TRUST_BUCKET),
@@ -243,7 +243,7 @@ def _keys_of(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
     from ccm_agent.bus.signing import signing_key_in_credentials
     from ccm_agent.bus.trust import trust_in_credentials
     from ccm_agent.model.errors import NotFoundError
-    from ccm_ctl.fleet.ports import SystemClock
+    from ccm_ctl.fleet.ports import LocalClock
 
     path = settings.creds or settings.nkey
     if path and not Path(path).exists():
@@ -251,7 +251,7 @@ def _keys_of(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
             f"{path}: the credentials file does not exist; check --creds, CCM_CREDS and the NATS context"
         )
     text = _read_credentials(path)
-    key, clock = signing_key_in_credentials(text), SystemClock()
+    key, clock = signing_key_in_credentials(text), LocalClock()
     signatory = Signatory(key, lambda: int(clock.now().timestamp() * 1000)) if key is not None else None
     return signatory, trust_in_credentials(text, path)
 

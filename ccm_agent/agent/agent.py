@@ -19,7 +19,7 @@ from ccm_agent.agent.cache.document_cache import CachedBuckets
 from ccm_agent.agent.context import AgentPorts
 from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
 from ccm_agent.agent.desired.assignment_wiring import ReconcilerParts, make_reconciler
-from ccm_agent.agent.desired.manifest_reconciler import ManifestContext, ManifestReconciler
+from ccm_agent.agent.desired.manifest_reconciler import ManifestReconciler, ManifestReconcilerContext
 from ccm_agent.agent.desired.run_once import ConvergenceResult
 from ccm_agent.agent.events.publisher import AgentEventPublisher, Author, EventPublisher
 from ccm_agent.agent.events.spool import OpenRun, Spool
@@ -40,7 +40,7 @@ from ccm_agent.agent.runs.run_executor import ExecutorContext, PendingRefreshes,
 from ccm_agent.agent.runs.run_queue import ProgressPublisher, RunLoop, RunParts, RunQueue
 from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.metrics.agent import AgentMetrics
-from ccm_agent.metrics.registry import Registry
+from ccm_agent.metrics.registry import MetricsRegistry
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.wire import Disabled, NodeRecord, Progress, Request
@@ -107,7 +107,7 @@ class Agent:
         self._run_queue = RunQueue(settings.queue_limit)
         nodes, facts_bucket = ports.bucket("CCM_NODES"), ports.bucket("CCM_FACTS")
         self._assigned = AssignedFacts(self.node, facts_bucket, self._revision_guard, state / "assigned.json")
-        self._metrics = AgentMetrics(Registry()) if settings.monitor_port else None
+        self._metrics = AgentMetrics(MetricsRegistry()) if settings.monitor_port else None
         self._facts = FactCache(ports.gather_facts, lambda: self._assigned.facts, self._clock, self._metrics)
         record = NodeRecord(node=self.node, machine=self._machine, started=self._started, version=version)
         record.signatures, record.unsigned = self._authenticator.is_demanded, settings.accepted_unsigned
@@ -430,7 +430,7 @@ class Agent:
             return None
         if not self.settings.unsigned_objects:
             sources = replace(sources, check_object=self._authenticator.object)
-        around = ManifestContext(
+        around = ManifestReconcilerContext(
             node=self.node,
             settings=lambda: self.settings,
             sources=sources,

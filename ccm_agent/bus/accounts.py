@@ -90,14 +90,14 @@ of facts, of 900 KB. NATS has no limit for the connections of one user.
 """
 
 
-class Kind(StrEnum):
+class ExportKind(StrEnum):
     """How messages cross from one account to another, in the terms of NATS."""
 
     SERVICE = "service"
     STREAM = "stream"
 
 
-class Grant(Struct, frozen=True, kw_only=True):
+class AccountExport(Struct, frozen=True, kw_only=True):
     """
     One export of an account, and the accounts that import it.
 
@@ -110,7 +110,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     """
 
     owner: Account
-    kind: Kind
+    kind: ExportKind
     subject: str
     to: tuple[Account, ...]
     pages: bool = False
@@ -133,7 +133,7 @@ SPOKEN = (f"{SESSION_ANSWER}.*.>", f"{SESSION_PROGRESS}.*.>")
 """Messages of nodes about a run that no stream stores."""
 
 
-def grants(*, moving: bool = False) -> list[Grant]:
+def grants(*, moving: bool = False) -> list[AccountExport]:
     """
     The table.
 
@@ -154,7 +154,7 @@ def grants(*, moving: bool = False) -> list[Grant]:
     ]
 
 
-def _questions() -> list[Grant]:
+def _questions() -> list[AccountExport]:
     """Permitted reads; the subjects of an account do not overlap."""
     # To an account that does not import this call, the server exports the whole API of an empty account.
     found = [_service(f"{API}.INFO", Account.OPS, Account.NODES)]
@@ -177,7 +177,7 @@ def _questions() -> list[Grant]:
     return found
 
 
-def _writes() -> list[Grant]:
+def _writes() -> list[AccountExport]:
     return [
         *(
             _service(key_subject(bucket, ">"), Account.OPS)
@@ -191,21 +191,21 @@ def _writes() -> list[Grant]:
     ]
 
 
-def _service(subject: str, *to: Account, owner: Account = Account.CTL) -> Grant:
-    return Grant(owner=owner, kind=Kind.SERVICE, subject=subject, to=to)
+def _service(subject: str, *to: Account, owner: Account = Account.CTL) -> AccountExport:
+    return AccountExport(owner=owner, kind=ExportKind.SERVICE, subject=subject, to=to)
 
 
-def _pages(subject: str, *to: Account) -> Grant:
-    return Grant(owner=Account.CTL, kind=Kind.SERVICE, subject=subject, to=to, pages=True)
+def _pages(subject: str, *to: Account) -> AccountExport:
+    return AccountExport(owner=Account.CTL, kind=ExportKind.SERVICE, subject=subject, to=to, pages=True)
 
 
-def _stream(owner: Account, subject: str, *to: Account) -> Grant:
-    return Grant(owner=owner, kind=Kind.STREAM, subject=subject, to=to)
+def _stream(owner: Account, subject: str, *to: Account) -> AccountExport:
+    return AccountExport(owner=owner, kind=ExportKind.STREAM, subject=subject, to=to)
 
 
-def exports(account: Account, table: Sequence[Grant]) -> list[Grant]:
+def exports(account: Account, table: Sequence[AccountExport]) -> list[AccountExport]:
     """The exports of an account. The broker refuses exports that overlap, so of those only the widest is exported."""
-    offered: dict[tuple[Kind, str], Grant] = {}
+    offered: dict[tuple[ExportKind, str], AccountExport] = {}
     own = [grant for grant in table if grant.owner == account]
     for grant in own:
         wider = [one for one in own if one.kind == grant.kind and _is_within(grant.subject, one.subject)]
@@ -213,7 +213,7 @@ def exports(account: Account, table: Sequence[Grant]) -> list[Grant]:
         key = (widest.kind, widest.subject)
         had = offered.get(key)
         to = (*(had.to if had else ()), *grant.to)
-        offered[key] = Grant(
+        offered[key] = AccountExport(
             owner=account,
             kind=widest.kind,
             subject=widest.subject,
@@ -234,7 +234,7 @@ def _is_within(subject: str, wider: str) -> bool:
     return len(narrow) == len(wide)
 
 
-def imports(account: Account, table: Sequence[Grant]) -> list[Grant]:
+def imports(account: Account, table: Sequence[AccountExport]) -> list[AccountExport]:
     """The imports of an account."""
     return [grant for grant in table if account in grant.to]
 
@@ -251,8 +251,12 @@ def claims(account: Account, public_keys: Mapping[Account, str], *, moving: bool
     table = grants(moving=moving)
     offered = [
         {"name": each.subject, "subject": each.subject, "type": str(each.kind)}
-        | ({"response_type": "Stream" if each.pages else "Singleton"} if each.kind == Kind.SERVICE else {})
-        | ({"response_threshold": _ANSWER_WITHIN_S * _NANOSECONDS} if each.kind == Kind.SERVICE else {})
+        | (
+            {"response_type": "Stream" if each.pages else "Singleton"}
+            if each.kind == ExportKind.SERVICE
+            else {}
+        )
+        | ({"response_threshold": _ANSWER_WITHIN_S * _NANOSECONDS} if each.kind == ExportKind.SERVICE else {})
         for each in exports(account, table)
     ]
     taken = [
@@ -297,7 +301,7 @@ def as_configuration(users: Mapping[Account, str], *, moving: bool = False) -> s
     return "accounts {\n" + "\n".join(blocks) + "\n}\n"
 
 
-def _export(grant: Grant) -> str:
+def _export(grant: AccountExport) -> str:
     to = ", ".join(account.name for account in grant.to)
     pages = ', response: stream, threshold: "30s"' if grant.pages else ""
     return f'{{ {grant.kind}: "{grant.subject}", accounts: [{to}]{pages} }}'

@@ -47,7 +47,7 @@ _HEADER = re.compile(
 )
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ChainPosition(Struct, frozen=True, kw_only=True):
     """
     Where an event is in its node's chain.
 
@@ -77,7 +77,7 @@ class Anchor(Struct, frozen=True, kw_only=True):
     link: str
 
 
-def parse_place(header: str) -> Place:
+def parse_place(header: str) -> ChainPosition:
     """
     The place that a header names.
 
@@ -87,7 +87,7 @@ def parse_place(header: str) -> Place:
     found = _HEADER.fullmatch(header)
     if found is None:
         raise ProtocolError(f"{CHAIN_HEADER}: {header[:200]!r} is not a place in a chain of events")
-    place = Place(chain=found[1], number=int(found[2]), previous=found[3], before=found[4])
+    place = ChainPosition(chain=found[1], number=int(found[2]), previous=found[3], before=found[4])
     is_first = place.number == 1
     if is_first != (len(place.previous) != LINK_LENGTH):
         raise ProtocolError(
@@ -112,7 +112,7 @@ def anchor_text(chain: str, number: int, link: str) -> str:
     return f"{chain}~{number}~{link}" if number else NONE
 
 
-def anchor_of(place: Place) -> Anchor | None:
+def anchor_of(place: ChainPosition) -> Anchor | None:
     """The place in an earlier chain that the first event of a chain names; None when it names none."""
     return read_anchor(place.previous)
 

@@ -9,7 +9,7 @@ from ccm_agent.model.secret import Secret
 KEY_BYTES = 32
 
 
-class SigningKey:
+class Ed25519Key:
     """
     A private key and its public one.
 

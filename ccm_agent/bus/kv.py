@@ -28,7 +28,7 @@ from ccm_agent.bus.streams import (
 from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
 from ccm_agent.model.errors import ProtocolError, RevisionError, UsageError
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.ports import Entry
+from ccm_agent.model.ports import KeyValueEntry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -66,12 +66,12 @@ class NatsKeyValue:
         self._signatory = signatory
         self._limited = LimitedLog(log)
 
-    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+    async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.get`."""
         entry = await self.newest(key, at_least)
         return entry if entry is not None and entry.value else None
 
-    async def as_of(self, key: str, revision: int) -> Entry | None:
+    async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
         """See `KeyValue.as_of`."""
         subject = key_subject(self.bucket, check_key(key))
         stored = await read_as_of(self._connection, self._stream, subject, revision, self._is_foreign)
@@ -87,7 +87,7 @@ class NatsKeyValue:
         obeyed: bool = False,
         at_least: int = 0,
         deletions: bool = False,
-    ) -> list[Entry]:
+    ) -> list[KeyValueEntry]:
         """See `KeyValue.matching`."""
         found = await self._read(patterns, at_least)
         if obeyed:
@@ -153,11 +153,11 @@ class NatsKeyValue:
         """See `KeyHistory.keys`."""
         return [entry.key for entry in await self.entries(prefix)]
 
-    async def entries(self, prefix: str = "") -> list[Entry]:
+    async def entries(self, prefix: str = "") -> list[KeyValueEntry]:
         """See `KeyHistory.entries`."""
         return [entry for entry in await self.matching([_pattern(prefix)]) if entry.key.startswith(prefix)]
 
-    async def history(self, key: str) -> list[Entry]:
+    async def history(self, key: str) -> list[KeyValueEntry]:
         """See `KeyHistory.history`."""
         subject = key_subject(self.bucket, check_key(key))
         found = [each async for each in read_all(self._connection, self._stream, subject)]
@@ -174,7 +174,7 @@ class NatsKeyValue:
         info = await call(self._connection, f"STREAM.INFO.{self._stream}")
         return parse_time(info["ts"])
 
-    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+    async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.newest`."""
         subject = key_subject(self.bucket, check_key(key))
         stored = await read_last(self._connection, self._stream, subject, at_least)
@@ -219,8 +219,8 @@ class NatsKeyValue:
         headers = {_EXPECTED_STREAM: self._stream, **headers}
         return (await store(self._connection, subject, value, headers)).sequence
 
-    def _entry(self, stored: Stored) -> Entry:
-        return Entry(
+    def _entry(self, stored: Stored) -> KeyValueEntry:
+        return KeyValueEntry(
             key=stored.subject.removeprefix(key_subject(self.bucket, "")),
             value=b"" if _OPERATION in stored.headers else stored.body,
             revision=stored.sequence,

@@ -1,7 +1,7 @@
 """
 All streams, buckets and object stores of the project on a broker: what `ccmctl init` creates.
 
-`Layout` defines what should exist and how large it may grow. `make` compares this with the broker, and creates or updates
+`LayoutOptions` defines what should exist and how large it may grow. `make` compares this with the broker, and creates or updates
 what differs. A second run changes nothing. `make` never lowers a limit that an operator raised, and never deletes anything.
 
 A bucket is a stream named `KV_<bucket>` and an object store one named `OBJ_<name>` (ADR-8, ADR-20), so the `nats` program reads
@@ -75,7 +75,7 @@ _REGISTRATION_SETTLED = ("allow_rollup_hdrs", "subject_delete_marker_ttl", "max_
 """Settings that depend on whether the broker has security."""
 
 
-class Layout(Struct, frozen=True, kw_only=True):
+class LayoutOptions(Struct, frozen=True, kw_only=True):
     """
     Options of an operator or a test.
 
@@ -106,7 +106,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     schedules: bool | None = None
 
 
-class Action(StrEnum):
+class LayoutAction(StrEnum):
     """What `make` did about one thing."""
 
     CREATED = "created"
@@ -129,12 +129,12 @@ class LayoutChange(Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    action: Action
+    action: LayoutAction
     replicas: int = 0
     details: tuple[str, ...] = ()
 
 
-def plan(layout: Layout, *, with_schedules: bool) -> list[WantedStream]:
+def plan(layout: LayoutOptions, *, with_schedules: bool) -> list[WantedStream]:
     """The wanted streams, as configurations of the broker's API. Replicas are left out: they depend on the broker."""
     rollup = ("allow_rollup_hdrs",) if layout.secure is None else ()
     may_roll_up = not layout.secure
@@ -203,7 +203,7 @@ def _nodes() -> dict[str, Any]:
     return _bucket(NODES, 1, allow_msg_ttl=True, max_msg_size=_MIB)
 
 
-def _runs(layout: Layout) -> dict[str, Any]:
+def _runs(layout: LayoutOptions) -> dict[str, Any]:
     """Records of runs, which no agent reads."""
     return _bucket(
         RUNS,
@@ -230,7 +230,7 @@ def _objects(name: str, *, may_roll_up: bool) -> dict[str, Any]:
     return _stream(f"OBJ_{name}", subjects, discard="new", allow_rollup_hdrs=may_roll_up, republish=poke)
 
 
-def _events(layout: Layout) -> dict[str, Any]:
+def _events(layout: LayoutOptions) -> dict[str, Any]:
     window = min(layout.duplicate_window_s, layout.events_age_s)
     return _stream(
         EVENTS_STREAM,
@@ -278,7 +278,7 @@ def _schedules() -> dict[str, Any]:
     )
 
 
-async def make(connection: Connection, layout: Layout | None = None) -> list[LayoutChange]:
+async def make(connection: Connection, layout: LayoutOptions | None = None) -> list[LayoutChange]:
     """
     Create or update all streams, buckets and object stores; what was done, in that order.
 
@@ -286,7 +286,7 @@ async def make(connection: Connection, layout: Layout | None = None) -> list[Lay
         BusSetupError: The server is too old, has no JetStream, or not enough storage. What was created before remains.
         BusDeniedError: These credentials may not create streams.
     """
-    layout = layout or Layout()
+    layout = layout or LayoutOptions()
     server = connection.server
     if server is None:
         raise connection.why_not()
@@ -301,7 +301,9 @@ async def make(connection: Connection, layout: Layout | None = None) -> list[Lay
     done = [await _make_one(connection, copies, wanted) for wanted in things]
     if not with_schedules:
         why = "not asked for" if can_schedule else _too_old(connection, SCHEDULES_VERSION)
-        done.append(LayoutChange(name=SCHEDULES_STREAM, kind="stream", action=Action.SKIPPED, details=(why,)))
+        done.append(
+            LayoutChange(name=SCHEDULES_STREAM, kind="stream", action=LayoutAction.SKIPPED, details=(why,))
+        )
     return done
 
 
@@ -343,7 +345,7 @@ def _too_old(connection: Connection, version: tuple[int, int, int]) -> str:
 class _Copies:
     """The number of copies: the requested one, else three if the cluster has enough servers."""
 
-    def __init__(self, connection: Connection, layout: Layout) -> None:
+    def __init__(self, connection: Connection, layout: LayoutOptions) -> None:
         clustered = connection.server is not None and bool(connection.server.cluster)
         self.count = layout.replicas or (_WANTED_REPLICAS if clustered else 1)
         self._is_asked_for = bool(layout.replicas)
@@ -364,7 +366,7 @@ async def _make_one(connection: Connection, copies: _Copies, wanted: WantedStrea
     if found is None:
         config = await _create(connection, copies, wanted.config)
         return LayoutChange(
-            name=wanted.name, kind=wanted.kind, action=Action.CREATED, replicas=config["num_replicas"]
+            name=wanted.name, kind=wanted.kind, action=LayoutAction.CREATED, replicas=config["num_replicas"]
         )
     config, changes, kept = merged(found, wanted)
     replicas = await _update(connection, copies, config, has_changes=bool(changes))
@@ -373,7 +375,7 @@ async def _make_one(connection: Connection, copies: _Copies, wanted: WantedStrea
     return LayoutChange(
         name=wanted.name,
         kind=wanted.kind,
-        action=Action.UPDATED if changes else Action.UNCHANGED,
+        action=LayoutAction.UPDATED if changes else LayoutAction.UNCHANGED,
         replicas=replicas,
         details=(*changes, *kept),
     )

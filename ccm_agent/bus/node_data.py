@@ -21,7 +21,7 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import DATA, NODE_DATA
 from ccm_agent.bus.subjects import OWNED, encode_token, key_subject, owner_of
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
-from ccm_agent.model.ports import Entry, KeyHistory, KeyValue
+from ccm_agent.model.ports import KeyHistory, KeyValue, KeyValueEntry
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Stamped, TextPlace
 
@@ -54,7 +54,7 @@ def slot_key(key: str, slot: int) -> str:
     return f"{slots_of(key)}.{slot}"
 
 
-def read_index_entry(entry: Entry) -> Stamped | None:
+def read_index_entry(entry: KeyValueEntry) -> Stamped | None:
     """What an index entry says; None for an entry that holds its document itself."""
     if not owner_of(entry.key) or not entry.value.lstrip().startswith(b"{"):
         return None
@@ -65,9 +65,9 @@ def read_index_entry(entry: Entry) -> Stamped | None:
     return stamped if stamped.text is not None else None
 
 
-def as_document(entry: Entry, text: Entry) -> Entry:
+def as_document(entry: KeyValueEntry, text: KeyValueEntry) -> KeyValueEntry:
     """The document of an index entry, as it would be in CCM_DATA."""
-    return Entry(
+    return KeyValueEntry(
         key=entry.key,
         value=text.value,
         revision=entry.revision,
@@ -76,7 +76,7 @@ def as_document(entry: Entry, text: Entry) -> Entry:
     )
 
 
-def place_before(history: Sequence[Entry], revision: int) -> TextPlace | None:
+def place_before(history: Sequence[KeyValueEntry], revision: int) -> TextPlace | None:
     """Where the text of a document is as it was at a revision of CCM_DATA that was moved out of there; None: nothing says so."""
     moved = [place for entry in history if (found := read_index_entry(entry)) for place in found.earlier]
     return max((place for place in moved if place.at <= revision), key=lambda place: place.at, default=None)
@@ -96,17 +96,17 @@ class NodeData:
         self._index = index
         self._texts = texts
 
-    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+    async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.get`; RevisionGoneError when the text of the newest revision is lost."""
         entry = await self.newest(key, at_least)
         return entry if entry is not None and entry.value else None
 
-    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+    async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.newest`."""
         entry = await self._index.newest(key, at_least)
         return await self._document(entry) if entry is not None else None
 
-    async def as_of(self, key: str, revision: int) -> Entry | None:
+    async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
         """See `KeyValue.as_of`."""
         try:
             entry = await self._index.as_of(key, revision)
@@ -127,7 +127,7 @@ class NodeData:
         obeyed: bool = False,
         at_least: int = 0,
         deletions: bool = False,
-    ) -> list[Entry]:
+    ) -> list[KeyValueEntry]:
         """See `KeyValue.matching`; index entries are left as they are."""
         return await self._index.matching(patterns, obeyed=obeyed, at_least=at_least, deletions=deletions)
 
@@ -147,7 +147,7 @@ class NodeData:
         """See `KeyValue.pokes`; they tell that a document of another node has changed, and when."""
         return await self._index.pokes(pattern, on_poke)
 
-    async def _moved(self, key: str, revision: int) -> Entry | None:
+    async def _moved(self, key: str, revision: int) -> KeyValueEntry | None:
         history = await self._index.history(key)
         place = place_before(history, revision)
         if place is None:
@@ -155,11 +155,11 @@ class NodeData:
         entry = msgspec.structs.replace(history[0], revision=place.at)
         return await self._at(entry, place)
 
-    async def _document(self, entry: Entry) -> Entry:
+    async def _document(self, entry: KeyValueEntry) -> KeyValueEntry:
         found = read_index_entry(entry)
         return entry if found is None or found.text is None else await self._at(entry, found.text)
 
-    async def _at(self, entry: Entry, place: TextPlace) -> Entry:
+    async def _at(self, entry: KeyValueEntry, place: TextPlace) -> KeyValueEntry:
         """
         The document of an index entry, from its slot.
 

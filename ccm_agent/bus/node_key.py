@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.chain import PLACE_DETAIL
-from ccm_agent.bus.signing import Kind, SignatureError, signing_key_in_credentials
+from ccm_agent.bus.signing import SignatureError, SignatureKind, signing_key_in_credentials
 from ccm_agent.bus.trust import trust_in_credentials, verify_certificate
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.wire import AnswerState
@@ -76,7 +76,7 @@ class NodeKey:
         if self._key is None:
             return ""
         details = {PLACE_DETAIL: place}
-        return self._key.sign(Kind.EVENT, subject, body, issued_ms=issued_ms, details=details)
+        return self._key.sign(SignatureKind.EVENT, subject, body, issued_ms=issued_ms, details=details)
 
     def _check(self, node: str, root: str) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.signing import SIGNATURE_HEADER, Kind
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind
 from ccm_agent.bus.subjects import key_subject
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Signatory:
         """Headers for a request that is sent now."""
         now = self._now_ms()
         signature = self._key.sign(
-            Kind.REQUEST, subject, body, issued_ms=now, expires_ms=now + REQUEST_VALID_MS
+            SignatureKind.REQUEST, subject, body, issued_ms=now, expires_ms=now + REQUEST_VALID_MS
         )
         return {SIGNATURE_HEADER: signature}
 
@@ -68,7 +68,7 @@ class Signatory:
         """
         details = {"name": name, "when": when, "zone": zone}
         signature = self._key.sign(
-            Kind.SCHEDULE,
+            SignatureKind.SCHEDULE,
             subject,
             body,
             issued_ms=self._now_ms(),
@@ -80,17 +80,17 @@ class Signatory:
     def document(self, bucket: str, key: str, body: bytes) -> dict[str, str]:
         """Headers for a document, which is valid until it is replaced or removed."""
         subject = key_subject(bucket, key)
-        signature = self._key.sign(Kind.DOCUMENT, subject, body, issued_ms=self._now_ms())
+        signature = self._key.sign(SignatureKind.DOCUMENT, subject, body, issued_ms=self._now_ms())
         return {SIGNATURE_HEADER: signature}
 
     def object(self, subject: str, digest: str) -> dict[str, str]:
         """Headers for the description of an object; its digest (SHA-256, hex) is signed."""
-        signature = self._key.sign(Kind.OBJECT, subject, digest.encode(), issued_ms=self._now_ms())
+        signature = self._key.sign(SignatureKind.OBJECT, subject, digest.encode(), issued_ms=self._now_ms())
         return {SIGNATURE_HEADER: signature}
 
     def deletion(self, bucket: str, key: str, number: int = 0) -> dict[str, str]:
         """Headers for the removal of a document; `number` 0 uses the time, like the numbers of documents."""
         now = self._now_ms()
         subject = key_subject(bucket, key)
-        signature = self._key.sign(Kind.DELETION, subject, b"", issued_ms=now, number=number or now)
+        signature = self._key.sign(SignatureKind.DELETION, subject, b"", issued_ms=now, number=number or now)
         return {SIGNATURE_HEADER: signature}

@@ -49,7 +49,7 @@ _KEY_BYTES = 35
 """One of prefix, 32 of key, two of checksum."""
 
 
-class Kind(StrEnum):
+class SignatureKind(StrEnum):
     """The purpose of a signature. A signature of one kind is never valid as another kind."""
 
     REQUEST = "request"
@@ -121,7 +121,7 @@ class SigningKey:
 
     def sign(
         self,
-        kind: Kind,
+        kind: SignatureKind,
         subject: str,
         body: bytes,
         *,
@@ -185,7 +185,7 @@ def read_claims(header: str) -> Claims:
 
 
 def verify(
-    header: str, kind: Kind, subject: str, body: bytes, *, now_ms: int, skew_ms: int = 300_000
+    header: str, kind: SignatureKind, subject: str, body: bytes, *, now_ms: int, skew_ms: int = 300_000
 ) -> Claims:
     """
     The claims of a header that is valid for a body, on a subject, at a time.
@@ -209,7 +209,7 @@ def verify(
     return claims
 
 
-def verify_content(header: str, kind: Kind, subject: str, body: bytes) -> Claims:
+def verify_content(header: str, kind: SignatureKind, subject: str, body: bytes) -> Claims:
     """
     The claims of a header that is valid for a body, on a subject. The caller checks its times.
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.signing import Claims, Kind, SignatureError, is_public_key, verify, verify_content
+from ccm_agent.bus.signing import Claims, SignatureError, SignatureKind, is_public_key, verify, verify_content
 from ccm_agent.bus.subjects import check_node, check_scope, key_subject
 from ccm_agent.model.errors import InputError, ProtocolError, UsageError
 from ccm_agent.model.untrusted_json import decode_foreign
@@ -173,7 +173,7 @@ def sign_signers(root: SigningKey, signers: SignersList) -> SignedText:
     """The signed list; UsageError if it could not be read back."""
     body = msgspec.json.encode(signers)
     signature = root.sign(
-        Kind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=signers.issued, number=signers.number
+        SignatureKind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=signers.issued, number=signers.number
     )
     check_signers(signers)
     return SignedText(body=body.decode(), signature=signature)
@@ -187,7 +187,7 @@ def read_signers(body: bytes, signature: str, root: str, *, now_ms: int) -> Sign
         SignatureError: The root has not signed it.
         ProtocolError: It is signed, but cannot be used.
     """
-    claims = verify(signature, Kind.SIGNERS, SIGNERS_SUBJECT, body, now_ms=now_ms)
+    claims = verify(signature, SignatureKind.SIGNERS, SIGNERS_SUBJECT, body, now_ms=now_ms)
     _require_root(claims, root, SIGNERS_SUBJECT)
     try:
         signers = decode_foreign(body, SignersList)
@@ -230,7 +230,11 @@ def check_signers(signers: SignersList) -> None:
 def certify_node(root: SigningKey, node: str, key: str, *, issued_ms: int, expires_ms: int = 0) -> str:
     """The root's certificate that a key belongs to a node: a signature header of kind `node`."""
     return root.sign(
-        Kind.NODE, f"node.{check_node(node)}", key.encode(), issued_ms=issued_ms, expires_ms=expires_ms
+        SignatureKind.NODE,
+        f"node.{check_node(node)}",
+        key.encode(),
+        issued_ms=issued_ms,
+        expires_ms=expires_ms,
     )
 
 
@@ -242,7 +246,7 @@ def verify_certificate(certificate: str, node: str, key: str, root: str, *, now_
         SignatureError: The certificate is for another key or node, or has expired.
     """
     subject = f"node.{check_node(node)}"
-    claims = verify(certificate, Kind.NODE, subject, key.encode(), now_ms=now_ms)
+    claims = verify(certificate, SignatureKind.NODE, subject, key.encode(), now_ms=now_ms)
     _require_root(claims, root, subject)
 
 
@@ -255,7 +259,7 @@ def read_certificate(certificate: str, node: str, key: str, root: str) -> Claims
         SignatureError: The root has not certified this key for this node.
     """
     subject = f"node.{check_node(node)}"
-    claims = verify_content(certificate, Kind.NODE, subject, key.encode())
+    claims = verify_content(certificate, SignatureKind.NODE, subject, key.encode())
     _require_root(claims, root, subject)
     return claims
 

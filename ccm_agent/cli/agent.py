@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from ccm_agent.cli.options import VerbGroup
+from ccm_agent.cli.options import CcmGroup
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.exits import Exit
 
@@ -15,7 +15,7 @@ VERBS = ("status", "run-once", "disable", "enable", "policy")
 """Those of `agent_local.py` and `agent_policy.py`, which help lists in this order."""
 
 
-class LocalVerbs(VerbGroup):
+class LocalVerbs(CcmGroup):
     """The verbs stand in other modules: the agent itself needs none of it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ccm_agent.cli import agent_lines
-from ccm_agent.cli.options import Verb
+from ccm_agent.cli.options import CcmCommand
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import DocumentError, HostError, UsageError
@@ -59,7 +59,7 @@ def _span(text: str, flag: str) -> float:
 
 @click.command(
     "status",
-    cls=Verb,
+    cls=CcmCommand,
     short_help="Show what the agent is doing.",
     epilog=examples("ccm agent status", "ccm agent status --json"),
 )
@@ -79,7 +79,7 @@ def status(config: str, as_json: bool) -> int:
 
 @click.command(
     "run-once",
-    cls=Verb,
+    cls=CcmCommand,
     short_help="Converge now and wait for the result.",
     epilog=examples("ccm agent run-once", "ccm agent run-once --within 10m"),
 )
@@ -137,7 +137,7 @@ class _Watch:
 
 @click.command(
     "disable",
-    cls=Verb,
+    cls=CcmCommand,
     short_help="Stop this node from making changes.",
     epilog=examples('ccm agent disable --for 4h --why "new disk"', "ccm agent enable"),
 )
@@ -173,7 +173,7 @@ def disable(config: str, as_json: bool, for_: str, why: str) -> int:
     return Exit.OK
 
 
-@click.command("enable", cls=Verb, epilog=examples("ccm agent enable"))
+@click.command("enable", cls=CcmCommand, epilog=examples("ccm agent enable"))
 @_config
 @_json
 def enable(config: str, as_json: bool) -> int:

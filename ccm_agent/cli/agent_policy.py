@@ -9,7 +9,7 @@ import click
 
 from ccm_agent.cli.agent_local import CONFIG
 from ccm_agent.cli.lines import plain
-from ccm_agent.cli.options import VerbGroup
+from ccm_agent.cli.options import CcmGroup
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(
     "policy",
-    cls=VerbGroup,
+    cls=CcmGroup,
     short_help="Explain what the node's policy allows.",
     epilog=examples("ccm agent policy test --signer alice --action apply --type exec --name reboot"),
 )

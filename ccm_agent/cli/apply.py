@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "apply",
-    cls=options.Verb,
+    cls=options.CcmCommand,
     epilog=examples(
         "ccm apply site.yaml --noop      # what would change?",
         "ccm apply site.yaml",

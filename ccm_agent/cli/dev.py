@@ -13,7 +13,7 @@ from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
 
 
-@click.group("dev", cls=options.VerbGroup)
+@click.group("dev", cls=options.CcmGroup)
 def command() -> None:
     """Develop extensions."""
 

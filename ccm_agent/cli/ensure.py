@@ -16,7 +16,7 @@ from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
 
 
-class Types(options.VerbGroup):
+class Types(options.CcmGroup):
     """A command for each type that offers one, and `api`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

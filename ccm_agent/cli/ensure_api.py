@@ -24,7 +24,7 @@ INPUT_LIMIT_BYTES = 64 << 20
 FIELDS = ("protocol", "type", "properties")
 
 
-class Piped(options.VerbGroup):
+class Piped(options.CcmGroup):
     """`pipe` is what everybody types, `piped` the long name."""
 
     aliases = {"piped": "pipe"}

@@ -37,7 +37,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
         return run(kind.name, {**own, **common}, shared)
 
     parameters, maps = _parameters(kind)
-    made = options.Verb(kind.name, callback=callback, params=parameters, help=kind.summary)
+    made = options.CcmCommand(kind.name, callback=callback, params=parameters, help=kind.summary)
     decorated: click.Command = ensure_shared.shared_flags(_common_flags(made))
     return decorated
 

@@ -15,7 +15,7 @@ from ccm_agent.clikit.commands import examples
 
 @click.command(
     "eval",
-    cls=options.Verb,
+    cls=options.CcmCommand,
     epilog=examples(
         "ccm eval 'Facts.host.info.platform'", "ccm eval 'lookup(\"port\", 80) + 1' --data hiera.yaml --json"
     ),

@@ -16,7 +16,7 @@ from ccm_agent.model.errors import DataError
 
 @click.command(
     "facts",
-    cls=options.Verb,
+    cls=options.CcmCommand,
     epilog=examples("ccm facts", "ccm facts host.info.platform", "ccm facts memory --yaml"),
 )
 @click.argument("query", default="")

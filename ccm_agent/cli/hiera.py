@@ -16,7 +16,7 @@ from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import UsageError
 
 
-class Names(options.VerbGroup):
+class HieraGroup(options.CcmGroup):
     """`resolve` is another name of `parse`."""
 
     aliases = {"resolve": "parse"}
@@ -40,7 +40,7 @@ def _fact_flags(function: Any) -> Any:
     return options.decorated(function, decorators)
 
 
-@click.group("hiera", cls=Names, epilog=examples("ccm hiera parse hiera.yaml role=web --query port"))
+@click.group("hiera", cls=HieraGroup, epilog=examples("ccm hiera parse hiera.yaml role=web --query port"))
 def command() -> None:
     """Resolve hierarchical data."""
 

@@ -17,7 +17,7 @@ from ccm_agent.model.exits import Exit
 
 @click.command(
     "lint",
-    cls=options.Verb,
+    cls=options.CcmCommand,
     epilog=examples("ccm lint site/*.yaml", "ccm lint site.yaml --strict-ccm --warnings-fail --json"),
 )
 @click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ccm_agent.clikit.commands import Command, Group
+from ccm_agent.clikit.commands import BaseCommand, Group
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -17,7 +17,7 @@ READ_ENV = (
 )
 
 
-class Verb(Command):
+class CcmCommand(BaseCommand):
     """A command of `ccm`, which takes `--debug` and `--info`."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
@@ -25,10 +25,10 @@ class Verb(Command):
         return [_log_option(name, about) for name, about in LOG_OPTIONS.items()]
 
 
-class VerbGroup(Verb, Group):
+class CcmGroup(CcmCommand, Group):
     """A command of `ccm` with commands below it."""
 
-    command_class = Verb
+    command_class = CcmCommand
 
 
 def decorated(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from ccm_agent.cli.options import VerbGroup
+from ccm_agent.cli.options import CcmGroup
 from ccm_agent.cli.terminal import PROGRAM
 from ccm_agent.clikit.commands import HELP_NAMES, LazyGroup, examples, imported
 from ccm_agent.clikit.program import invoke
@@ -37,7 +37,7 @@ MODULES = {"eval": "evaluate"}
 """Modules that are not called as their verb."""
 
 
-class Root(VerbGroup, LazyGroup):
+class CcmProgram(CcmGroup, LazyGroup):
     """`ccm` itself."""
 
     aliases: Mapping[str, str] = ALIASES
@@ -49,7 +49,7 @@ def _load(verb: str) -> click.Command:
     return imported(f"ccm_agent.cli.{MODULES.get(verb, verb)}", "command")
 
 
-program = Root(
+program = CcmProgram(
     PROGRAM,
     table=VERBS,
     load=_load,

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Names(options.VerbGroup):
+class RegistrationGroup(options.CcmGroup):
     """Verbs have the further names that CCM gives them."""
 
     aliases = {"c": "create", "q": "query", "delete": "rm"}
 
 
-@click.group("registration", cls=Names)
+@click.group("registration", cls=RegistrationGroup)
 @click.option(
     "--context",
     "nats_context",

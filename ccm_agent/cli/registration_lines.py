@@ -10,7 +10,7 @@ from ccm_agent.cli.lines import plain
 from ccm_agent.model.registration import REMOVE, entry_document, ttl_text
 
 if TYPE_CHECKING:
-    from ccm_agent.model.registration import Change, RegistrationEntry
+    from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
 
 
 def as_json(entries: Sequence[RegistrationEntry]) -> str:
@@ -53,7 +53,7 @@ def listing(entries: Sequence[RegistrationEntry]) -> str:
     return "\n".join(lines)
 
 
-def change_note(change: Change) -> tuple[str, str, dict[str, object]]:
+def change_note(change: RegistrationChange) -> tuple[str, str, dict[str, object]]:
     """A change as a log line: level, phrase and fields."""
     entry = change.entry
     fields: dict[str, object] = {
@@ -68,7 +68,7 @@ def change_note(change: Change) -> tuple[str, str, dict[str, object]]:
     return "info", "Updated entry", fields | ({"ttl": ttl_text(entry.ttl)} if entry.ttl else {})
 
 
-def change_json(change: Change) -> str:
+def change_json(change: RegistrationChange) -> str:
     """A change as a line of JSON."""
     document = {"action": change.action, "entry": entry_document(change.entry)}
     return json.dumps(document | ({"reason": change.reason} if change.reason else {}), ensure_ascii=False)

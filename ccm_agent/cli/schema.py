@@ -11,7 +11,7 @@ from ccm_agent.clikit.commands import examples
 from ccm_agent.model.codec import encode_json
 
 
-@click.command("schema", cls=options.Verb, epilog=examples("ccm schema > ccm.json", "ccm schema file"))
+@click.command("schema", cls=options.CcmCommand, epilog=examples("ccm schema > ccm.json", "ccm schema file"))
 @click.argument("type_name", metavar="[TYPE]", default="")
 def command(type_name: str) -> None:
     """Print the JSON Schema of a manifest, or of a resource of TYPE. Installed extension types are included."""

@@ -16,7 +16,7 @@ from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.outcome import SessionSummary
 
 
-class Names(options.VerbGroup):
+class SessionGroup(options.CcmGroup):
     """`new` has the further names that CCM gives it."""
 
     aliases = {"start": "new", "create": "new"}
@@ -24,7 +24,7 @@ class Names(options.VerbGroup):
 
 @click.group(
     "session",
-    cls=Names,
+    cls=SessionGroup,
     epilog=examples(
         'eval "$(ccm session new)"',
         "ccm ensure file /etc/app.conf --content hello --owner root --group root",

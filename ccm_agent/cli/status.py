@@ -18,7 +18,7 @@ from ccm_agent.resources.contract import AnyType
 
 @click.command(
     "status",
-    cls=options.Verb,
+    cls=options.CcmCommand,
     epilog=examples("ccm status file /etc/motd", "ccm status service nginx --json"),
 )
 @click.argument("type_name", metavar="TYPE")

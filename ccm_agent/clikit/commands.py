@@ -26,7 +26,7 @@ def examples(*lines: str) -> str:
     return "Examples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-class Command(click.Command):
+class BaseCommand(click.Command):
     """
     A command. Its epilog is printed as it is written; see `examples`.
 
@@ -77,7 +77,7 @@ class Command(click.Command):
             formatter.write(f"\n{self.epilog}\n")
 
 
-class Group(Command, click.Group):
+class Group(BaseCommand, click.Group):
     """
     A command with commands below it.
 
@@ -85,7 +85,7 @@ class Group(Command, click.Group):
         aliases: Further names of commands, which help does not list.
     """
 
-    command_class: type[click.Command] | None = Command
+    command_class: type[click.Command] | None = BaseCommand
     aliases: Mapping[str, str] = {}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

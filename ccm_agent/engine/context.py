@@ -26,7 +26,7 @@ from ccm_agent.engine.refreshes import Outline, Refreshes
 from ccm_agent.engine.request import ApplyOptions, StopFlag
 from ccm_agent.engine.secrets import Secrets
 from ccm_agent.engine.stoppable_runner import StoppableRunner
-from ccm_agent.manifest.document import Document, Path, make_document, place_error
+from ccm_agent.manifest.document import ManifestDocument, Path, make_document, place_error
 from ccm_agent.manifest.expressions import (
     bus_error_behind,
     holds_markers,
@@ -49,9 +49,9 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.resource import parse_reference
-from ccm_agent.resources.contract import Child, ChildOutcome, ProviderSpec
+from ccm_agent.resources.contract import ChildManifest, ChildOutcome, ProviderSpec
 from ccm_agent.resources.converge import ResolvedResource, is_announced
-from ccm_agent.resources.registry import Registry
+from ccm_agent.resources.registry import ProviderRegistry
 from ccm_agent.sessions.memory import MemorySession
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ ApplyResources = Callable[["ManifestContext"], Awaitable[Mapping[tuple[str, str]
 """Applies the resources of a manifest in order, and gives the last event of each by type and name."""
 
 
-class RunState:
+class SharedRunState:
     """What all manifests of one run share."""
 
     def __init__(
@@ -84,7 +84,7 @@ class RunState:
         self.session = session
         self.facts = facts
         self.runner = StoppableRunner(world.runner, options.stop) if options.stop else world.runner
-        self.registry = Registry(world.catalog, world.probe)
+        self.registry = ProviderRegistry(world.catalog, world.probe)
         self.changes = HostChanges()
         self.secrets = Secrets(world.secrets)
         self.masker = self.secrets.masker
@@ -161,7 +161,7 @@ class ManifestContext:
 
     def __init__(
         self,
-        state: RunState,
+        state: SharedRunState,
         loaded: ResolvedManifest,
         *,
         noop: bool,
@@ -234,7 +234,7 @@ class ManifestContext:
     def say(self, message: str, **fields: object) -> None:
         self.state.note("info", message, **fields)
 
-    async def apply_child(self, child: Child) -> ChildOutcome:
+    async def apply_child(self, child: ChildManifest) -> ChildOutcome:
         noop, checks_only = self.noop or child.noop, self.health_check_only or child.health_check_only
         if noop and checks_only:
             raise ManifestError(
@@ -385,7 +385,7 @@ class ManifestContext:
         return ConfinedContext(self, permission, commands=commands)
 
     @property
-    def _document(self) -> Document:
+    def _document(self) -> ManifestDocument:
         return self.loaded.listed or self.loaded.document
 
     async def _settled(self, check: HealthCheck) -> HealthCheck:
@@ -442,7 +442,7 @@ class ManifestContext:
             raise ManifestError(message, place=self.loaded.place(declared.path))
         return event
 
-    async def _load_child(self, child: Child) -> ResolvedManifest:
+    async def _load_child(self, child: ChildManifest) -> ResolvedManifest:
         path = posixpath.normpath(posixpath.join(self.directory, child.path))
         if self.state.permission is not None:
             await self.state.permission.check_source(path, self.directory)
@@ -476,7 +476,7 @@ class ManifestContext:
             raise ManifestError(f"{path} holds `apply` resources, which `allow_apply: false` forbids")
         return loaded
 
-    def _note_outcome(self, child: Child, outcome: ChildOutcome) -> None:
+    def _note_outcome(self, child: ChildManifest, outcome: ChildOutcome) -> None:
         level, words = "info", "Child manifest completed"
         if outcome.failed:
             level, words = "error", "Child manifest had failures"

@@ -8,11 +8,13 @@ from ccm_agent.model import codec
 from ccm_agent.model.errors import ManifestError, Place
 
 if TYPE_CHECKING:
-    from ccm_agent.manifest.document import Document
+    from ccm_agent.manifest.document import ManifestDocument
     from ccm_agent.manifest.expressions import Expressions
 
 
-def resources_from_jet(name: str, expressions: Expressions, document: Document) -> tuple[list[Any], Document]:
+def resources_from_jet(
+    name: str, expressions: Expressions, document: ManifestDocument
+) -> tuple[list[Any], ManifestDocument]:
     """
     The raw resources that the template gives, and the document they stand in: what the template printed.
 

@@ -18,7 +18,7 @@ from ccm_agent.hiera import rules as hiera_rules
 from ccm_agent.hiera.resolve import resolve_values
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import (
-    Document,
+    ManifestDocument,
     Path,
     ReadDocument,
     manifest_of,
@@ -51,7 +51,7 @@ class ResolvedManifest(Struct, kw_only=True):
         listed: Where the list of resources stands: the document, or what a Jet template printed.
     """
 
-    document: Document
+    document: ManifestDocument
     resources: list[ResolvedResource]
     data: dict[str, Any]
     expressions: Expressions
@@ -59,7 +59,7 @@ class ResolvedManifest(Struct, kw_only=True):
     pre_message: str = ""
     post_message: str = ""
     warnings: list[str] = []
-    listed: Document | None = None
+    listed: ManifestDocument | None = None
 
     def place(self, path: Path) -> Place:
         """File and line of a resource, or of something in it."""
@@ -87,7 +87,7 @@ class MakeExpressions(Struct, frozen=True):
 
 
 def load_manifest(
-    document: Document,
+    document: ManifestDocument,
     catalog: Catalog,
     make_expressions: MakeExpressions,
     overlays: tuple[Resolved, ...] = (),
@@ -148,7 +148,7 @@ def _garbage_rests() -> Iterator[None]:
 
 def _data(
     root: Mapping[str, Any],
-    document: Document,
+    document: ManifestDocument,
     facts: Mapping[str, Any],
     overlays: tuple[Resolved, ...],
     override: Mapping[str, Any] | None,
@@ -169,7 +169,7 @@ def _data(
     return data
 
 
-def _message(section: CcmSection, field: str, expressions: Expressions, document: Document) -> str:
+def _message(section: CcmSection, field: str, expressions: Expressions, document: ManifestDocument) -> str:
     text: str = getattr(section, field)
     if not has_markers(text):
         return text
@@ -180,8 +180,8 @@ def _message(section: CcmSection, field: str, expressions: Expressions, document
 
 
 def _resources(
-    section: CcmSection, expressions: Expressions, document: Document
-) -> tuple[list[Any], Document, Path]:
+    section: CcmSection, expressions: Expressions, document: ManifestDocument
+) -> tuple[list[Any], ManifestDocument, Path]:
     """The raw list of resources, the document that it stands in, and the way to it there."""
     path: Path = ("ccm", "resources")
     if section.resources_jet_file and section.resources is not None:

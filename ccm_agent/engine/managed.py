@@ -9,7 +9,7 @@ import hmac
 import posixpath
 from collections.abc import Mapping
 
-from ccm_agent.engine.context import ManifestContext, RunState
+from ccm_agent.engine.context import ManifestContext, SharedRunState
 from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.engine.mask import learn
 from ccm_agent.model.errors import CcmError
@@ -17,7 +17,7 @@ from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.converge import ResolvedResource
 
 
-async def managed(loaded: ResolvedManifest, state: RunState, salt: bytes) -> set[str]:
+async def managed(loaded: ResolvedManifest, state: SharedRunState, salt: bytes) -> set[str]:
     """
     `type#name` of each resource that would be managed; a child itself is none, it stands for what is in it.
 

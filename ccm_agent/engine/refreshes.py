@@ -21,14 +21,14 @@ from ccm_agent.sessions.refresh_log import (
     ANY,
     CHANGES_LIMIT,
     COMPACT_LINES,
-    Change,
     Kept,
     RefreshLog,
     Resource,
+    TriggerChange,
 )
 
 if TYPE_CHECKING:
-    from ccm_agent.engine.context import ManifestContext, RunState
+    from ccm_agent.engine.context import ManifestContext, SharedRunState
     from ccm_agent.model.outcome import TransactionEvent
 
 log = logging.getLogger(__name__)
@@ -71,15 +71,15 @@ class Refreshes:
         is_incomplete: The run did not come to all resources, so not all subscribers are known.
     """
 
-    def __init__(self, state: RunState, kept: RefreshLog | None, *, is_session: bool = False) -> None:
+    def __init__(self, state: SharedRunState, kept: RefreshLog | None, *, is_session: bool = False) -> None:
         self.is_incomplete = is_session
         self._state = state
         self._log = kept
         self._is_session = is_session
         self._is_plan = state.options.noop or state.options.health_check_only
         self._lines = 0
-        self._changes: dict[str, Change] = {}
-        self._by_key: dict[str, list[Change]] = {}
+        self._changes: dict[str, TriggerChange] = {}
+        self._by_key: dict[str, list[TriggerChange]] = {}
         self._own: set[str] = set()
         self._met: list[tuple[Kept, frozenset[str]]] = []
         self._shown: dict[str, str] = {}
@@ -243,7 +243,7 @@ class Refreshes:
             if self._is_recorded(keys, [], is_open=True):
                 return
         now = self._state.world.clock.now()
-        change = Change(
+        change = TriggerChange(
             id=new_id(now), trigger=Kept(label, keys), since=now, waiting=waiting, is_open=is_open
         )
         try:
@@ -293,7 +293,7 @@ class Refreshes:
             name = f"{program[0]} …" if is_plain and len(program) > 1 else program[0] if is_plain else "…"
         return masker.name(f"{declared.kind.name}#{name}")
 
-    def _changes_of(self, reference: str) -> list[Change]:
+    def _changes_of(self, reference: str) -> list[TriggerChange]:
         return [*self._by_key.get(self._key(reference), ()), *self._by_key.get(ANY, ())]
 
     def _key(self, reference: str) -> str:
@@ -306,12 +306,12 @@ class Refreshes:
         event = self._state.session.last(parsed.type, parsed.name) if parsed is not None else None
         return event is not None and event.failed and not event.changed and event.status is None
 
-    def _know(self, change: Change) -> None:
+    def _know(self, change: TriggerChange) -> None:
         self._changes[change.id] = change
         for key in change.trigger.keys:
             self._by_key.setdefault(key, []).append(change)
 
-    def _forget(self, change: Change) -> None:
+    def _forget(self, change: TriggerChange) -> None:
         for key in change.trigger.keys:
             self._by_key[key].remove(change)
 

@@ -17,14 +17,14 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.engine import mask
-from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, RunState
+from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, SharedRunState
 from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.load import ResolvedManifest, load_manifest
 from ccm_agent.engine.order import check_order
 from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.manifest.build import ResourceBuilder
-from ccm_agent.manifest.document import Document, make_document
+from ccm_agent.manifest.document import ManifestDocument, make_document
 from ccm_agent.manifest.expressions import has_markers, raise_refusal_behind
 from ccm_agent.manifest.tinycm.recognise import is_tinycm
 from ccm_agent.model import merge
@@ -47,7 +47,7 @@ FAILED_IN_SUMMARY = 20
 """Failed resources that a summary names; the events have them all."""
 
 
-class Plan(Struct, kw_only=True):
+class PreparedManifest(Struct, kw_only=True):
     """
     A manifest that is ready to be executed.
 
@@ -58,7 +58,7 @@ class Plan(Struct, kw_only=True):
     """
 
     loaded: ResolvedManifest
-    state: RunState
+    state: SharedRunState
     data_revisions: dict[str, int] = {}
 
 
@@ -78,7 +78,7 @@ class LocalEngine:
         """Load a manifest and execute it; see `engine.request.Engine.apply`."""
         return await self.execute(await self.load(source, options))
 
-    async def load(self, source: ManifestSource, options: ApplyOptions) -> Plan:
+    async def load(self, source: ManifestSource, options: ApplyOptions) -> PreparedManifest:
         """
         Read, resolve and check a manifest. Nothing is changed.
 
@@ -89,7 +89,7 @@ class LocalEngine:
         with state.secrets.kept_out_of_errors():
             return await self._load(source, state)
 
-    async def _load(self, source: ManifestSource, state: RunState) -> Plan:
+    async def _load(self, source: ManifestSource, state: SharedRunState) -> PreparedManifest:
         document = await self._document(source)
         if state.permission is not None and (source.path or source.directory):
             # of a manifest in the root directory every file would be its own
@@ -101,14 +101,16 @@ class LocalEngine:
             raise_refusal_behind(err)
             raise
 
-    async def _resolve(self, source: ManifestSource, state: RunState, document: Document) -> Plan:
+    async def _resolve(
+        self, source: ManifestSource, state: SharedRunState, document: ManifestDocument
+    ) -> PreparedManifest:
         options = state.options
         overlays, revisions = await self._overlays(state)
         state.outer_data = _outer_data(options, overlays)
         if is_tinycm(document.name, document.text):
-            from ccm_agent.engine.tinycm.load import Host, load_tinycm
+            from ccm_agent.engine.tinycm.load import TinyHost, load_tinycm
 
-            host = Host(facts=state.facts, name=options.node, overlays=overlays, override=options.data)
+            host = TinyHost(facts=state.facts, name=options.node, overlays=overlays, override=options.data)
             loaded = await load_tinycm(document, self.world, state.expressions, host, state.permission)
         else:
             loaded = await asyncio.to_thread(
@@ -126,9 +128,11 @@ class LocalEngine:
         state.secrets.learn_data(loaded.data)
         loaded.pre_message = state.masker.text(loaded.pre_message)
         loaded.post_message = state.masker.text(loaded.post_message)
-        return Plan(loaded=loaded, state=state, data_revisions={**source.data_revisions, **revisions})
+        return PreparedManifest(
+            loaded=loaded, state=state, data_revisions={**source.data_revisions, **revisions}
+        )
 
-    async def execute(self, plan: Plan) -> SessionSummary:
+    async def execute(self, plan: PreparedManifest) -> SessionSummary:
         """Apply what `load` gave; the summary as `engine.request.Engine.apply` says."""
         loaded, state, options = plan.loaded, plan.state, plan.state.options
         if options.noop and options.health_check_only:
@@ -178,7 +182,7 @@ class LocalEngine:
             return await self._ensure(kind, properties, state)
 
     async def _ensure(
-        self, kind: AnyType, properties: Mapping[str, Any], state: RunState
+        self, kind: AnyType, properties: Mapping[str, Any], state: SharedRunState
     ) -> TransactionEvent:
         options = state.options
         state.refreshes = Refreshes(state, state.session.refreshes, is_session=True)
@@ -216,7 +220,7 @@ class LocalEngine:
         with state.secrets.kept_out_of_errors():
             return await self._status(kind, name, state)
 
-    async def _status(self, kind: AnyType, name: str, state: RunState) -> Any:
+    async def _status(self, kind: AnyType, name: str, state: SharedRunState) -> Any:
         loaded = await self._empty(state)
         if has_markers(name):
             name = await asyncio.to_thread(loaded.expressions.text, name)
@@ -236,7 +240,7 @@ class LocalEngine:
 
     # ---- inside ----
 
-    async def _begin(self, options: ApplyOptions) -> RunState:
+    async def _begin(self, options: ApplyOptions) -> SharedRunState:
         session = MemorySession()
         if options.session:
             from ccm_agent.sessions.directory import open_session
@@ -246,9 +250,9 @@ class LocalEngine:
             facts = self.world.gather_facts(options.more_facts)
         else:
             facts = merge.deep(options.facts, options.more_facts) if options.more_facts else options.facts
-        return RunState(self.world, options, session, facts)
+        return SharedRunState(self.world, options, session, facts)
 
-    async def _document(self, source: ManifestSource) -> Document:
+    async def _document(self, source: ManifestSource) -> ManifestDocument:
         path = _join(self.world.directory, source.path) if source.path else ""
         name = source.name or source.path or "manifest"
         directory = source.directory or posixpath.dirname(path)
@@ -268,7 +272,7 @@ class LocalEngine:
         name = source.name or _join(self.world.directory, source.path)
         return self.world.refreshes.log(options.scope or f"manifest {name}")
 
-    async def _overlays(self, state: RunState) -> tuple[tuple[Resolved, ...], dict[str, int]]:
+    async def _overlays(self, state: SharedRunState) -> tuple[tuple[Resolved, ...], dict[str, int]]:
         """The hiera documents over a manifest's data; relative paths begin where the process stands."""
         options, facts, permission = state.options, state.facts, state.permission
         if not options.hiera:
@@ -299,7 +303,7 @@ class LocalEngine:
             state.secrets.learn_data(data)
         return tuple(resolved for resolved, _ in found), revisions
 
-    async def _empty(self, state: RunState) -> ResolvedManifest:
+    async def _empty(self, state: SharedRunState) -> ResolvedManifest:
         """A manifest without resources, in the working directory: what a single resource lives in."""
         from ccm_agent.hiera import rules
 
@@ -312,12 +316,12 @@ class LocalEngine:
         data = merge.deep(data, state.options.data or {})
         if checks:
             await asyncio.to_thread(rules.check, data, checks)
-        document = Document(text="", name="", directory=directory, digest="")
+        document = ManifestDocument(text="", name="", directory=directory, digest="")
         return ResolvedManifest(
             document=document, resources=[], data=data, expressions=state.expressions(data, directory)
         )
 
-    async def _start(self, plan: Plan) -> None:
+    async def _start(self, plan: PreparedManifest) -> None:
         options, now = plan.state.options, self.world.clock.now()
         event = SessionStart(
             protocol=SESSION_START,
@@ -341,7 +345,7 @@ class LocalEngine:
             if waiting is not None:
                 await waiting
 
-    def _summary(self, plan: Plan, tally: _Tally, broken: CcmError | None) -> SessionSummary:
+    def _summary(self, plan: PreparedManifest, tally: _Tally, broken: CcmError | None) -> SessionSummary:
         options, now = plan.state.options, self.world.clock.now()
         summary = plan.state.session.summary(new_id(now), now)
         summary.node, summary.run = options.node, options.run

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from ccm_agent.model.ports import Clock, Files, Runner
 
 
-class Host(Protocol):
+class HealthCheckHost(Protocol):
     """Ports, the only ways to the host."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ccm_agent.health.host import Host
+from ccm_agent.health.host import HealthCheckHost
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
@@ -14,7 +14,7 @@ OUTPUT_LIMIT_BYTES = 64 * 1024
 """A plugin prints a line or a few; what is far beyond that is kept from its end."""
 
 
-async def attempt(check: HealthCheck, host: Host) -> HealthResult:
+async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
     Run the command once, without a shell, in `/`, with a bare environment.
 

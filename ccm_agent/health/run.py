@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from ccm_agent.health import nagios
-from ccm_agent.health.host import Host
+from ccm_agent.health.host import HealthCheckHost
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, PropertyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.suggestions import did_you_mean
 
-Attempt = Callable[[HealthCheck, Host], Awaitable[HealthResult]]
+Attempt = Callable[[HealthCheck, HealthCheckHost], Awaitable[HealthResult]]
 """One try of a check, in one format; gives UNKNOWN with its reason rather than an error."""
 
 
-async def _goss(check: HealthCheck, host: Host) -> HealthResult:
+async def _goss(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     from ccm_agent.health.goss.check import attempt  # a manifest without rules need not load it
 
     return await attempt(check, host)
@@ -61,7 +61,7 @@ def normalise(check: HealthCheck) -> HealthCheck:
     return msgspec.structs.replace(check, command=command, format=wanted, name=name)
 
 
-async def run_check(check: HealthCheck, host: Host) -> HealthResult:
+async def run_check(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
     Try a normalised check until it is OK or its tries are used up; the last try's result counts.
 

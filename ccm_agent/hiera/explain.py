@@ -18,7 +18,7 @@ from ccm_agent.hiera import rules
 from ccm_agent.hiera.precedence import reversals
 from ccm_agent.hiera.resolve import DATA_KEY, Layer, read_layers
 from ccm_agent.model import codec, merge
-from ccm_agent.model.data import Hierarchy, Merge, Rule
+from ccm_agent.model.data import DataRule, Hierarchy, Merge
 from ccm_agent.model.errors import DataError, Place
 
 _MISSING = object()
@@ -49,7 +49,7 @@ class Effect(StrEnum):
 _NOT_THERE = frozenset((Effect.ABSENT, Effect.UNNAMED, Effect.NOT_REACHED))
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class SourceDocument(Struct, frozen=True, kw_only=True):
     """A document: what errors call it, its text, and its revision in a bucket (0 for anything else)."""
 
     name: str
@@ -101,13 +101,13 @@ class Explained(Struct, frozen=True, kw_only=True):
     is_found: bool
     value: Any = None
     candidates: tuple[Candidate, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[DataRule, ...] = ()
     broken: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
 
 
-def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Explained:
+def explain(key: str, sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> Explained:
     """
     Where the value of a key comes from.
 
@@ -120,7 +120,7 @@ def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Ex
         CcmError: A document cannot be read or resolved with these facts.
     """
     tale = _Tale(key)
-    demands: list[Rule] = []
+    demands: list[DataRule] = []
     warnings: list[str] = []
     for source in sources:
         before = len(tale.candidates)
@@ -146,7 +146,7 @@ def explain(key: str, sources: Sequence[Source], facts: Mapping[str, Any]) -> Ex
 
 
 def _reversed(
-    source: Source, root: object, candidates: Sequence[Candidate], path: tuple[str, ...]
+    source: SourceDocument, root: object, candidates: Sequence[Candidate], path: tuple[str, ...]
 ) -> list[str]:
     """Warnings about the order of a document, as far as it decided the value of this key on this node."""
     there = {candidate.layer for candidate in candidates if candidate.effect not in _NOT_THERE}
@@ -159,7 +159,7 @@ def _reversed(
     return list(islice(sentences, REVERSALS_TOLD))
 
 
-def _broken(data: Mapping[str, Any], demands: Sequence[Rule]) -> list[str]:
+def _broken(data: Mapping[str, Any], demands: Sequence[DataRule]) -> list[str]:
     sentences = []
     for rule in demands:
         try:
@@ -189,7 +189,7 @@ class _Tale:
     def value(self) -> Any:
         return _at(self.data, self.key)
 
-    def add(self, source: Source, facts: Mapping[str, Any]) -> None:
+    def add(self, source: SourceDocument, facts: Mapping[str, Any]) -> None:
         """Merge a document over what is there."""
         self.root = root = codec.decode_document(source.text, source.name)
         hierarchy, layers = read_layers(root, facts, source.name, source.text)
@@ -216,7 +216,7 @@ class _Tale:
 
     def _judge(
         self,
-        source: Source,
+        source: SourceDocument,
         hierarchy: Hierarchy,
         layer: Layer,
         old: Mapping[str, Any],
@@ -268,7 +268,12 @@ class _Tale:
             self.candidates[place] = replace(self.candidates[place], effect=effect)
 
     def _note(
-        self, source: Source, hierarchy: Hierarchy, layer: Layer, effect: Effect, value: object = _MISSING
+        self,
+        source: SourceDocument,
+        hierarchy: Hierarchy,
+        layer: Layer,
+        effect: Effect,
+        value: object = _MISSING,
     ) -> None:
         self.candidates.append(
             Candidate(
@@ -284,7 +289,7 @@ class _Tale:
         )
 
 
-def _place(source: Source, layer: Layer, key: str, *, has_key: bool) -> Place:
+def _place(source: SourceDocument, layer: Layer, key: str, *, has_key: bool) -> Place:
     if layer.data is None:
         return Place()
     inner = find_path(layer.data, key) if has_key else ()

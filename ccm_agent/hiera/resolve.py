@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DATA_KEY = "data"
 
 
-class Expressions(Protocol):
+class TextRenderer(Protocol):
     """Renders the expressions in a document's texts for one node."""
 
     def typed(self, text: str) -> object:
@@ -60,7 +60,7 @@ def resolve_document(
     source: str = "",
     *,
     data_key: str = DATA_KEY,
-    expressions: Expressions | None = None,
+    expressions: TextRenderer | None = None,
 ) -> Resolved:
     """
     The data of a JSON or YAML document, and the rules that it lays on it.
@@ -91,7 +91,7 @@ def resolve_values(
     text: str | None = None,
     *,
     data_key: str = DATA_KEY,
-    expressions: Expressions | None = None,
+    expressions: TextRenderer | None = None,
 ) -> Resolved:
     """
     As `resolve_document`, for a document that was decoded before.
@@ -137,7 +137,7 @@ def not_hiera(root: object, data_key: str, source: str) -> DataError:
     )
 
 
-def expressions_on(facts: Mapping[str, Any]) -> Expressions:
+def expressions_on(facts: Mapping[str, Any]) -> TextRenderer:
     """The expressions of hiera: facts and `lookup`, where what is missing reads as the empty text."""
     return _Rendering(facts)
 
@@ -170,7 +170,7 @@ class _Rendering:
 
 class _Resolver:
     def __init__(
-        self, root: Mapping[str, Any], source: str, text: str | None, expressions: Expressions
+        self, root: Mapping[str, Any], source: str, text: str | None, expressions: TextRenderer
     ) -> None:
         self.root = root
         self.source = source

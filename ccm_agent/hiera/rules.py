@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccm_agent.model import codec
-from ccm_agent.model.data import Rule
+from ccm_agent.model.data import DataRule
 from ccm_agent.model.errors import DataError, ExpressionError, Place
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.allowance import Allowance
@@ -22,7 +22,7 @@ _MISSING = object()
 
 def read_rules(
     text: str, source: str = "", data_key: str = "data"
-) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
+) -> tuple[tuple[DataRule, ...], tuple[str, ...]]:
     """
     The rules in a document's comments, and warnings about comments that look like rules and are none.
 
@@ -30,19 +30,19 @@ def read_rules(
     """
     if not _ANNOTATION.search(text) or codec.is_json(text):
         return (), ()
-    rules: dict[tuple[str, ...], Rule] = {}
+    rules: dict[tuple[str, ...], DataRule] = {}
     warnings: list[str] = []
     for comment in codec.key_comments(text, source):
         if len(comment.path) < 2 or comment.path[0] != data_key or not comment.text.startswith("@"):
             continue
         path = comment.path[1:]
-        rule = rules.get(path) or Rule(path=path, source=source, line=comment.line)
+        rule = rules.get(path) or DataRule(path=path, source=source, line=comment.line)
         if comment.text in ("@require", "@required"):
-            rules[path] = Rule(
+            rules[path] = DataRule(
                 path=path, required=True, expression=rule.expression, source=source, line=rule.line
             )
         elif comment.text.startswith("@validate ") and (expression := comment.text[10:].strip()):
-            rules[path] = Rule(
+            rules[path] = DataRule(
                 path=path, required=rule.required, expression=expression, source=source, line=rule.line
             )
         else:
@@ -50,7 +50,7 @@ def read_rules(
     return tuple(rules.values()), tuple(warnings)
 
 
-def check(data: Mapping[str, Any], rules: Sequence[Rule]) -> None:
+def check(data: Mapping[str, Any], rules: Sequence[DataRule]) -> None:
     """
     Nothing, when the data satisfies every rule.
 
@@ -69,7 +69,7 @@ def check(data: Mapping[str, Any], rules: Sequence[Rule]) -> None:
         raise DataError(f"the data breaks {len(broken)} of its rules:{lines}")
 
 
-def _broken(data: Mapping[str, Any], rule: Rule, allowance: Allowance) -> list[str]:
+def _broken(data: Mapping[str, Any], rule: DataRule, allowance: Allowance) -> list[str]:
     name = codec.path_text(rule.path).removeprefix("$").removeprefix(".")
     value = _find(data, rule.path)
     sentences = []
@@ -96,11 +96,11 @@ def _find(data: Any, path: tuple[str, ...]) -> Any:
 def _holds(expression: str, value: object, allowance: Allowance) -> bool:
     """Whether an expression is true of a value; all it may name are the value, as text, and the claims."""
     from ccm_agent.hiera.validators import claims
-    from ccm_agent.templates.expr.program import Names, compile_expression
+    from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
     from ccm_agent.templates.goprint import go_print
 
     functions = claims()
-    names = Names({"value": "text", "Value": "text"}, frozenset(functions))
+    names = ExpressionNames({"value": "text", "Value": "text"}, frozenset(functions))
     text = value if isinstance(value, str) else go_print(value)
     program = compile_expression(expression, names, is_condition=True, allowance=allowance)
     return bool(program.run({"value": text, "Value": text}, functions, allowance))

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ccm_agent.hiera.resolve import Expressions, resolve_document
+from ccm_agent.hiera.resolve import TextRenderer, resolve_document
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import DataError, ProtocolError
 from ccm_agent.model.ports import Download, Files, KeyValue, Transfer
@@ -125,7 +125,7 @@ class Sources:
         return fetched
 
     async def resolve(
-        self, url: str, facts: Mapping[str, Any], *, expressions: Expressions | None = None
+        self, url: str, facts: Mapping[str, Any], *, expressions: TextRenderer | None = None
     ) -> tuple[Resolved, Fetched]:
         """
         Fetch a document and resolve it; its rules are not checked yet.

@@ -21,7 +21,7 @@ Path = tuple[str | int, ...]
 EMPTY = "the manifest is empty: it needs a `ccm` section with `resources`"
 
 
-class Document(Struct, frozen=True, kw_only=True):
+class ManifestDocument(Struct, frozen=True, kw_only=True):
     """
     A manifest as it was read.
 
@@ -42,14 +42,14 @@ ReadDocument = Callable[[str, str], object]
 """The values of a document, from its text and the name that errors give it."""
 
 
-def make_document(data: bytes, name: str, directory: str, digest: str = "") -> Document:
+def make_document(data: bytes, name: str, directory: str, digest: str = "") -> ManifestDocument:
     """
     A document from its bytes.
 
     Raises:
         DocumentError: It is not UTF-8.
     """
-    return Document(
+    return ManifestDocument(
         text=codec.as_text(data, name),
         name=name,
         directory=directory,
@@ -58,7 +58,7 @@ def make_document(data: bytes, name: str, directory: str, digest: str = "") -> D
 
 
 def manifest_of(
-    document: Document, read: ReadDocument = codec.decode_manifest
+    document: ManifestDocument, read: ReadDocument = codec.decode_manifest
 ) -> tuple[Manifest, Mapping[str, Any]]:
     """
     A manifest's sections, and all that stands in its document.
@@ -97,7 +97,7 @@ def _said(section: Any) -> Any:
     }
 
 
-def _check_hierarchy(manifest: Manifest, document: Document) -> None:
+def _check_hierarchy(manifest: Manifest, document: ManifestDocument) -> None:
     """What hiera alone would pass over where no override matches."""
     if isinstance(manifest.hierarchy, dict):
         for key in manifest.hierarchy:
@@ -118,7 +118,7 @@ def _check_hierarchy(manifest: Manifest, document: Document) -> None:
                 )
 
 
-def place_error(err: InputError, document: Document, path: Path) -> NoReturn:
+def place_error(err: InputError, document: ManifestDocument, path: Path) -> NoReturn:
     """Raise an error again that says where in the manifest its text stands, unless it knows a place already."""
     if err.place is not None and (err.place.source or err.place.line):
         raise err
@@ -128,7 +128,7 @@ def place_error(err: InputError, document: Document, path: Path) -> NoReturn:
     raise type(err)(err.message, place=place) from err
 
 
-def top_level_warnings(root: Mapping[str, Any], document: Document) -> list[tuple[Place, str]]:
+def top_level_warnings(root: Mapping[str, Any], document: ManifestDocument) -> list[tuple[Place, str]]:
     """Keys at the top of a manifest that mean nothing, each with its place and a sentence."""
     known = Manifest.__struct_fields__
     found = []

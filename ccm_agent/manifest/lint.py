@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.manifest.build import ResourceBuilder
-from ccm_agent.manifest.document import Document, Path, manifest_of, top_level_warnings
+from ccm_agent.manifest.document import ManifestDocument, Path, manifest_of, top_level_warnings
 from ccm_agent.manifest.expressions import has_markers, holds_markers
 from ccm_agent.manifest.properties import make_properties
 from ccm_agent.manifest.tinycm.recognise import is_tinycm
@@ -51,7 +51,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         )
 
 
-def lint(document: Document, catalog: Catalog, *, strict_ccm: bool = False) -> list[Finding]:
+def lint(document: ManifestDocument, catalog: Catalog, *, strict_ccm: bool = False) -> list[Finding]:
     """
     Findings in a manifest, in the order of its lines. Blocking.
 
@@ -85,7 +85,7 @@ def lint(document: Document, catalog: Catalog, *, strict_ccm: bool = False) -> l
     return sorted(linter.findings, key=lambda one: (one.place.line, one.place.column))
 
 
-def _lint_tinycm(document: Document, strict_ccm: bool) -> list[Finding]:
+def _lint_tinycm(document: ManifestDocument, strict_ccm: bool) -> list[Finding]:
     from ccm_agent.manifest.tinycm.definitions import read_definitions
 
     try:
@@ -103,7 +103,7 @@ def _finding(err: CcmError, rule: str) -> Finding:
 
 
 class _Linter:
-    def __init__(self, document: Document, catalog: Catalog, strict_ccm: bool) -> None:
+    def __init__(self, document: ManifestDocument, catalog: Catalog, strict_ccm: bool) -> None:
         self.findings: list[Finding] = []
         self._document = document
         self._strict = strict_ccm
@@ -267,13 +267,15 @@ class _Linter:
         is_condition: bool = False,
     ) -> None:
         from ccm_agent.templates.env import Environment
-        from ccm_agent.templates.expr.program import Names, compile_expression
+        from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
         known = {"Facts": "map", "Data": "map", "Environ": "text map"}
         callable_here = frozenset(Environment().functions) if functions is None else functions
         try:
             compile_expression(
-                text, Names({name: known[name] for name in names}, callable_here), is_condition=is_condition
+                text,
+                ExpressionNames({name: known[name] for name in names}, callable_here),
+                is_condition=is_condition,
             )
         except ExpressionError as err:
             self.add(ERROR, "expression", err.message, self.place(path))
@@ -284,7 +286,7 @@ class _Linter:
 class _Unresolved(ResourceBuilder):
     """Makes resources of properties whose templates stay as they are, and checks what does not depend on them."""
 
-    def __init__(self, catalog: Catalog, document: Document) -> None:
+    def __init__(self, catalog: Catalog, document: ManifestDocument) -> None:
         super().__init__(catalog, _AsWritten(), document.text, document.name)
 
     def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> ResolvedResource:

@@ -8,7 +8,7 @@ named as Prometheus advises. The numbers of the process have the names that all 
 from __future__ import annotations
 
 from ccm_agent.metrics.outcomes import OutcomeMetrics
-from ccm_agent.metrics.registry import Counter, Registry, Summary
+from ccm_agent.metrics.registry import Counter, MetricsRegistry, Summary
 from ccm_agent.model.outcome import SessionSummary
 
 
@@ -20,7 +20,7 @@ class AgentMetrics(OutcomeMetrics):
         registry: All of them, as they are read.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: MetricsRegistry) -> None:
         super().__init__(registry)
         self.registry = registry
         prefix = "choria_ccm_agent"

@@ -4,7 +4,7 @@ What applies count: metrics of resources, checks and manifests, with the names a
 
 from __future__ import annotations
 
-from ccm_agent.metrics.registry import Counter, Registry, Summary
+from ccm_agent.metrics.registry import Counter, MetricsRegistry, Summary
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 from ccm_agent.model.secret import mask_url
 
@@ -15,7 +15,7 @@ _CHECK_STATUS = {0: "OK", 1: "WARNING", 2: "CRITICAL"}
 class OutcomeMetrics:
     """Counts events and summaries of runs."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: MetricsRegistry) -> None:
         def count(word: str, text: str) -> Counter:
             return Counter(f"choria_ccm_resource_state_{word}_count", text, _RESOURCE)
 

@@ -85,7 +85,7 @@ class Reading:
 Metric: TypeAlias = Counter | Summary | Reading
 
 
-class Registry:
+class MetricsRegistry:
     """The metrics of one process."""
 
     def __init__(self) -> None:

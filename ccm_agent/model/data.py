@@ -40,7 +40,7 @@ class Hierarchy(Struct, frozen=True, kw_only=True):
     ] = ()
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class DataRule(Struct, frozen=True, kw_only=True):
     """
     What a comment demands of a key of the resolved data.
 
@@ -71,6 +71,6 @@ class Resolved(Struct, frozen=True, kw_only=True):
     """
 
     data: dict[str, Any]
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[DataRule, ...] = ()
     warnings: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()

@@ -512,7 +512,7 @@ class Clock(Protocol):
         ...
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class KeyValueEntry(Struct, frozen=True, kw_only=True):
     """
     One revision of a key.
 
@@ -534,7 +534,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 class KeyValue(Protocol):
     """One bucket. Reading costs the broker no consumer."""
 
-    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+    async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """
         The newest revision of a key; None when it is absent, deleted, expired or empty.
 
@@ -549,11 +549,11 @@ class KeyValue(Protocol):
         """
         ...
 
-    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+    async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """The newest revision of a key as `get`, a deletion too (its value is empty); None when nothing is stored."""
         ...
 
-    async def as_of(self, key: str, revision: int) -> Entry | None:
+    async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
         """
         A key as it was when the bucket stood at a revision; None when it was absent then.
 
@@ -576,7 +576,7 @@ class KeyValue(Protocol):
         obeyed: bool = False,
         at_least: int = 0,
         deletions: bool = False,
-    ) -> list[Entry]:
+    ) -> list[KeyValueEntry]:
         """
         The newest revisions of all keys that match one of the patterns, sorted by key.
 
@@ -628,11 +628,11 @@ class KeyHistory(Protocol):
         """Keys present now that begin with a prefix, sorted."""
         ...
 
-    async def entries(self, prefix: str = "") -> list[Entry]:
+    async def entries(self, prefix: str = "") -> list[KeyValueEntry]:
         """Newest revisions of those keys, sorted by key."""
         ...
 
-    async def history(self, key: str) -> list[Entry]:
+    async def history(self, key: str) -> list[KeyValueEntry]:
         """All stored revisions of a key, oldest first; a deletion is an entry with an empty value."""
         ...
 

@@ -55,7 +55,7 @@ class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_d
     ttl: Annotated[str | None, Meta(description="Lifetime of the entry without renewal, or `never`.")] = None
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class RegistrationChange(Struct, frozen=True, kw_only=True):
     """
     Something that happened to an entry.
 

@@ -24,7 +24,7 @@ BAD = (Verdict.GAP, Verdict.FORGED)
 """Someone changed what the stream holds, or wrote into it."""
 
 
-class Missing(Struct, frozen=True, kw_only=True):
+class MissingEvents(Struct, frozen=True, kw_only=True):
     """A range of places without events, all inclusive."""
 
     chain: str
@@ -58,7 +58,7 @@ class NodeReport(Struct, kw_only=True):
     counts: dict[Verdict, int] = {}
     verified_to: int = 0
     chain: str = ""
-    missing: list[Missing] = []
+    missing: list[MissingEvents] = []
     missing_count: int = 0
     given_up: int = 0
     changed: list[int] = []

@@ -13,7 +13,7 @@ Inside = dict[str, Any] | list[Any] | None
 """What a mapping or a list holds, as entries; a scalar holds nothing."""
 
 
-class Entry(NamedTuple):
+class MarkedEntry(NamedTuple):
     """Where a key or an item begins, and what stands there."""
 
     mark: Any
@@ -63,12 +63,12 @@ def _read(event: Any, following: Callable[[], Any], anchors: dict[str, Inside]) 
         while (key := following()).__class__ is not events.MappingEndEvent:
             _read(key, following, anchors)
             # the first of two duplicates: the other one is what a reader complains about
-            entry = Entry(key.start_mark, _read(following(), following, anchors))
+            entry = MarkedEntry(key.start_mark, _read(following(), following, anchors))
             node.setdefault(_name(key), entry)
     elif kind is events.SequenceStartEvent:
         node = []
         while (item := following()).__class__ is not events.SequenceEndEvent:
-            node.append(Entry(item.start_mark, _read(item, following, anchors)))
+            node.append(MarkedEntry(item.start_mark, _read(item, following, anchors)))
     if event.anchor is not None:
         anchors[event.anchor] = node
     return node
@@ -78,8 +78,8 @@ def _name(key: Any) -> str:
     return written_key(key.value, key.implicit[0]) if hasattr(key, "value") else ""
 
 
-def _step(node: Inside, part: str | int) -> Entry | None:
-    entry: Entry | None = None
+def _step(node: Inside, part: str | int) -> MarkedEntry | None:
+    entry: MarkedEntry | None = None
     if isinstance(node, dict):
         entry = node.get(str(part))
     elif isinstance(node, list) and isinstance(part, int) and 0 <= part < len(node):

@@ -22,7 +22,7 @@ MARKER = "Nats-Marker-Reason"
 """The broker's own message in the place of one that expired or was removed (ADR-43 of NATS)."""
 
 
-class Query(Struct, frozen=True):
+class RegistrationQuery(Struct, frozen=True):
     """Which entries; "" or `*` fits any."""
 
     cluster: str = "*"
@@ -44,7 +44,7 @@ class Query(Struct, frozen=True):
         return " ".join(part or "*" for part in (self.cluster, self.protocol, self.service, self.address))
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class StreamEntry(Struct, frozen=True, kw_only=True):
     """
     What the stream holds on one subject.
 
@@ -72,7 +72,7 @@ def entry_subject(entry: RegistrationEntry) -> str:
     )
 
 
-def read_stored(stored: Stored) -> Seen:
+def read_stored(stored: Stored) -> StreamEntry:
     """
     A stored message as an entry, as the mark of one that is gone, or as what is neither.
 
@@ -85,11 +85,13 @@ def read_stored(stored: Stored) -> Seen:
         reason = stored.headers.get(MARKER, "")
         if reason:
             parse_registration(stored.subject)
-            return Seen(subject=stored.subject, sequence=stored.sequence, time=stored.time, reason=reason)
+            return StreamEntry(
+                subject=stored.subject, sequence=stored.sequence, time=stored.time, reason=reason
+            )
         entry = decode_entry(stored.body)
         if entry_subject(entry) != stored.subject:
             raise ProtocolError("it says something else than its subject")
     except CcmError as err:
         log.warning("a registration is passed over", extra={"subject": stored.subject, "reason": str(err)})
-        return Seen(subject=stored.subject, sequence=stored.sequence, time=stored.time, is_spoilt=True)
-    return Seen(subject=stored.subject, sequence=stored.sequence, time=stored.time, entry=entry)
+        return StreamEntry(subject=stored.subject, sequence=stored.sequence, time=stored.time, is_spoilt=True)
+    return StreamEntry(subject=stored.subject, sequence=stored.sequence, time=stored.time, entry=entry)

@@ -13,7 +13,7 @@ from ccm_agent.bus.streams import read_newest
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, FileError, UnsettledError
 from ccm_agent.model.registration import sort_key
-from ccm_agent.registration.entries import Query, Seen, read_stored
+from ccm_agent.registration.entries import RegistrationQuery, StreamEntry, read_stored
 from ccm_agent.registration.liveness import read_sightings, write_sightings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ REMOVED = ("Remove", "Purge")
 """Reasons of the broker's: somebody wanted it so."""
 
 
-async def read(connection: Connection, stream: str, query: Query) -> list[Seen]:
+async def read(connection: Connection, stream: str, query: RegistrationQuery) -> list[StreamEntry]:
     """
     What the stream holds for a query: entries and marks of those that are gone, the oldest first.
 
@@ -50,7 +50,7 @@ async def read(connection: Connection, stream: str, query: Query) -> list[Seen]:
     return [read_stored(one) for one in stored]
 
 
-async def find(connection: Connection, stream: str, query: Query) -> list[RegistrationEntry]:
+async def find(connection: Connection, stream: str, query: RegistrationQuery) -> list[RegistrationEntry]:
     """The entries that fit, in the order of their addresses and ports, whatever happened to the broker; as `read`."""
     return _entries(await read(connection, stream, query))
 
@@ -88,7 +88,7 @@ class Lookup:
         self._lock = asyncio.Lock()
         self._kept: bytes | None = None
 
-    async def find(self, query: Query) -> list[RegistrationEntry]:
+    async def find(self, query: RegistrationQuery) -> list[RegistrationEntry]:
         """
         The entries that fit, in the order of their addresses and ports.
 
@@ -150,11 +150,11 @@ class Lookup:
             log.warning("what is registered cannot be kept", extra={"reason": str(err)})
 
 
-def _entries(found: list[Seen]) -> list[RegistrationEntry]:
+def _entries(found: list[StreamEntry]) -> list[RegistrationEntry]:
     return sorted((one.entry for one in found if one.entry is not None), key=sort_key)
 
 
-def _unsettled(query: Query, count: int, ago_s: float, doubt_s: float) -> UnsettledError:
+def _unsettled(query: RegistrationQuery, count: int, ago_s: float, doubt_s: float) -> UnsettledError:
     ago, more = format_duration(max(0, round(ago_s))), format_duration(max(1, round(doubt_s)))
     return UnsettledError(
         f"registrations of {query}: {count} that were known are missing, and {ago} ago the broker was away or something else "

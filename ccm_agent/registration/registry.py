@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from ccm_agent.bus.layout import REGISTRATION
 from ccm_agent.registration import publish
-from ccm_agent.registration.entries import Query
+from ccm_agent.registration.entries import RegistrationQuery
 from ccm_agent.registration.lookup import find
 from ccm_agent.registration.publish import Publisher
 from ccm_agent.registration.watch import watch
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
-    from ccm_agent.model.registration import Change, RegistrationEntry
+    from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
 
 
-class Registry:
+class RegistrationStream:
     """
     All that can be done with a stream of registrations; each call raises BusError when the broker cannot or may not.
 
@@ -46,8 +46,8 @@ class Registry:
 
     async def find(self, *query: str) -> list[RegistrationEntry]:
         """The entries that fit cluster, protocol, service and address, whatever happened to the broker."""
-        return await find(self._connection, self.stream, Query(*query))
+        return await find(self._connection, self.stream, RegistrationQuery(*query))
 
-    def watch(self, *query: str) -> AsyncGenerator[Change, None]:
+    def watch(self, *query: str) -> AsyncGenerator[RegistrationChange, None]:
         """What is registered, then each change."""
-        return watch(self._connection, self.stream, Query(*query))
+        return watch(self._connection, self.stream, RegistrationQuery(*query))

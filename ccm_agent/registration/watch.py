@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusUnavailableError
-from ccm_agent.model.registration import REGISTER, REMOVE, Change
+from ccm_agent.model.registration import REGISTER, REMOVE, RegistrationChange
 from ccm_agent.registration.lookup import read
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
-    from ccm_agent.registration.entries import Query, Seen
+    from ccm_agent.registration.entries import RegistrationQuery, StreamEntry
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +27,10 @@ costs the broker less than a consumer does.
 
 
 async def watch(
-    connection: Connection, stream: str, query: Query, poll_s: float = POLL_S
-) -> AsyncGenerator[Change, None]:
+    connection: Connection, stream: str, query: RegistrationQuery, poll_s: float = POLL_S
+) -> AsyncGenerator[RegistrationChange, None]:
     """What is registered now, then each change; it goes on through outages, of which it shows the result only."""
-    known: dict[str, Seen] = {}
+    known: dict[str, StreamEntry] = {}
     while True:
         try:
             found = await read(connection, stream, query)
@@ -43,7 +43,7 @@ async def watch(
         await asyncio.sleep(poll_s)
 
 
-def _changes(known: dict[str, Seen], found: list[Seen]) -> list[Change]:
+def _changes(known: dict[str, StreamEntry], found: list[StreamEntry]) -> list[RegistrationChange]:
     """What differs from what was known, which is kept up."""
     now = {one.subject: one for one in found}
     changes = []
@@ -51,12 +51,12 @@ def _changes(known: dict[str, Seen], found: list[Seen]) -> list[Change]:
         seen = now.get(subject)
         if (seen is None or seen.entry is None) and one.entry is not None:
             reason = seen.reason if seen is not None and seen.reason else "Gone"
-            changes.append(Change(action=REMOVE, entry=one.entry, reason=reason))
+            changes.append(RegistrationChange(action=REMOVE, entry=one.entry, reason=reason))
             del known[subject]
     for one in found:
         if one.entry is not None and (
             one.subject not in known or known[one.subject].sequence != one.sequence
         ):
-            changes.append(Change(action=REGISTER, entry=one.entry))
+            changes.append(RegistrationChange(action=REGISTER, entry=one.entry))
             known[one.subject] = one
     return changes

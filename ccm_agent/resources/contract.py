@@ -127,7 +127,7 @@ class Provider(Protocol[P_contra, S_co]):
         ...
 
 
-class Child(Struct, frozen=True, kw_only=True):
+class ChildManifest(Struct, frozen=True, kw_only=True):
     """
     A manifest to be applied within this run (`ResourceContext.apply_child`).
 
@@ -212,7 +212,7 @@ class ResourceContext(Protocol):
         """Log a line about the current resource, such as a line of a command's output."""
         ...
 
-    async def apply_child(self, child: Child) -> ChildOutcome:
+    async def apply_child(self, child: ChildManifest) -> ChildOutcome:
         """
         Apply another manifest as part of this run, its events in the same session.
 
@@ -220,6 +220,12 @@ class ResourceContext(Protocol):
             InputError: The manifest cannot be read, is invalid or nested too deeply; nothing of it was applied.
         """
         ...
+
+
+class OutputCallback(Protocol):
+    """Logs a line about the current resource: `ResourceContext.say`, for a provider that needs nothing else of the context."""
+
+    def __call__(self, message: str, **fields: object) -> None: ...
 
 
 class Probe(Protocol):

@@ -34,7 +34,7 @@ class HostProbe:
         return os.path.exists(path)  # noqa: PTH110 - pathlib is slow to import
 
 
-class Registry:
+class ProviderRegistry:
     """
     Picks providers, and remembers what it picked: an object of one run, or of a command.
 

@@ -54,7 +54,7 @@ class Kept(Struct, frozen=True, array_like=True):
     keys: tuple[str, ...]
 
 
-class Change(Struct, kw_only=True, omit_defaults=True):
+class TriggerChange(Struct, kw_only=True, omit_defaults=True):
     """
     A trigger that changed, or was about to.
 
@@ -120,7 +120,7 @@ class _Refreshed(Struct, frozen=True):
 class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = 0
     scope: str = ""
-    change: Change | None = None
+    change: TriggerChange | None = None
     refreshed: _Refreshed | None = None
     dropped: list[str] = []
 
@@ -137,7 +137,7 @@ class Remembered(Struct, kw_only=True):
     """
 
     scope: str = ""
-    changes: dict[str, Change] = {}
+    changes: dict[str, TriggerChange] = {}
     lines: int = 0
     trouble: str = ""
 
@@ -201,7 +201,7 @@ class RefreshLog:
             reason = (err.strerror if isinstance(err, OSError) else None) or str(err)
             return Remembered(trouble=f"{self.path}: {reason}")
 
-    def add(self, change: Change) -> None:
+    def add(self, change: TriggerChange) -> None:
         """
         Record that a resource is about to change; the record outlives a power cut when this returns.
 
@@ -228,7 +228,7 @@ class RefreshLog:
         """
         self._append(_Line(dropped=list(changes)))
 
-    def settle(self, own: Mapping[str, Change]) -> None:
+    def settle(self, own: Mapping[str, TriggerChange]) -> None:
         """
         Rewrite the file at the end of a run, and remove it when nothing is pending.
 
@@ -366,7 +366,7 @@ def replay(content: bytes) -> Remembered:
     return found
 
 
-def _follow(changes: dict[str, Change], line: _Line) -> None:
+def _follow(changes: dict[str, TriggerChange], line: _Line) -> None:
     if line.change is not None:
         changes[line.change.id] = line.change
     for number in line.dropped:

@@ -8,7 +8,7 @@ LARGEST_ID = (1 << 32) - 2
 """One more means "leave it as it is" to chown(2)."""
 
 
-class Names:
+class AccountNames:
     """
     Names of numbers, each asked for once.
 

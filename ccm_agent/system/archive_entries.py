@@ -12,7 +12,7 @@ from typing import IO, Any
 from msgspec import Struct
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ArchiveEntry(Struct, frozen=True, kw_only=True):
     """
     One entry of an archive.
 
@@ -40,11 +40,11 @@ class Entry(Struct, frozen=True, kw_only=True):
     raw: Any = None
 
 
-Reader = Callable[[Entry], IO[bytes]]
+Reader = Callable[[ArchiveEntry], IO[bytes]]
 """Opens a file entry's content."""
 
 
-def tar_entry(member: tarfile.TarInfo) -> Entry:
+def tar_entry(member: tarfile.TarInfo) -> ArchiveEntry:
     """A tar's entry."""
     if member.isreg():
         kind = "file"
@@ -54,7 +54,7 @@ def tar_entry(member: tarfile.TarInfo) -> Entry:
         kind = "symlink"
     else:
         kind = "hardlink" if member.islnk() else "other"
-    return Entry(
+    return ArchiveEntry(
         name=_clean(member.name),
         kind=kind,
         mode=member.mode & 0o7777,
@@ -69,7 +69,7 @@ def tar_entry(member: tarfile.TarInfo) -> Entry:
     )
 
 
-def zip_entry(info: zipfile.ZipInfo) -> Entry:
+def zip_entry(info: zipfile.ZipInfo) -> ArchiveEntry:
     """A zip's entry; it has no owner, and a mode only if a Unix made it. setuid and setgid are not kept, as unzip does."""
     mode = info.external_attr >> 16
     kind = "file"
@@ -77,7 +77,7 @@ def zip_entry(info: zipfile.ZipInfo) -> Entry:
         kind = "directory"
     elif mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
         kind = "symlink" if stat.S_ISLNK(mode) else "other"
-    return Entry(
+    return ArchiveEntry(
         name=_clean(info.filename),
         kind=kind,
         mode=mode & 0o777 if mode else -1,

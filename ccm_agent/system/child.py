@@ -37,7 +37,7 @@ LONGEST_WAIT_S = 86_400.0
 READ_BYTES = 1 << 16
 
 
-class Child:
+class ChildProcess:
     """A program and its process group. `run` belongs to a thread; `stop` may be called from any other."""
 
     def __init__(self, command: Command, sink: LineSink | None, term_grace_s: float) -> None:

@@ -15,12 +15,12 @@ from hashlib import sha256
 import msgspec
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.system.archive_entries import Entry
-from ccm_agent.system.tree import Tree
+from ccm_agent.system.archive_entries import ArchiveEntry
+from ccm_agent.system.tree import OpenTree
 
 
 @contextmanager
-def held_back(tree: Tree, entries: Sequence[Entry], path: str) -> Iterator[list[Entry]]:
+def held_back(tree: OpenTree, entries: Sequence[ArchiveEntry], path: str) -> Iterator[list[ArchiveEntry]]:
     """
     The entries as they are to be written, those at and below `path` under another name; it is theirs when the block ends well.
 
@@ -51,7 +51,7 @@ def held_back(tree: Tree, entries: Sequence[Entry], path: str) -> Iterator[list[
         raise
 
 
-def _uncover(tree: Tree, hidden: str, path: str) -> None:
+def _uncover(tree: OpenTree, hidden: str, path: str) -> None:
     try:
         tree.rename(hidden, path)
     except OSError as err:
@@ -61,7 +61,7 @@ def _uncover(tree: Tree, hidden: str, path: str) -> None:
         ) from err
 
 
-def _moved(entry: Entry, path: str, hidden: str) -> Entry:
+def _moved(entry: ArchiveEntry, path: str, hidden: str) -> ArchiveEntry:
     link = _other(entry.link, path, hidden) if entry.kind == "hardlink" else entry.link
     return msgspec.structs.replace(entry, name=_other(entry.name, path, hidden), link=link)
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.links import SYMLINKS_ON_THE_WAY
-from ccm_agent.system.accounts import Names
+from ccm_agent.system.accounts import AccountNames
 
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -134,7 +134,7 @@ class _Walk:
             self.fd = os.open("/", _STEP | os.O_DIRECTORY)
         self.go(target.split("/"), is_link=True)
         if made_by not in (0, os.geteuid()) and os.fstat(self.fd).st_uid != made_by:
-            names = Names()
+            names = AccountNames()
             raise FileError(
                 f"{self._path}: will not follow the symlink {part!r}, which {names.user(made_by)} made, to a directory of "
                 f"{names.user(os.fstat(self.fd).st_uid)}: name the directory itself, or let root own the link"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import DownloadError
 from ccm_agent.model.ports import Transfer, Transferred
 from ccm_agent.model.secret import mask_url
-from ccm_agent.system.http import HttpClient, Request, TransferInterruptedError
+from ccm_agent.system.http import ClientRequest, HttpClient, TransferInterruptedError
 from ccm_agent.system.threads import Threads
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class SystemDownload:
     @asynccontextmanager
     async def _response(self, transfer: Transfer, had: int, validator: str) -> AsyncIterator[ClientResponse]:
         """An answer with content, or one that says that nothing has changed."""
-        request = Request(
+        request = ClientRequest(
             url=transfer.url,
             headers=_headers(transfer, had, validator),
             own_headers=tuple(transfer.headers.items()),

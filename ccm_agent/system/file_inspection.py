@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.links import why_misled
 from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, DigestLimits, FileLook
-from ccm_agent.system.accounts import Names
+from ccm_agent.system.accounts import AccountNames
 from ccm_agent.system.threads import CancelFlag
 
 READ_BYTES = 1 << 20
@@ -27,7 +27,7 @@ def look_at(
     paths: Sequence[str], digest: bool | DigestLimits, follow: bool, stop: CancelFlag
 ) -> list[FileLook]:
     """What stands at each path; see `Files.look`."""
-    names = Names()
+    names = AccountNames()
     found = []
     for path in paths:
         stop.check()
@@ -52,7 +52,7 @@ def _common_size(path: str, other: str) -> int:
         return 0
 
 
-def _look(path: str, limit_bytes: int, follow: bool, names: Names, stop: CancelFlag) -> FileLook:
+def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: CancelFlag) -> FileLook:
     link = ""
     try:
         seen = os.lstat(path)

@@ -37,7 +37,7 @@ class TransferInterruptedError(DownloadError):
     """A transfer ended too early, for a reason that may pass."""
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class ClientRequest(Struct, frozen=True, kw_only=True):
     """
     An HTTP request.
 
@@ -83,7 +83,7 @@ class HttpClient:
         self._decompresses = decompresses
 
     @asynccontextmanager
-    async def send(self, request: Request) -> AsyncIterator[ClientResponse]:
+    async def send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         """
         The first answer that is not a redirect; what goes wrong while its content is read is an error of ours too.
 
@@ -113,7 +113,7 @@ class HttpClient:
         ) as session:
             yield session
 
-    async def _follow(self, session: ClientSession, request: Request) -> ClientResponse:
+    async def _follow(self, session: ClientSession, request: ClientRequest) -> ClientResponse:
         shown = mask_url(request.url)
         first = _first_url(request)
         method, body = request.method, request.body
@@ -177,7 +177,7 @@ def os_reason(err: OSError) -> str:
     return err.strerror or str(err) or type(err).__name__
 
 
-def _first_url(request: Request) -> URL:
+def _first_url(request: ClientRequest) -> URL:
     shown = mask_url(request.url)
     try:
         url = _as_url(request.url)
@@ -236,7 +236,7 @@ def is_own(first: URL, url: URL) -> bool:
     return there == here or (here, there) == (("http", 80), ("https", 443))
 
 
-def _own_headers(request: Request, url: URL) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _own_headers(request: ClientRequest, url: URL) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Headers for the URL's own host and port, and for the first request alone."""
     own = [(name, _plain(value)) for name, value in request.own_headers]
     without = [one for one in own if one[0].lower() != "authorization"]

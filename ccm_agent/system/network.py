@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import DownloadError
 from ccm_agent.model.network import HttpRequest, HttpResponse
-from ccm_agent.system.http import HttpClient, Request, os_reason
+from ccm_agent.system.http import ClientRequest, HttpClient, os_reason
 
 if TYPE_CHECKING:
     import ssl
@@ -32,7 +32,7 @@ class SystemNetwork:
 
     async def ask(self, ask: HttpRequest) -> HttpResponse:
         """See `Network.ask`."""
-        request = Request(
+        request = ClientRequest(
             url=ask.url,
             method=ask.method,
             own_headers=ask.headers,

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from ccm_agent.model.ports import Command, Completed
-from ccm_agent.system.child import Child
+from ccm_agent.system.child import ChildProcess
 from ccm_agent.system.output import sink_on
 from ccm_agent.system.threads import Threads
 
@@ -37,5 +37,5 @@ class SystemRunner:
     async def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Completed:
         """See `Runner.run`."""
         sink = sink_on(asyncio.get_running_loop(), on_line) if on_line else None
-        child = Child(command, sink, self._term_grace_s)
+        child = ChildProcess(command, sink, self._term_grace_s)
         return await self._threads.call(child.run, on_cancel=child.stop)

@@ -19,7 +19,7 @@ from typing import IO
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.links import SYMLINKS_ON_THE_WAY
 from ccm_agent.system.accounts import group_id, user_id
-from ccm_agent.system.archive_entries import Entry
+from ccm_agent.system.archive_entries import ArchiveEntry
 from ccm_agent.system.atomic_write import temporary_name
 from ccm_agent.system.directory import parent_of
 from ccm_agent.system.removal import remove_tree
@@ -28,7 +28,7 @@ from ccm_agent.system.threads import CancelFlag
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Tree:
+class OpenTree:
     """The directory, by its descriptor."""
 
     def __init__(self, fd: int, path: str) -> None:
@@ -103,7 +103,7 @@ class Tree:
             os.link(name, temporary, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
             _replace(parent, temporary, own, path)
 
-    def symlink(self, parent: int, name: str, entry: Entry) -> None:
+    def symlink(self, parent: int, name: str, entry: ArchiveEntry) -> None:
         """A symlink, in the place of what has its name."""
         temporary = temporary_name()
         os.symlink(entry.link, temporary, dir_fd=parent)
@@ -114,7 +114,7 @@ class Tree:
             raise
         _replace(parent, temporary, name, entry.name)
 
-    def own_symlink(self, parent: int, name: str, entry: Entry) -> None:
+    def own_symlink(self, parent: int, name: str, entry: ArchiveEntry) -> None:
         """Owner and time of a symlink that was just made."""
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         try:
@@ -125,7 +125,7 @@ class Tree:
         finally:
             os.close(fd)
 
-    def set_directory(self, path: str, entry: Entry) -> None:
+    def set_directory(self, path: str, entry: ArchiveEntry) -> None:
         """Owner, mode and time of a directory that is there."""
         with self.parent(path) as (parent, name):
             fd = os.open(name, _DIRECTORY, dir_fd=parent)
@@ -134,7 +134,7 @@ class Tree:
             finally:
                 os.close(fd)
 
-    def set_attributes(self, fd: int, entry: Entry) -> None:
+    def set_attributes(self, fd: int, entry: ArchiveEntry) -> None:
         """
         Owner, mode and time of an open file or directory.
 
@@ -145,7 +145,7 @@ class Tree:
         default = 0o755 if entry.kind == "directory" else 0o644
         os.fchmod(fd, default if entry.mode < 0 else entry.mode)
 
-    def _own(self, what: int | str, entry: Entry) -> None:
+    def _own(self, what: int | str, entry: ArchiveEntry) -> None:
         """Owner and time; a path is one that leads to a descriptor's own entry."""
         if self._is_root and entry.uid >= 0:
             owner = self._id(entry.user, entry.uid, is_group=False)
@@ -227,7 +227,7 @@ def replacing(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_tree(path: str) -> Iterator[Tree]:
+def open_tree(path: str) -> Iterator[OpenTree]:
     """
     Open a directory to write below it; it is made (0755), with those above it, where it is missing.
 
@@ -237,6 +237,6 @@ def open_tree(path: str) -> Iterator[Tree]:
     with parent_of(f"{path}/.", make_mode=0o755) as place:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.fd)
         try:
-            yield Tree(fd, path)
+            yield OpenTree(fd, path)
         finally:
             os.close(fd)

@@ -20,7 +20,7 @@ LISTED_MAX = 20_000
 """So much of what is there besides is told, where it makes no difference."""
 
 
-class Found:
+class WalkedEntry:
     """
     An entry that a walk came to.
 
@@ -48,7 +48,7 @@ def _kind(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "other"
 
 
-def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[Found]:
+def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[WalkedEntry]:
     """
     What is below a directory, in order; no symlink is followed, and no other file system entered.
 
@@ -73,7 +73,7 @@ def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[Found]:
             waiting.append(_listed(entry.full, f"{entry.path}/", must_enter=must_enter))
 
 
-def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[Found]:
+def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[WalkedEntry]:
     try:
         with os.scandir(path) as entries:
             names = sorted((entry.name for entry in islice(entries, ENTRIES_MAX + 1)), key=os.fsencode)
@@ -84,7 +84,7 @@ def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[Found]:
     for name in names:
         full = f"{path}/{name}"
         try:
-            yield Found(prefix + name, full, os.lstat(full))
+            yield WalkedEntry(prefix + name, full, os.lstat(full))
         except OSError as err:
             if must_enter and err.errno != errno.ENOENT:  # else it has gone since
                 raise FileError(f"{full}: cannot be looked at: {err.strerror}", errno=err.errno or 0) from err
@@ -117,7 +117,7 @@ def read(top: str, limit_bytes: int, stop: CancelFlag) -> Tree:
     return Tree(kind=kind, entries=tuple(entries))
 
 
-def _content(found: Found, limit_bytes: int, stop: CancelFlag) -> bytes:
+def _content(found: WalkedEntry, limit_bytes: int, stop: CancelFlag) -> bytes:
     if found.kind == "symlink" and not os.path.isfile(found.full):  # noqa: PTH113 - a Path costs more than the call
         return b""
     return read_regular(found.full, limit_bytes, stop)

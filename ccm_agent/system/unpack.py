@@ -27,13 +27,13 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
 from ccm_agent.model.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
 from ccm_agent.system.accounts import LARGEST_ID
-from ccm_agent.system.archive_entries import Entry, tar_entry, zip_entry
+from ccm_agent.system.archive_entries import ArchiveEntry, tar_entry, zip_entry
 from ccm_agent.system.atomic_write import make_sure_of_room, new_file, write_all
 from ccm_agent.system.commit_marker import held_back
 from ccm_agent.system.directory import Directory
 from ccm_agent.system.file_inspection import why_unread
 from ccm_agent.system.threads import CancelFlag, Threads
-from ccm_agent.system.tree import Tree, open_tree, replacing
+from ccm_agent.system.tree import OpenTree, open_tree, replacing
 
 if TYPE_CHECKING:
     from ccm_agent.system.archive_entries import Reader
@@ -100,7 +100,7 @@ class _Source:
     """An open archive, whichever kind it is; `finish` is called when all entries were seen, to tell whether the end is whole."""
 
     def __init__(
-        self, entries: Callable[[], Iterator[Entry]], read: Reader, finish: Callable[[], None]
+        self, entries: Callable[[], Iterator[ArchiveEntry]], read: Reader, finish: Callable[[], None]
     ) -> None:
         self.entries = entries
         self.read = read
@@ -108,7 +108,7 @@ class _Source:
 
 
 @contextmanager
-def _opened(packed: Packed, tree: Tree, stop: CancelFlag) -> Iterator[tuple[_Source, int]]:
+def _opened(packed: Packed, tree: OpenTree, stop: CancelFlag) -> Iterator[tuple[_Source, int]]:
     """The open archive, and the size of its file."""
     with _reported(packed, "archive"):
         fd = os.open(packed.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -119,7 +119,7 @@ def _opened(packed: Packed, tree: Tree, stop: CancelFlag) -> Iterator[tuple[_Sou
 
 
 @contextmanager
-def _vouched(packed: Packed, file: IO[bytes], tree: Tree, stop: CancelFlag) -> Iterator[IO[bytes]]:
+def _vouched(packed: Packed, file: IO[bytes], tree: OpenTree, stop: CancelFlag) -> Iterator[IO[bytes]]:
     """The file if it is what it must be; a copy of our own where somebody else may write to it while it is unpacked."""
     found = os.fstat(file.fileno())
     if not stat.S_ISREG(found.st_mode):
@@ -206,7 +206,7 @@ def _inflating(kind: str, file: IO[bytes]) -> IO[bytes]:
     return file
 
 
-def _member(archive: tarfile.TarFile, entry: Entry) -> IO[bytes]:
+def _member(archive: tarfile.TarFile, entry: ArchiveEntry) -> IO[bytes]:
     content = archive.extractfile(entry.raw)
     if content is None:
         raise FileError(f"entry {entry.name!r} has no content")
@@ -250,10 +250,10 @@ def _limit_entries(packed: Packed, size_bytes: int) -> int:
     return min(packed.limit_entries, HONEST_ENTRIES + size_bytes // ENTRY_BYTES)
 
 
-def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: int) -> list[Entry]:
+def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: int) -> list[ArchiveEntry]:
     """Every entry, all of them read to their end and none that must not be there."""
     limit, limit_entries = _limit(packed, source_bytes), _limit_entries(packed, source_bytes)
-    entries: list[Entry] = []
+    entries: list[ArchiveEntry] = []
     total = 0
     with _reported(packed, "archive"):
         for number, entry in enumerate(source.entries()):
@@ -278,14 +278,14 @@ def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: in
     return entries
 
 
-def _with_target(source: _Source, entry: Entry) -> Entry:
+def _with_target(source: _Source, entry: ArchiveEntry) -> ArchiveEntry:
     """A zip holds a symlink's target as the entry's content."""
     with source.read(entry) as content:
         target = content.read(os.pathconf("/", "PC_PATH_MAX")).decode(errors="surrogateescape")
     return replace(entry, link=target)
 
 
-def _read_through(source: _Source, entry: Entry, stop: CancelFlag) -> None:
+def _read_through(source: _Source, entry: ArchiveEntry, stop: CancelFlag) -> None:
     left = entry.size_bytes
     with source.read(entry) as content:
         while block := content.read(COPY_BYTES):
@@ -297,7 +297,7 @@ def _read_through(source: _Source, entry: Entry, stop: CancelFlag) -> None:
         raise FileError(f"entry {entry.name!r} is cut off: {left} bytes are missing")
 
 
-def refuse(entry: Entry) -> None:
+def refuse(entry: ArchiveEntry) -> None:
     """
     Refuse an entry that must not be there.
 
@@ -335,7 +335,7 @@ def is_within(path: str) -> bool:
     return not clean.startswith("/") and clean != ".." and not clean.startswith("../")
 
 
-def _refuse_too_large(packed: Packed, entries: list[Entry], tree: Tree) -> None:
+def _refuse_too_large(packed: Packed, entries: list[ArchiveEntry], tree: OpenTree) -> None:
     needed = sum(entry.size_bytes for entry in entries)
     free = tree.free_bytes()
     if needed > free:
@@ -345,7 +345,7 @@ def _refuse_too_large(packed: Packed, entries: list[Entry], tree: Tree) -> None:
         )
 
 
-def _write(tree: Tree, entry: Entry, source: _Source, stop: CancelFlag) -> None:
+def _write(tree: OpenTree, entry: ArchiveEntry, source: _Source, stop: CancelFlag) -> None:
     if entry.kind == "directory":
         tree.make_directory(entry.name)
         return

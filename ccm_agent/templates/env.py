@@ -19,7 +19,7 @@ from ccm_agent.model.errors import ExpressionError
 from ccm_agent.model.gathered import with_go_names
 from ccm_agent.model.links import why_misled
 from ccm_agent.templates.allowance import LONG_TEXT, Allowance, size_of
-from ccm_agent.templates.lookup import NOTHING, Root, find
+from ccm_agent.templates.lookup import NOTHING, LookupRoot, find
 from ccm_agent.templates.values import StringMap, from_bytes
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Environment:
         self.allowance = allowance or Allowance()
         self._registrations = registrations
         self._kv_get = kv_get
-        self._root = Root(facts=self.facts, data=self.data, environ=self.environ)
+        self._root = LookupRoot(facts=self.facts, data=self.data, environ=self.environ)
         self.renderer = renderer
         self.depth = 0
         self._check_read: Callable[[str], None] | None = None

@@ -15,7 +15,7 @@ from ccm_agent.templates.allowance import Allowance
 from ccm_agent.templates.gjson_modifiers import MODIFIERS, NAMES, first_value, string_of
 from ccm_agent.templates.gjson_paths import (
     ArrayComponent,
-    Query,
+    ElementQuery,
     array_component,
     last_name,
     object_component,
@@ -293,7 +293,7 @@ class _Search:
         search.raw = "[" + ",".join(found) + "]"
         return True
 
-    def queried(self, search: _Found, items: Any, component: ArrayComponent, query: Query) -> bool:
+    def queried(self, search: _Found, items: Any, component: ArrayComponent, query: ElementQuery) -> bool:
         """`#(…)` and `#(…)#`."""
         rest = component.rest
         found: list[str] = []
@@ -349,7 +349,7 @@ def _literal(path: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _answers(query: Query, raw: str) -> bool:
+def _answers(query: ElementQuery, raw: str) -> bool:
     """Whether a value is what a query asks for."""
     value = query.value
     if value[:1] == "~":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ccm_agent.templates.gjson_text import (
-    Layout,
+    PrettyOptions,
     blank_end,
     elements,
     is_valid,
@@ -55,9 +55,9 @@ def _truth(value: Any) -> bool:
 
 def _pretty(text: str, argument: str) -> str:
     if not argument:
-        return Layout().pretty(text)
+        return PrettyOptions().pretty(text)
     options = _options(argument)
-    layout = Layout(sort_keys=_truth(options.get("sortKeys")))
+    layout = PrettyOptions(sort_keys=_truth(options.get("sortKeys")))
     for name in ("indent", "prefix"):
         value = options.get(name)
         if isinstance(value, str):

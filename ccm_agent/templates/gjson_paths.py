@@ -27,7 +27,7 @@ class Component(NamedTuple):
     is_wild: bool = False
 
 
-class Query(NamedTuple):
+class ElementQuery(NamedTuple):
     """
     A `#(path operator value)`.
 
@@ -62,7 +62,7 @@ class ArrayComponent(NamedTuple):
     pipe: str | None = None
     is_hash: bool = False
     each: str | None = None
-    query: Query | None = None
+    query: ElementQuery | None = None
 
 
 def is_piping(path: str, modifiers: Collection[str]) -> bool:
@@ -104,7 +104,7 @@ def array_component(path: str, modifiers: Collection[str]) -> ArrayComponent:
     """The component that begins a path where an array is."""
     is_hash = False
     each: str | None = None
-    query: Query | None = None
+    query: ElementQuery | None = None
     at = 0
     while at < len(path):
         char = path[at]
@@ -123,14 +123,14 @@ def array_component(path: str, modifiers: Collection[str]) -> ArrayComponent:
                 elif path[1] in "[(":
                     found = _query(path)
                     if found is None:  # never closed: nothing is asked of the elements
-                        return ArrayComponent(path, None, None, True, None, Query("", "", "", False))
+                        return ArrayComponent(path, None, None, True, None, ElementQuery("", "", "", False))
                     query, at = found
                     continue
         at += 1
     return ArrayComponent(path, None, None, is_hash, each, query)
 
 
-def _query(path: str) -> tuple[Query, int] | None:
+def _query(path: str) -> tuple[ElementQuery, int] | None:
     """The query that a path begins with, and where it ends."""
     depth = 1
     compared = 0
@@ -163,7 +163,7 @@ def _query(path: str) -> tuple[Query, int] | None:
     if len(value) >= 2 and value[0] == '"' and value[-1] == '"':
         value = unescape(value[1:-1]) if has_escape else value[1:-1]
     takes_all = path[at + 1 : at + 2] == "#"
-    return Query(left, sign, value, takes_all), at + 1
+    return ElementQuery(left, sign, value, takes_all), at + 1
 
 
 def _comparison(text: str) -> tuple[str, str]:
@@ -226,16 +226,16 @@ def _selector_end(path: str, start: int) -> int:
     return at
 
 
-class Selector(NamedTuple):
+class PathSelector(NamedTuple):
     """One of several paths; its name in an object, "" where it has none of its own."""
 
     name: str
     path: str
 
 
-def selectors(path: str) -> tuple[list[Selector], str] | None:
+def selectors(path: str) -> tuple[list[PathSelector], str] | None:
     """The paths of `[a,b]` or `{"x":a,b}` and what stands behind; None where it is never closed."""
-    found: list[Selector] = []
+    found: list[PathSelector] = []
     depth = 1
     start = 1
     colon = 0
@@ -261,7 +261,7 @@ def selectors(path: str) -> tuple[list[Selector], str] | None:
             depth -= char != ","
             if depth == 0 or char == ",":
                 name = path[start:colon] if colon else ""
-                found.append(Selector(name, path[colon + 1 : at] if colon else path[start:at]))
+                found.append(PathSelector(name, path[colon + 1 : at] if colon else path[start:at]))
                 if char != ",":
                     return found, path[at + 1 :]
                 start, colon, in_modifier = at + 1, 0, False

@@ -161,7 +161,7 @@ def ugly(text: str) -> str:
     return _NOT_IN_STRINGS.sub(lambda match: match.group() if match.group()[0] == '"' else "", text)
 
 
-class Layout:
+class PrettyOptions:
     """
     How `@pretty` lays a text out.
 

@@ -40,7 +40,7 @@ _UNITS = {
 _DURATION_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 
 
-class Duration(GoValue):
+class GoDuration(GoValue):
     """A span of time in nanoseconds."""
 
     __slots__ = ("ns",)
@@ -50,13 +50,13 @@ class Duration(GoValue):
         self.ns = wrap_int(ns)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Duration) and self.ns == other.ns
+        return isinstance(other, GoDuration) and self.ns == other.ns
 
     def __lt__(self, other: object) -> bool:
-        return self.ns < other.ns if isinstance(other, Duration) else NotImplemented
+        return self.ns < other.ns if isinstance(other, GoDuration) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((Duration, self.ns))
+        return hash((GoDuration, self.ns))
 
     def __repr__(self) -> str:
         return f"Duration({self.go_text()})"
@@ -85,20 +85,20 @@ class Duration(GoValue):
         value = float(whole) + float(part) / unit
         return -value if self.ns < 0 else value
 
-    def truncated(self, step: Duration) -> Duration:
+    def truncated(self, step: GoDuration) -> GoDuration:
         """Rounded towards zero to a multiple of the step; a step of zero or less changes nothing."""
         if step.ns <= 0:
             return self
         rest = abs(self.ns) % step.ns
-        return Duration(self.ns - rest if self.ns >= 0 else self.ns + rest)
+        return GoDuration(self.ns - rest if self.ns >= 0 else self.ns + rest)
 
-    def rounded(self, step: Duration) -> Duration:
+    def rounded(self, step: GoDuration) -> GoDuration:
         """Rounded to the nearest multiple of the step, halves away from zero."""
         if step.ns <= 0:
             return self
         whole, rest = divmod(abs(self.ns), step.ns)
         value = (whole + (1 if rest * 2 >= step.ns else 0)) * step.ns
-        return Duration(max(min(value if self.ns >= 0 else -value, INT_MAX), INT_MIN))
+        return GoDuration(max(min(value if self.ns >= 0 else -value, INT_MAX), INT_MIN))
 
 
 def _fraction(value: int, size: int) -> str:
@@ -108,7 +108,7 @@ def _fraction(value: int, size: int) -> str:
     return f"{whole}.{str(part).rjust(len(str(size)) - 1, '0').rstrip('0')}"
 
 
-def parse_duration(text: str) -> Duration:
+def parse_duration(text: str) -> GoDuration:
     """
     Read a duration such as `1h30m`, `-1.5s` or `0`.
 
@@ -117,7 +117,7 @@ def parse_duration(text: str) -> Duration:
     """
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
-        return Duration(0)
+        return GoDuration(0)
     total = 0
     at = 0
     while at < len(body):
@@ -133,7 +133,7 @@ def parse_duration(text: str) -> Duration:
         raise ValueError(
             "a duration fits into 64 bits of nanoseconds: at most 292 years" if body else "it is empty"
         )
-    return Duration(-total if negative else total)
+    return GoDuration(-total if negative else total)
 
 
 class _Named(GoValue):
@@ -345,12 +345,12 @@ class Time(GoValue):
         year, month, day = self.date()
         return days_of(year, month, day) - days_of(year, 1, 1) + 1
 
-    def plus(self, duration: Duration) -> Time:
+    def plus(self, duration: GoDuration) -> Time:
         return self._at(self.ns + duration.ns)
 
-    def minus(self, other: Time) -> Duration:
+    def minus(self, other: Time) -> GoDuration:
         """The time between the two, as far as it fits into 64 bits."""
-        return Duration(max(min(self.ns - other.ns, INT_MAX), INT_MIN))
+        return GoDuration(max(min(self.ns - other.ns, INT_MAX), INT_MIN))
 
     def moved(self, location: Location) -> Time:
         return Time(self.unix_s, self.nanosecond, location)
@@ -364,12 +364,12 @@ class Time(GoValue):
         hour, minute, second = self.clock()
         return time_at(civil, hour * 3600 + minute * 60 + second, self.nanosecond, self.location)
 
-    def truncated(self, step: Duration) -> Time:
+    def truncated(self, step: GoDuration) -> Time:
         if step.ns <= 0:
             return self
         return self._at(self.ns - (self.ns - _ZERO_S * SECOND) % step.ns)
 
-    def rounded(self, step: Duration) -> Time:
+    def rounded(self, step: GoDuration) -> Time:
         if step.ns <= 0:
             return self
         rest = (self.ns - _ZERO_S * SECOND) % step.ns

@@ -24,11 +24,11 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 _INDEX = re.compile(r"[0-9]{1,9}\Z")
 
 
-class Root(dict[str, Any]):
+class LookupRoot(dict[str, Any]):
     """What a lookup begins at."""
 
 
-def find(root: Root, path: str, allowance: Allowance) -> Any:
+def find(root: LookupRoot, path: str, allowance: Allowance) -> Any:
     """
     What is at a path, or NOTHING. Plain keys are walked; what is left of the path is GJSON's.
 
@@ -79,7 +79,7 @@ def _find_in(value: Any, path: str, allowance: Allowance) -> Any:
 
     limit = min(TEXT_LIMIT, 16 * allowance.steps + 16)
     try:
-        if isinstance(value, Root):  # not sorted, as Go writes the fields of a struct
+        if isinstance(value, LookupRoot):  # not sorted, as Go writes the fields of a struct
             text = "{" + ",".join(f'"{key}":{write(item, limit=limit)}' for key, item in value.items()) + "}"
         else:
             text = write(value, limit=limit)

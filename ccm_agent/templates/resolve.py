@@ -8,11 +8,10 @@ text can. Everything here is cached by the string: a manifest of a thousand like
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccm_agent.model.errors import CcmError, ExpressionError, Place, TemplateError
+from ccm_agent.model.errors import CcmError, ExpressionError, TemplateError
 from ccm_agent.templates.allowance import LONG_TEXT, size_of
 from ccm_agent.templates.goprint import PRINT_LIMIT, go_print
 from ccm_agent.templates.scan import GO_SPACE, find_spans
@@ -20,7 +19,7 @@ from ccm_agent.templates.text_cache import TextCache
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
-    from ccm_agent.templates.expr.program import Names
+    from ccm_agent.templates.expr.program import ExpressionNames
 
 # Functions of the environment that read something of the host or the network.
 HOST_FUNCTIONS = frozenset(("readFile", "file", "template", "jet", "registrations", "kvGet"))
@@ -130,10 +129,10 @@ def _plain_path(path: tuple[str, ...], env: Environment) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _names(functions: frozenset[str]) -> Names:
-    from ccm_agent.templates.expr.program import Names
+def _names(functions: frozenset[str]) -> ExpressionNames:
+    from ccm_agent.templates.expr.program import ExpressionNames
 
-    return Names({"Facts": "map", "Data": "map", "Environ": "text map"}, functions)
+    return ExpressionNames({"Facts": "map", "Data": "map", "Environ": "text map"}, functions)
 
 
 def evaluate(expression: str, env: Environment) -> Any:
@@ -301,74 +300,3 @@ def _resolved(value: Any, env: Environment, room: list[int]) -> Any:
     if isinstance(value, list):
         return [_resolved(item, env, room) for item in value]
     return value
-
-
-class Field(NamedTuple):
-    """
-    How a property is rendered.
-
-    Attributes:
-        when: "now" when a manifest is loaded, "deferred" when its resource's turn has come, "never".
-        keys: Keys of its map are rendered too.
-    """
-
-    when: str = "now"
-    keys: bool = False
-
-
-PLAIN = Field()
-DEFERRED = Field(when="deferred")
-NEVER = Field(when="never")
-
-
-def resolve_properties(
-    properties: Mapping[str, Any],
-    env: Environment,
-    field_of: Callable[[str], Field] = lambda _name: PLAIN,
-    *,
-    phase: str = "now",
-) -> dict[str, Any]:
-    """
-    A resource's properties with those of one phase rendered, the others untouched.
-
-    A string, also one in a list, becomes text, as a property of type text needs it. Inside a map a string that is one
-    expression keeps its value's type.
-
-    Args:
-        properties: By name, as written.
-        env: What expressions see.
-        field_of: How the property of a name is rendered.
-        phase: "now" or "deferred".
-
-    Raises:
-        ExpressionError: An expression is wrong or fails; its `place` names the property.
-    """
-    out: dict[str, Any] = {}
-    for name, value in properties.items():
-        field = field_of(name)
-        if field.when == phase:
-            try:
-                value = _property(value, env, field)
-            except CcmError as err:
-                raise _placed(err, name) from err
-        out[name] = value
-    return out
-
-
-def _property(value: Any, env: Environment, field: Field) -> Any:
-    if isinstance(value, str):
-        return render_text(value, env)
-    if isinstance(value, list):
-        return [render_text(item, env) if isinstance(item, str) else resolve(item, env) for item in value]
-    if isinstance(value, dict):
-        return {
-            (render_text(key, env) if field.keys else key): resolve(item, env) for key, item in value.items()
-        }
-    return value
-
-
-def _placed(err: CcmError, name: str) -> CcmError:
-    """The same error with the property's name as its place, unless it has one."""
-    if not isinstance(err, ExpressionError) or err.place is not None:
-        return err
-    return type(err)(err.message, expression=err.expression, offset=err.offset, place=Place(path=name))

@@ -204,13 +204,13 @@ def parse_where(text: str) -> Where:
         SelectorLimitError: It is too long.
     """
     from ccm_agent.templates.expr.faults import shorten
-    from ccm_agent.templates.expr.program import Names, compile_expression
+    from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
     if len(text) > WHERE_LENGTH_LIMIT:
         raise SelectorLimitError(
             f"an expression of {len(text)} characters: {WHERE_LENGTH_LIMIT} is the limit; use a fact instead"
         )
-    names = Names({"Facts": "map", "Node": "text"}, frozenset({"lookup"}))
+    names = ExpressionNames({"Facts": "map", "Node": "text"}, frozenset({"lookup"}))
     try:
         return Where(text, compile_expression(text, names, is_condition=True))
     except ExpressionError as err:

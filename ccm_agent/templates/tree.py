@@ -13,7 +13,7 @@ from typing import Any
 
 from ccm_agent.model.errors import FileError, Place, TemplateError, TemplateLimitError
 from ccm_agent.model.ports import Tree, TreeEntry
-from ccm_agent.templates.engines import Engine, engine
+from ccm_agent.templates.engines import TemplateEngine, engine
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.rendering import BYTES_MAX, Rendered, TreeWish
 from ccm_agent.templates.scan import GO_SPACE
@@ -70,7 +70,7 @@ class _Renderer:
         self._source = {entry.path: entry for entry in source.entries}
         self._on_template = on_template
         self._wanted = wanted
-        self._engine: Engine = engine(wanted.engine)
+        self._engine: TemplateEngine = engine(wanted.engine)
         self._rendered = Rendered()
         self._directories = {""}
         self._depth = 0

@@ -16,7 +16,7 @@ SYMLINKS_ON_THE_WAY = 40
 KIND_NAMES = {"directory": "directory", "other": "FIFO", "symlink": "symlink"}
 
 
-class Node(Struct, kw_only=True):
+class FakeEntry(Struct, kw_only=True):
     """
     What stands at a path.
 
@@ -48,7 +48,7 @@ class FakeFiles:
     """
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {"/": Node(kind="directory", mode=0o755)}
+        self.nodes: dict[str, FakeEntry] = {"/": FakeEntry(kind="directory", mode=0o755)}
         self.users = {"root": 0, "daemon": 1, "nobody": 65534}
         self.groups = {"root": 0, "daemon": 1, "nogroup": 65534}
         self.refuses: dict[str, str] = {}
@@ -60,21 +60,21 @@ class FakeFiles:
     ) -> None:
         """A file, and the directories above it."""
         data = content.encode() if isinstance(content, str) else content
-        self._add(path, Node(kind="file", content=data, mode=mode, uid=uid, gid=gid))
+        self._add(path, FakeEntry(kind="file", content=data, mode=mode, uid=uid, gid=gid))
 
     def put_directory(self, path: str, *, mode: int = 0o755, uid: int = 0, gid: int = 0) -> None:
         """A directory, and those above it."""
-        self._add(path, Node(kind="directory", mode=mode, uid=uid, gid=gid))
+        self._add(path, FakeEntry(kind="directory", mode=mode, uid=uid, gid=gid))
 
     def put_symlink(self, path: str, target: str) -> None:
         """A symlink, and the directories above it."""
-        self._add(path, Node(kind="symlink", link=target, mode=0o777))
+        self._add(path, FakeEntry(kind="symlink", link=target, mode=0o777))
 
     def put_fifo(self, path: str) -> None:
         """What is neither file nor directory nor symlink, and the directories above it."""
-        self._add(path, Node(kind="other"))
+        self._add(path, FakeEntry(kind="other"))
 
-    def _add(self, path: str, node: Node) -> None:
+    def _add(self, path: str, node: FakeEntry) -> None:
         parent = posixpath.dirname(path)
         if parent not in self.nodes:
             self.put_directory(parent)
@@ -103,7 +103,7 @@ class FakeFiles:
         uid, gid = await self.ids(owner, group)
         data = content if isinstance(content, bytes) else self._regular(content.path).content
         place = self._replaceable(path)
-        self._add(place, Node(kind="file", content=data, mode=mode, uid=max(uid, 0), gid=max(gid, 0)))
+        self._add(place, FakeEntry(kind="file", content=data, mode=mode, uid=max(uid, 0), gid=max(gid, 0)))
 
     async def adopt(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         """See `Files.adopt`."""
@@ -196,7 +196,7 @@ class FakeFiles:
             is_empty=node.kind == "directory" and not any(o.startswith(f"{place}/") for o in self.nodes),
         )
 
-    def _regular(self, path: str) -> Node:
+    def _regular(self, path: str) -> FakeEntry:
         look = self._look(path, -1, follow=True)
         if look.kind == "file":
             return self.nodes[self._resolve(self._place(path, changing=False))]
@@ -222,7 +222,7 @@ class FakeFiles:
                 raise FileError(f"{path}: is a symlink to a directory, which is not changed through it")
             node = None
         if node is None:
-            self._add(place, Node(kind="directory", mode=mode))
+            self._add(place, FakeEntry(kind="directory", mode=mode))
         elif node.kind != "directory":
             raise FileError(f"{path}: something else than a directory is there", errno=errno.ENOTDIR)
         return place

@@ -44,7 +44,7 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
     UsageError,
 )
-from ccm_agent.model.ports import Entry, IncomingRequest, Published, StoredEvent
+from ccm_agent.model.ports import IncomingRequest, KeyValueEntry, Published, StoredEvent
 from ccm_agent.testing.memory_broker import MemoryBroker, Sent, Write
 
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ class MemoryKeyValue:
         self._broker = bus.broker
         self._writes = bus.broker.buckets.setdefault(bucket, [])
 
-    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+    async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.get`."""
         entry = self._newest(check_key(key))
         return entry if entry is not None and entry.value else None
 
-    async def as_of(self, key: str, revision: int) -> Entry | None:
+    async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
         """See `KeyValue.as_of`."""
         self._check(check_key(key))
         kept = [write for write in self._living() if write.subject == key]
@@ -130,7 +130,7 @@ class MemoryKeyValue:
             raise RevisionGoneError(f"{key}: nothing of it is kept from revision {revision} or before")
         return self._entry(older[-1]) if older and older[-1].body else None
 
-    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+    async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.newest`."""
         return self._newest(check_key(key))
 
@@ -141,7 +141,7 @@ class MemoryKeyValue:
         obeyed: bool = False,
         at_least: int = 0,
         deletions: bool = False,
-    ) -> list[Entry]:
+    ) -> list[KeyValueEntry]:
         """See `KeyValue.matching`."""
         self._check(">")
         newest = {write.subject: write for write in self._living()}
@@ -193,11 +193,11 @@ class MemoryKeyValue:
         """See `KeyHistory.keys`."""
         return [entry.key for entry in await self.entries(prefix)]
 
-    async def entries(self, prefix: str = "") -> list[Entry]:
+    async def entries(self, prefix: str = "") -> list[KeyValueEntry]:
         """See `KeyHistory.entries`."""
         return [entry for entry in await self.matching([">"]) if entry.key.startswith(prefix)]
 
-    async def history(self, key: str) -> list[Entry]:
+    async def history(self, key: str) -> list[KeyValueEntry]:
         """See `KeyHistory.history`."""
         self._check(check_key(key))
         return [self._entry(write) for write in self._living() if write.subject == key and not write.copied]
@@ -224,7 +224,7 @@ class MemoryKeyValue:
         now = self._broker.now()
         return [write for write in self._writes if write.expires is None or write.expires > now]
 
-    def _newest(self, key: str) -> Entry | None:
+    def _newest(self, key: str) -> KeyValueEntry | None:
         self._check(key)
         found = [write for write in self._living() if write.subject == key]
         if found and found[-1].copied:
@@ -236,8 +236,8 @@ class MemoryKeyValue:
     def _copied(self, key: str) -> ProtocolError:
         return ProtocolError(f"{key}: what stands in {self.bucket} was not written there but copied; refused")
 
-    def _entry(self, write: Write) -> Entry:
-        return Entry(
+    def _entry(self, write: Write) -> KeyValueEntry:
+        return KeyValueEntry(
             key=write.subject,
             value=write.body,
             revision=write.sequence,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook
-from ccm_agent.testing.files import FakeFiles, Node
+from ccm_agent.testing.files import FakeEntry, FakeFiles
 
 
 class FakeTrees:
@@ -136,7 +136,7 @@ class FakeTrees:
             is_same = look.sha256 == hashlib.sha256(wanted).hexdigest()
         return "same" if is_same else "differs"
 
-    def _way(self, top: str, path: str) -> Iterator[Node]:
+    def _way(self, top: str, path: str) -> Iterator[FakeEntry]:
         while path := posixpath.dirname(path):
             node = self._files.nodes.get(f"{top}/{path}")
             if node is not None:

@@ -11,7 +11,7 @@ from ccm_agent.model.errors import BusError, DataError
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.checking import Broken, Checked
+    from ccm_ctl.fleet.checking import Broken, DataCheck
     from ccm_ctl.fleet.ports import Fleet
 
 SHOWN = 10
@@ -72,7 +72,7 @@ def _tell_if_useless(application: Application, key: str, text: str, source: str)
         )
 
 
-def _sentence(key: str, checked: Checked) -> str:
+def _sentence(key: str, checked: DataCheck) -> str:
     lines = [_line(broken) for broken in checked.broken[:SHOWN]]
     if (rest := len(checked.broken) - SHOWN) > 0:
         lines.append(f"and {rest} more")

@@ -64,13 +64,13 @@ def _values(ctx: click.Context, metavar: str, incomplete: str) -> list[Any]:
 def _shared(
     name: str, text: str, metavar: str | None = None, short: str = "", **settings: Any
 ) -> click.Option:
-    names = [name, f"{commands.Command.prefix}{name.removeprefix('--')}", *([short] if short else [])]
+    names = [name, f"{commands.BaseCommand.prefix}{name.removeprefix('--')}", *([short] if short else [])]
     return click.Option(
         names, metavar=metavar, help=text, type=Word(_values) if metavar else None, **settings
     )
 
 
-class Verb(commands.Command):
+class CtlCommand(commands.BaseCommand):
     """A command of `ccmctl`, which takes the options about the broker and the output."""
 
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
@@ -96,11 +96,11 @@ class Verb(commands.Command):
             formatter.write(f"\nConnection options: {PROGRAM} --help\n")
 
 
-class VerbGroup(Verb, commands.Group):
+class CtlGroup(CtlCommand, commands.Group):
     """A command with commands below it; called without one it does its own work, or shows its help."""
 
 
-class Root(VerbGroup, commands.LazyGroup):
+class CtlProgram(CtlGroup, commands.LazyGroup):
     """`ccmctl` itself."""
 
     def __init__(self, verbs: Mapping[str, str]) -> None:
@@ -144,9 +144,9 @@ def verb(
     *,
     examples: Sequence[str] = (),
     options: Sequence[click.Parameter] = (),
-    kind: type[Verb] = Verb,
+    kind: type[CtlCommand] = CtlCommand,
     **settings: Any,
-) -> Callable[[Callable[..., Exit]], Verb]:
+) -> Callable[[Callable[..., Exit]], CtlCommand]:
     """
     Make a command of a function that takes the application and its own options; its docstring is the help.
 
@@ -158,7 +158,7 @@ def verb(
         settings: Anything else that click takes.
     """
 
-    def made(function: Callable[..., Exit]) -> Verb:
+    def made(function: Callable[..., Exit]) -> CtlCommand:
         return kind(name, **_described(function, examples, options), **settings)
 
     return made
@@ -170,11 +170,11 @@ def group(
     examples: Sequence[str] = (),
     options: Sequence[click.Parameter] = (),
     **settings: Any,
-) -> Callable[[Callable[..., Exit | None]], VerbGroup]:
+) -> Callable[[Callable[..., Exit | None]], CtlGroup]:
     """The same for a command with commands below it; the function is called when none of them is named."""
 
-    def made(function: Callable[..., Exit | None]) -> VerbGroup:
-        return VerbGroup(name, **_described(function, examples, options), **settings)
+    def made(function: Callable[..., Exit | None]) -> CtlGroup:
+        return CtlGroup(name, **_described(function, examples, options), **settings)
 
     return made
 
@@ -204,4 +204,4 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application: Application) -> int:
     """Parse a command line and do what it says; its exit code. CcmError for whatever is wrong."""
     application.terminal.json = "--json" in argv
-    return invoke(Root(verbs), argv, application.terminal, obj=application)
+    return invoke(CtlProgram(verbs), argv, application.terminal, obj=application)

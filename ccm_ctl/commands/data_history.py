@@ -26,7 +26,7 @@ from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.documents import Document
+    from ccm_ctl.fleet.documents import StoredDocument
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def edit(application: Application, key: str, force: bool) -> Exit:
     """Edit a document in $VISUAL or $EDITOR. It is not stored if another operator changed it in the meantime."""
     check_key(key)
-    read: list[Document] = []
+    read: list[StoredDocument] = []
 
     async def look(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.documents import Documents

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.documents import Document
+    from ccm_ctl.fleet.documents import StoredDocument
     from ccm_ctl.fleet.ports import Fleet
 
 DATA_BUCKET = "CCM_DATA"
@@ -103,7 +103,7 @@ async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None
             )
 
 
-async def read_kept(fleet: Fleet, key: str) -> list[Document]:
+async def read_kept(fleet: Fleet, key: str) -> list[StoredDocument]:
     """
     The revisions of hiera data that are kept, oldest first.
 
@@ -124,7 +124,7 @@ async def no_document(fleet: Fleet, key: str) -> NotFoundError:
     return NotFoundError(f"{key}: there is no such document{near or f'; `{LISTING}` shows which there are'}")
 
 
-def text_of(document: Document) -> str:
+def text_of(document: StoredDocument) -> str:
     """A document as a text; "" when there is none."""
     body: Any = document.body
     if body is None:
@@ -132,7 +132,7 @@ def text_of(document: Document) -> str:
     return body if isinstance(body, str) else msgspec.json.format(msgspec.json.encode(body)).decode() + "\n"
 
 
-def fields_of(document: Document) -> dict[str, object]:
+def fields_of(document: StoredDocument) -> dict[str, object]:
     """What a record tells of a document besides its body."""
     return {
         "key": document.key,
@@ -144,7 +144,7 @@ def fields_of(document: Document) -> dict[str, object]:
     }
 
 
-def show_history(application: Application, history: Sequence[Document], *, shown: bool = False) -> None:
+def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
     """A document's revisions that are kept, the newest first; `shown` with what they say, in a line."""
     from ccm_agent.clikit.table import Column
     from ccm_agent.clikit.text import clock, size

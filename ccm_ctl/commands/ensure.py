@@ -12,7 +12,7 @@ from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
 from ccm_ctl.commands import properties
 from ccm_ctl.commands.apply import deadline_of
-from ccm_ctl.commands.command_tree import PROGRAM, Verb, verb
+from ccm_ctl.commands.command_tree import PROGRAM, CtlCommand, verb
 from ccm_ctl.commands.conflicts import warn_of_resources
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TYPE = "ccm_ctl.type"
 
 
-class Ensure(Verb):
+class Ensure(CtlCommand):
     """The command, with a flag for each property of the type that it is called with."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -13,7 +13,7 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.verdicts import BAD, Verdict
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.targets import no_fold_option
-from ccm_ctl.fleet.authors import Signature, read_authors
+from ccm_ctl.fleet.authors import SignatureStatus, read_authors
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -230,9 +230,9 @@ class _Shown:
             return None
         self._authors.learn_from(message)
         signature = self._authors.check(node, message).signature
-        if signature is Signature.BAD:
+        if signature is SignatureStatus.BAD:
             return Verdict.FORGED
-        return Verdict.VERIFIED if signature is Signature.VALID else Verdict.PROVISIONAL
+        return Verdict.VERIFIED if signature is SignatureStatus.VALID else Verdict.PROVISIONAL
 
     def _is_new(self, heard: AgentMessage) -> bool:
         number = getattr(heard.said, "number", 0)

@@ -129,10 +129,10 @@ def init(
             return Exit.OK
 
     async def work(broker: Broker) -> Exit:
-        from ccm_agent.bus.layout import Layout, make
+        from ccm_agent.bus.layout import LayoutOptions, make
 
         assert broker.connection is not None
-        layout = Layout(
+        layout = LayoutOptions(
             replicas=replicas,
             history=history,
             events_age_s=events_age,

@@ -51,7 +51,7 @@ def why(application: Application, name: str) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.diagnosis import explain
         from ccm_ctl.fleet.node_diagnostics import read_evidence
-        from ccm_ctl.render.why import Step, screen
+        from ccm_ctl.render.why import SuggestedCommand, screen
 
         evidence = await read_evidence(fleet, name)
         now = fleet.clock.now()
@@ -60,7 +60,7 @@ def why(application: Application, name: str) -> Exit:
         terminal.record(records.WHY, **_fields(evidence, reason))
         if not terminal.json:
             output = reason.failed[0].output if reason.failed else ""
-            steps = [Step(one.command, one.purpose, one.where) for one in reason.next]
+            steps = [SuggestedCommand(one.command, one.purpose, one.where) for one in reason.next]
             facts = list(_facts(evidence, reason, now))
             terminal.show(screen(reason.sentence, reason.meaning, facts, output, steps, terminal.style))
         return Exit.OK

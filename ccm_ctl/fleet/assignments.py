@@ -27,7 +27,7 @@ from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, Sele
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.discovery import lacking_facts, read_facts
-from ccm_ctl.fleet.documents import Document, Documents, decode_document
+from ccm_ctl.fleet.documents import Documents, StoredDocument, decode_document
 from ccm_ctl.fleet.fact_edits import flat_facts
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ async def read_assignments(fleet: Fleet) -> Assignments:
     return Assignments(found, unreadable)
 
 
-def standing_of(document: Document) -> Standing | None:
+def standing_of(document: StoredDocument) -> Standing | None:
     """The assignment in a document; None when it holds none, or one that belongs elsewhere."""
     if document.is_plain or document.is_foreign or document.body is None:
         return None
@@ -244,7 +244,8 @@ async def store_assignment(fleet: Fleet, assignment: Assignment, known: Assignme
     key = assignment_key(assignment.scope, assignment.name)
     before = next((one for one in known.standing if one.key == key), None)
     others = [
-        Document(key=one.key, number=one.number, count=one.revision) for one in known.named(assignment.name)
+        StoredDocument(key=one.key, number=one.number, count=one.revision)
+        for one in known.named(assignment.name)
     ]
     body = msgspec.to_builtins(assignment)
     documents = Documents(fleet, fleet.assignments, ASSIGNMENTS)

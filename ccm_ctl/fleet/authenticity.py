@@ -34,15 +34,15 @@ from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import SESSION_SUMMARY
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.verdicts import MISSING_LIMIT, Missing, NodeReport, Verdict
+from ccm_agent.model.verdicts import MISSING_LIMIT, MissingEvents, NodeReport, Verdict
 from ccm_agent.model.wire import AGENT_LOST_EVENTS, PROTOCOL, AgentEvent
-from ccm_ctl.fleet.authors import Signature
+from ccm_ctl.fleet.authors import SignatureStatus
 from ccm_ctl.fleet.places import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ccm_agent.bus.chain import Place
+    from ccm_agent.bus.chain import ChainPosition
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.authors import Authors
 
@@ -161,7 +161,9 @@ class NodeEvents:
         else:
             self._judge(at, Verdict.UNSIGNED)
 
-    def _take_placed(self, at: int, event: StoredEvent, place: Place, link: str, chain: _Chain) -> None:
+    def _take_placed(
+        self, at: int, event: StoredEvent, place: ChainPosition, link: str, chain: _Chain
+    ) -> None:
         checked = self._authors.check(self._report.node, event)
         signature = checked.signature
         one = _Waiting(
@@ -169,28 +171,28 @@ class NodeEvents:
             number=place.number,
             previous=place.previous,
             problem="" if self._is_allowed(signature) else checked.reason,
-            lacks_signature=signature is Signature.MISSING and _is_signable(event),
+            lacks_signature=signature is SignatureStatus.MISSING and _is_signable(event),
         )
         is_wanted = chain.wanted.pop(link, None) is not None
         self._report.reordered += is_wanted
         if place.number in chain.verified and not is_wanted:
-            if signature is Signature.VALID:
+            if signature is SignatureStatus.VALID:
                 chain.remember(link, place.number, at)
                 self._report.doubled += 1
                 self._judge(at, Verdict.GAP, "the node signed two events for one place")
             else:
                 self._judge(at, Verdict.FORGED, TAKEN)
             return
-        if signature is not Signature.VALID and not is_wanted:
+        if signature is not SignatureStatus.VALID and not is_wanted:
             self._wait(chain, link, one)
             return
-        if signature is Signature.VALID:
+        if signature is SignatureStatus.VALID:
             self._admit(event)
         self._prove(chain, link, one)
 
-    def _is_allowed(self, signature: Signature) -> bool:
+    def _is_allowed(self, signature: SignatureStatus) -> bool:
         """An uncertified key proves as little as no signature, which is allowed for now; until the node has a certified one."""
-        is_uncertified = signature is Signature.UNKNOWN_KEY and self._authors.accepts_unsigned
+        is_uncertified = signature is SignatureStatus.UNKNOWN_KEY and self._authors.accepts_unsigned
         return is_uncertified and not self._authors.certified(self._report.node)
 
     def _prove(self, chain: _Chain, link: str, one: _Waiting) -> None:
@@ -328,7 +330,7 @@ class NodeEvents:
     def _miss(self, chain: str, first: int, last: int) -> None:
         self._report.missing_count += last - first + 1
         if len(self._report.missing) < MISSING_LIMIT:
-            self._report.missing.append(Missing(chain=chain, first=first, last=last))
+            self._report.missing.append(MissingEvents(chain=chain, first=first, last=last))
 
     def _finish_other(self, chain: _Chain) -> None:
         """A chain of which nothing is verified."""

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.chain import PLACE_DETAIL
-from ccm_agent.bus.signing import MAX_TIME_MS, Kind, SignatureError, verify_content
+from ccm_agent.bus.signing import MAX_TIME_MS, SignatureError, SignatureKind, verify_content
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.bus.trust import SIGNERS_KEY, read_certificate, read_signers
 from ccm_agent.model.errors import BusDeniedError, BusSetupError, InputError, NotFoundError, ProtocolError
@@ -40,7 +40,7 @@ _ANY_TIME_MS = MAX_TIME_MS - 1
 """Lists do not expire, and one that was signed a minute ago elsewhere counts whatever this machine's clock says."""
 
 
-class Signature(StrEnum):
+class SignatureStatus(StrEnum):
     """What the signature of an event proves."""
 
     VALID = "valid"
@@ -50,7 +50,7 @@ class Signature(StrEnum):
     BAD = "bad"
 
 
-class Checked(Struct, frozen=True):
+class SignatureCheck(Struct, frozen=True):
     """
     What came of checking a signature.
 
@@ -60,7 +60,7 @@ class Checked(Struct, frozen=True):
         key: The signer's public nkey; "" when the signature is missing or broken.
     """
 
-    signature: Signature
+    signature: SignatureStatus
     reason: str = ""
     key: str = ""
 
@@ -120,26 +120,28 @@ class Authors:
         """A certificate of any key for this node was seen: the node signs its events."""
         return node in self._nodes
 
-    def check(self, node: str, event: StoredEvent) -> Checked:
+    def check(self, node: str, event: StoredEvent) -> SignatureCheck:
         """Check the signature of an event of a node."""
         if not event.signature:
-            return Checked(Signature.MISSING)
+            return SignatureCheck(SignatureStatus.MISSING)
         try:
-            claims = verify_content(event.signature, Kind.EVENT, event.subject, event.body)
+            claims = verify_content(event.signature, SignatureKind.EVENT, event.subject, event.body)
         except SignatureError as err:
-            return Checked(Signature.BAD, err.message.removeprefix(f"{event.subject}: "))
+            return SignatureCheck(SignatureStatus.BAD, err.message.removeprefix(f"{event.subject}: "))
         if claims.details.get(PLACE_DETAIL, "") != event.chain:
-            return Checked(Signature.BAD, "the signature is for another place in the chain")
+            return SignatureCheck(SignatureStatus.BAD, "the signature is for another place in the chain")
         key = claims.key
         if key in self._revoked:
-            return Checked(Signature.BAD, f"signed with {key}, which was revoked", key)
+            return SignatureCheck(SignatureStatus.BAD, f"signed with {key}, which was revoked", key)
         expires = self._certified.get((node, key))
         if expires is None:
             reason = f"signed with {key}, which the root has not certified for this node"
-            return Checked(Signature.UNKNOWN_KEY, reason, key)
+            return SignatureCheck(SignatureStatus.UNKNOWN_KEY, reason, key)
         if expires and claims.issued > expires:
-            return Checked(Signature.BAD, f"signed with {key} after its certificate had expired", key)
-        return Checked(Signature.VALID, key=key)
+            return SignatureCheck(
+                SignatureStatus.BAD, f"signed with {key} after its certificate had expired", key
+            )
+        return SignatureCheck(SignatureStatus.VALID, key=key)
 
 
 async def read_authors(fleet: Fleet) -> Authors | None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ccm_agent.bus.ed25519 import SigningKey
+from ccm_agent.bus.ed25519 import Ed25519Key
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_ctl.fleet import x509
 
@@ -96,19 +96,19 @@ class Certificates:
         return is_new
 
     def _make_authority(self) -> None:
-        key, now = SigningKey(), datetime.now(UTC)
+        key, now = Ed25519Key(), datetime.now(UTC)
         self._replace(self.folder / "ca.key", x509.private_key(key), is_secret=True)
         begins, ends = now - timedelta(seconds=CLOCK_S), now + timedelta(days=AUTHORITY_DAYS)
         self._replace(self.authority, x509.authority(key, AUTHORITY, begins, ends))
 
     def _make_server(self, names: Sequence[str]) -> None:
-        signer, key, now = self._signer(), SigningKey(), datetime.now(UTC)
+        signer, key, now = self._signer(), Ed25519Key(), datetime.now(UTC)
         begins, ends = now - timedelta(seconds=CLOCK_S), now + timedelta(days=SERVER_DAYS)
         made = x509.server(signer, AUTHORITY, key.public, names, begins, ends)
         self._replace(self.folder / "server.key", x509.private_key(key), is_secret=True)
         self._replace(self.folder / "server.pem", made)
 
-    def _signer(self) -> SigningKey:
+    def _signer(self) -> Ed25519Key:
         path = self.folder / "ca.key"
         if not path.exists():
             raise NotFoundError(

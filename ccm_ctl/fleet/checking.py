@@ -22,7 +22,7 @@ from ccm_ctl.fleet.documents import Documents
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ccm_agent.model.data import Rule
+    from ccm_agent.model.data import DataRule
     from ccm_ctl.fleet.ports import Fleet
 
 BUCKET = "CCM_DATA"
@@ -46,7 +46,7 @@ class Broken(Struct, frozen=True, kw_only=True):
     assignment: str = ""
 
 
-class Checked(Struct, frozen=True, kw_only=True):
+class DataCheck(Struct, frozen=True, kw_only=True):
     """
     What was found.
 
@@ -81,7 +81,7 @@ class _Reading(Struct, frozen=True):
     nodes: dict[str, dict[str, Any]]
 
 
-async def check_data(fleet: Fleet, key: str, text: str, source: str) -> Checked:
+async def check_data(fleet: Fleet, key: str, text: str, source: str) -> DataCheck:
     """
     Try a document on every node.
 
@@ -121,7 +121,7 @@ async def check_data(fleet: Fleet, key: str, text: str, source: str) -> Checked:
         readings = [_Reading("", [new], {node.name: node.facts for node in readers})]
     broken = await asyncio.to_thread(_try_all, readings)
     tried = {name for reading in readings for name in reading.nodes}
-    return Checked(broken=broken, nodes=len(tried), skipped=tuple(skipped))
+    return DataCheck(broken=broken, nodes=len(tried), skipped=tuple(skipped))
 
 
 async def _read_together(
@@ -159,7 +159,9 @@ def _try_all(readings: Sequence[_Reading]) -> tuple[Broken, ...]:
     return tuple(found.values())
 
 
-def _try(documents: Sequence[_Document], demands: Sequence[Rule], facts: Mapping[str, Any]) -> Iterator[str]:
+def _try(
+    documents: Sequence[_Document], demands: Sequence[DataRule], facts: Mapping[str, Any]
+) -> Iterator[str]:
     """What the documents break on a node."""
     from ccm_agent.hiera import resolve, rules
     from ccm_agent.model import merge

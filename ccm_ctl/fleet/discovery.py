@@ -23,7 +23,7 @@ from ccm_ctl.fleet.documents import decode_document
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ccm_agent.model.ports import Entry
+    from ccm_agent.model.ports import KeyValueEntry
     from ccm_agent.templates.selector import Selector
     from ccm_ctl.fleet.ports import Fleet
 
@@ -361,7 +361,7 @@ def _did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     return f", did you mean {prefix}{near}?" if near else "; `ccmctl nodes` shows which there are"
 
 
-def _take_in(nodes: dict[str, Node], entry: Entry) -> None:
+def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
     """A record that cannot be read is passed over: one broken node must not hide the others."""
     kind, _, name = entry.key.partition(".")
     if not is_node(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import NotFoundError
-from ccm_ctl.fleet.documents import Document, decode_document
+from ccm_ctl.fleet.documents import StoredDocument, decode_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Bucket
 
 
-async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> list[Document]:
+async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> list[StoredDocument]:
     """
     The revisions of a document that are kept, oldest first; a removal is one without a body.
 
@@ -23,7 +23,7 @@ async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> lis
     found = [
         decode_document(entry)
         if entry.value
-        else Document(key=key, revision=entry.revision, time=entry.created)
+        else StoredDocument(key=key, revision=entry.revision, time=entry.created)
         for entry in await bucket.history(key)
     ]
     if not found:
@@ -31,7 +31,7 @@ async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> lis
     return found
 
 
-def revision_of(history: Sequence[Document], revision: int) -> Document:
+def revision_of(history: Sequence[StoredDocument], revision: int) -> StoredDocument:
     """
     One of them, by its revision.
 
@@ -45,7 +45,7 @@ def revision_of(history: Sequence[Document], revision: int) -> Document:
     raise NotFoundError(f"{history[0].key}: revision {revision} is not kept; kept are {kept}")
 
 
-def before_newest(history: Sequence[Document]) -> Document:
+def before_newest(history: Sequence[StoredDocument]) -> StoredDocument:
     """
     The newest revision with a body before the newest of all.
 

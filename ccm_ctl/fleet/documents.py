@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from ccm_agent.model.ports import Entry
+    from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import Bucket, Fleet
 
 _TRIES = 10
@@ -41,7 +41,7 @@ LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl
 """Shown in the place of a node's own document whose text is not there."""
 
 
-class Document(Struct, frozen=True, kw_only=True):
+class StoredDocument(Struct, frozen=True, kw_only=True):
     """
     A document as it is stored.
 
@@ -76,12 +76,12 @@ class Documents:
         self._name = name
         self._now_ms = 0
 
-    async def read(self, key: str) -> Document:
+    async def read(self, key: str) -> StoredDocument:
         """The document of a key; one without a body when there is none."""
         entry = await self._bucket.get(key)
-        return decode_document(entry) if entry else Document(key=key)
+        return decode_document(entry) if entry else StoredDocument(key=key)
 
-    async def read_all(self, prefix: str = "") -> list[Document]:
+    async def read_all(self, prefix: str = "") -> list[StoredDocument]:
         """All documents whose key begins so, sorted by key."""
         return [decode_document(entry) for entry in await self._bucket.entries(prefix)]
 
@@ -91,8 +91,8 @@ class Documents:
         change: Callable[[Any], Any],
         *,
         revision: int | None = None,
-        above: Sequence[Document] = (),
-    ) -> tuple[Document, Document]:
+        above: Sequence[StoredDocument] = (),
+    ) -> tuple[StoredDocument, StoredDocument]:
         """
         Write a document that follows from the one that is there; nothing is written when they are the same.
 
@@ -124,7 +124,7 @@ class Documents:
                 continue
         raise RevisionError(f"{key}: somebody else writes it all the time; try again")
 
-    async def _write(self, old: Document, body: Any, above: Sequence[Document]) -> Document:
+    async def _write(self, old: StoredDocument, body: Any, above: Sequence[StoredDocument]) -> StoredDocument:
         """Put another body in the place of an old one; RevisionError when that is no longer the newest."""
         before = [old if old.number else await self._last(old.key), *above]
         number = max(max(one.number for one in before) + 1, await self._moment())
@@ -143,7 +143,7 @@ class Documents:
             time=self._fleet.clock.now(),
         )
         revision = await self._bucket.update(old.key, msgspec.json.encode(stamped), old.revision)
-        return Document(
+        return StoredDocument(
             key=old.key,
             body=body,
             number=stamped.number,
@@ -158,7 +158,7 @@ class Documents:
         last = await self._last(key)
         await self._bucket.delete(key, number=max(last.number + 1, await self._moment()))
 
-    async def _last(self, key: str) -> Document:
+    async def _last(self, key: str) -> StoredDocument:
         """
         No less than the highest number and count that a key had, for agents remember the number when the document is gone.
 
@@ -168,7 +168,7 @@ class Documents:
         known = [decode_document(entry) for entry in entries if entry.value]
         marked = max((entry.revision for entry in entries), default=0)
         deleted = max((_number_of_deletion(entry) for entry in entries), default=0)
-        return Document(
+        return StoredDocument(
             key=key,
             number=max((*(one.number for one in known), deleted), default=0) or marked,
             count=max((one.count for one in known), default=marked),
@@ -203,7 +203,7 @@ async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
     return found
 
 
-def _number_of_deletion(entry: Entry) -> int:
+def _number_of_deletion(entry: KeyValueEntry) -> int:
     """The number of a deletion; 0 of one that was not signed, and of what is a document."""
     if entry.value or not entry.signature:
         return 0
@@ -213,19 +213,19 @@ def _number_of_deletion(entry: Entry) -> int:
         return 0
 
 
-def decode_document(entry: Entry) -> Document:
+def decode_document(entry: KeyValueEntry) -> StoredDocument:
     """What an entry holds: a stamped document, or a plain one."""
     try:
         stamped = decode_foreign(entry.value, Stamped)
     except msgspec.MsgspecError:
-        return Document(
+        return StoredDocument(
             key=entry.key,
             body=entry.value.decode("utf-8", "replace"),
             revision=entry.revision,
             time=entry.created,
             is_plain=True,
         )
-    return Document(
+    return StoredDocument(
         key=entry.key,
         body=LOST_TEXT if stamped.text else stamped.body,
         number=stamped.number,

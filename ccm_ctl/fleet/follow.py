@@ -18,7 +18,7 @@ from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEve
 from ccm_agent.model.wire import Answer, Progress
 from ccm_ctl.fleet.authors import find_certificates, learn_records
 from ccm_ctl.fleet.messages import hear
-from ccm_ctl.fleet.proof import Counts
+from ccm_ctl.fleet.proof import CountedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -195,12 +195,12 @@ class Follower:
 
     def _give(self, message: StoredEvent, heard: AgentMessage) -> None:
         if self._proof is None:
-            self._count(Counts(heard.node, heard.said))
+            self._count(CountedMessage(heard.node, heard.said))
             return
         for one in self._proof.take(message, heard):
             self._count(one)
 
-    def _count(self, one: Counts) -> None:
+    def _count(self, one: CountedMessage) -> None:
         now, said = self._now(), one.said
         if isinstance(said, Answer):
             self._run.answered(one.node, said, now)

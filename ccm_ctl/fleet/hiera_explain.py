@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.hiera.explain import Candidate as Candidate
     from ccm_agent.hiera.explain import Explained as Explained
-    from ccm_agent.hiera.explain import Source
+    from ccm_agent.hiera.explain import SourceDocument
     from ccm_ctl.fleet.ports import Fleet
 
 BUCKET = "CCM_DATA"
@@ -39,10 +39,11 @@ async def explain_value(
         NoTargetError: There is no such node.
         CcmError: A document is not there, or cannot be resolved with the node's facts.
     """
-    from ccm_agent.hiera.explain import Source, explain
+    from ccm_agent.hiera.explain import SourceDocument, explain
 
     sources = [
-        Source(name=url, text=texts[url]) if url in texts else await _read_stored(fleet, url) for url in urls
+        SourceDocument(name=url, text=texts[url]) if url in texts else await _read_stored(fleet, url)
+        for url in urls
     ]
 
     inventory = await read_inventory(fleet)
@@ -51,13 +52,13 @@ async def explain_value(
     return await asyncio.to_thread(explain, key, sources, found.facts)
 
 
-async def _read_stored(fleet: Fleet, url: str) -> Source:
+async def _read_stored(fleet: Fleet, url: str) -> SourceDocument:
     """A document of CCM_DATA as it is now."""
-    from ccm_agent.hiera.explain import Source
+    from ccm_agent.hiera.explain import SourceDocument
 
     if not url.startswith(PREFIX) or url == PREFIX:
         raise InputError(f"{url}: cannot be read from here; write {PREFIX}KEY, or a file")
     document = await Documents(fleet, fleet.data, BUCKET).read(url.removeprefix(PREFIX))
     if not isinstance(document.body, str):
         raise NotFoundError(f"{url}: there is no such document; `ccmctl data ls` shows which there are")
-    return Source(name=url, text=document.body, revision=document.revision)
+    return SourceDocument(name=url, text=document.body, revision=document.revision)

@@ -26,7 +26,7 @@ from ccm_agent.model.wire import CARRIED_OUT, NodeState
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from ccm_agent.model.ports import Entry
+    from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
 
@@ -94,8 +94,8 @@ class _Key(Struct, frozen=True, kw_only=True):
 class _Pieces(Struct, kw_only=True):
     """All that operators wrote about one run, by operator's token."""
 
-    requests: dict[str, tuple[Entry, RunRecord]] = {}
-    states: dict[str, tuple[Entry, RunState]] = {}
+    requests: dict[str, tuple[KeyValueEntry, RunRecord]] = {}
+    states: dict[str, tuple[KeyValueEntry, RunState]] = {}
     targets: dict[str, dict[int, RunTargets]] = {}
     ends: dict[str, dict[int, RunEnds]] = {}
 
@@ -311,7 +311,7 @@ def _key_of(key: str) -> _Key | None:
     return _Key(owner=owner, run=run, kind=kind, place=int(place)) if is_number else None
 
 
-def _sorted_out(entries: Sequence[Entry]) -> tuple[dict[str, _Pieces], dict[str, ProtocolError]]:
+def _sorted_out(entries: Sequence[KeyValueEntry]) -> tuple[dict[str, _Pieces], dict[str, ProtocolError]]:
     """What entries say, by run; and by key what cannot be read."""
     found: dict[str, _Pieces] = {}
     left_out: dict[str, ProtocolError] = {}
@@ -326,7 +326,7 @@ def _sorted_out(entries: Sequence[Entry]) -> tuple[dict[str, _Pieces], dict[str,
     return found, left_out
 
 
-def _take_in(pieces: _Pieces, key: _Key, entry: Entry) -> None:
+def _take_in(pieces: _Pieces, key: _Key, entry: KeyValueEntry) -> None:
     if key.kind == _REQUEST:
         record = _decode(entry, RunRecord)
         if key.owner != _FORMER:
@@ -348,7 +348,7 @@ def _name_of(token: str) -> str:
         return token
 
 
-def _decode(entry: Entry, kind: type[T]) -> T:
+def _decode(entry: KeyValueEntry, kind: type[T]) -> T:
     key = _key_of(entry.key)
     try:
         value = decode_foreign(entry.value, kind)

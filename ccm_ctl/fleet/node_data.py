@@ -29,7 +29,7 @@ from ccm_agent.model.errors import (
     RevisionError,
     RevisionGoneError,
 )
-from ccm_agent.model.ports import Entry
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import NodeRecord, Stamped, TextPlace
 
@@ -104,7 +104,7 @@ class OperatorData(NodeData):
         """See `KeyHistory.keys`."""
         return await self._entries.keys(prefix)
 
-    async def entries(self, prefix: str = "") -> list[Entry]:
+    async def entries(self, prefix: str = "") -> list[KeyValueEntry]:
         """See `KeyHistory.entries`."""
         entries = await self._entries.entries(prefix)
         places = {
@@ -116,7 +116,7 @@ class OperatorData(NodeData):
             _shown(entry, places[entry.key], texts) if entry.key in places else entry for entry in entries
         ]
 
-    async def history(self, key: str) -> list[Entry]:
+    async def history(self, key: str) -> list[KeyValueEntry]:
         """See `KeyHistory.history`; revisions that were moved out of CCM_DATA are among them."""
         history = await self._entries.history(key)
         if not any(read_index_entry(entry) for entry in history):
@@ -160,7 +160,7 @@ class OperatorData(NodeData):
             last = await self._move(key, history)
         await self._entries.purge_before(key, last)
 
-    async def _move(self, key: str, history: Sequence[Entry]) -> int:
+    async def _move(self, key: str, history: Sequence[KeyValueEntry]) -> int:
         """Write an index entry that says what all revisions held, and return its revision."""
         places = {place.at: place for place in _places(history)}
         for entry in history:
@@ -207,13 +207,13 @@ class OperatorData(NodeData):
             f"{key}: more than {SLOTS_LIMIT} revisions were written within minutes; try again in {REUSE_AFTER}"
         )
 
-    async def _texts_of(self, keys: Sequence[str]) -> dict[str, Entry]:
-        found: list[Entry] = []
+    async def _texts_of(self, keys: Sequence[str]) -> dict[str, KeyValueEntry]:
+        found: list[KeyValueEntry] = []
         for begin in range(0, len(keys), _TEXTS_AT_ONCE):
             found += await self._slots.matching(keys[begin : begin + _TEXTS_AT_ONCE])
         return {entry.key: entry for entry in found}
 
-    async def _at(self, entry: Entry, place: TextPlace) -> Entry:
+    async def _at(self, entry: KeyValueEntry, place: TextPlace) -> KeyValueEntry:
         """As `NodeData._at`; where the text is lost the index entry itself, so that the document can be stored again."""
         try:
             return await super()._at(entry, place)
@@ -221,7 +221,7 @@ class OperatorData(NodeData):
             return entry
 
 
-def _places(history: Sequence[Entry]) -> list[TextPlace]:
+def _places(history: Sequence[KeyValueEntry]) -> list[TextPlace]:
     """Where the texts of a document's revisions are, each with its revision."""
     found: list[TextPlace] = []
     for entry in history:
@@ -231,22 +231,22 @@ def _places(history: Sequence[Entry]) -> list[TextPlace]:
     return found
 
 
-def _moves(entry: Entry) -> bool:
+def _moves(entry: KeyValueEntry) -> bool:
     """It says what revisions before it held, all of those that were kept when it was written."""
     found = read_index_entry(entry)
     return found is not None and bool(found.earlier)
 
 
-def _used_slots(history: Sequence[Entry]) -> set[int]:
+def _used_slots(history: Sequence[KeyValueEntry]) -> set[int]:
     return {place.slot for place in _places(history) if place.revision}
 
 
-def _exposed(history: Sequence[Entry]) -> list[Entry]:
+def _exposed(history: Sequence[KeyValueEntry]) -> list[KeyValueEntry]:
     """Revisions that CCM_DATA itself holds, where every node can read them."""
     return [entry for entry in history if entry.value and read_index_entry(entry) is None]
 
 
-def _shown(entry: Entry, place: TextPlace, texts: dict[str, Entry]) -> Entry:
+def _shown(entry: KeyValueEntry, place: TextPlace, texts: dict[str, KeyValueEntry]) -> KeyValueEntry:
     """The document of an index entry; the entry itself where the text is lost."""
     if not place.revision:
         return msgspec.structs.replace(entry, value=b"")

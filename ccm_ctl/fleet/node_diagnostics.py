@@ -26,7 +26,7 @@ from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.messages import hear
 
 if TYPE_CHECKING:
-    from ccm_agent.model.ports import Entry, StoredEvent
+    from ccm_agent.model.ports import KeyValueEntry, StoredEvent
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.ports import Fleet
@@ -186,7 +186,7 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
     return node, written
 
 
-def _decoded(entry: Entry, kind: type[T]) -> T | None:
+def _decoded(entry: KeyValueEntry, kind: type[T]) -> T | None:
     try:
         return decode_foreign(entry.value, kind)
     except msgspec.MsgspecError:

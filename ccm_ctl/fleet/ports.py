@@ -104,7 +104,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     signers: Bucket | None = None
 
 
-class SystemClock:
+class LocalClock:
     """This machine's time."""
 
     def now(self) -> datetime:

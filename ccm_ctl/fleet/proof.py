@@ -25,7 +25,7 @@ from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.verdicts import PartReport, Verdict
 from ccm_agent.model.wire import Answer
-from ccm_ctl.fleet.authors import Signature, find_certificates, read_authors
+from ccm_ctl.fleet.authors import SignatureStatus, find_certificates, read_authors
 from ccm_ctl.fleet.messages import hear
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ ENDS_LIMIT = 1000
 NOT_COVERED = "it is not among the events that the signed summary covers"
 
 
-class Counts(Struct, frozen=True):
+class CountedMessage(Struct, frozen=True):
     """
     Something that a run may take in.
 
@@ -114,18 +114,18 @@ class RunProof:
         """Nodes and keys whose certificates are to be looked for before `retry`; the key is "" when any would do."""
         return {(node, key) for node, part in self._parts.items() for _, _, key in part.waiting}
 
-    def take(self, message: StoredEvent, heard: AgentMessage) -> list[Counts]:
+    def take(self, message: StoredEvent, heard: AgentMessage) -> list[CountedMessage]:
         """A message of a node; what counts now, in order. What was taken before counts once."""
         said, part = heard.said, self._parts.setdefault(heard.node, _Part())
         if isinstance(said, SessionStart | TransactionEvent):
             return self._take_event(part, message, heard, said)
         if isinstance(said, SessionSummary) or (isinstance(said, Answer) and said.state in FINAL_ANSWERS):
             return self._take_end(part, message, heard, is_last=False)
-        return [Counts(heard.node, said)]
+        return [CountedMessage(heard.node, said)]
 
-    def retry(self) -> list[Counts]:
+    def retry(self) -> list[CountedMessage]:
         """Judge again what waited for a certificate. What still has none is forged."""
-        found: list[Counts] = []
+        found: list[CountedMessage] = []
         for part in self._parts.values():
             waiting, part.waiting = part.waiting, []
             part.lookups += bool(waiting)
@@ -181,15 +181,15 @@ class RunProof:
 
     def _take_event(
         self, part: _Part, message: StoredEvent, heard: AgentMessage, said: SessionStart | TransactionEvent
-    ) -> list[Counts]:
+    ) -> list[CountedMessage]:
         if part.is_unsigned:
-            return [Counts(heard.node, said)]
+            return [CountedMessage(heard.node, said)]
         try:
             place = parse_place(message.chain)
         except ProtocolError:
             if message.chain:
                 part.flag("its place in the chain is malformed")
-            return [] if part.is_proven else [Counts(heard.node, said)]
+            return [] if part.is_proven else [CountedMessage(heard.node, said)]
         link = link_of(message.subject, message.chain, message.body)
         if link in part.candidates:
             return []
@@ -199,11 +199,11 @@ class RunProof:
         part.candidates[link] = _Candidate(place.before, said)
         if part.is_proven:
             return self._follow_path(part, heard.node)
-        return [Counts(heard.node, said)]
+        return [CountedMessage(heard.node, said)]
 
     def _take_end(
         self, part: _Part, message: StoredEvent, heard: AgentMessage, *, is_last: bool
-    ) -> list[Counts]:
+    ) -> list[CountedMessage]:
         """A summary or a final answer."""
         if not is_last:
             known = hash((message.subject, message.body, message.chain, message.signature))
@@ -215,19 +215,19 @@ class RunProof:
             part.ends.add(known)
         checked = self.authors.check(heard.node, message)
         signature, reason = checked.signature, checked.reason or "it is not signed"
-        if signature is Signature.VALID:
+        if signature is SignatureStatus.VALID:
             return self._prove(part, message, heard)
         if part.is_unsigned:
-            return [Counts(heard.node, heard.said)]
+            return [CountedMessage(heard.node, heard.said)]
         # An agent with credentials of the old one-account layout signs with a key that was never certified.
-        proves_nothing = signature in (Signature.MISSING, Signature.UNKNOWN_KEY)
+        proves_nothing = signature in (SignatureStatus.MISSING, SignatureStatus.UNKNOWN_KEY)
         if proves_nothing and self.authors.accepts_unsigned:
             if is_last and not self.authors.certified(heard.node) and not part.is_proven:
                 part.is_unsigned = True
-                return [Counts(heard.node, heard.said)]
+                return [CountedMessage(heard.node, heard.said)]
             reason = checked.reason or "it is not signed, and the node has a certificate"
-        is_open = signature is Signature.UNKNOWN_KEY or (
-            signature is Signature.MISSING and self.authors.accepts_unsigned
+        is_open = signature is SignatureStatus.UNKNOWN_KEY or (
+            signature is SignatureStatus.MISSING and self.authors.accepts_unsigned
         )
         if is_open and not is_last and part.lookups < LOOKUPS_LIMIT and len(part.waiting) < WAITING_LIMIT:
             part.waiting.append((message, heard, checked.key))
@@ -236,25 +236,25 @@ class RunProof:
         part.flag(f"{what}: {reason}")
         return []
 
-    def _prove(self, part: _Part, message: StoredEvent, heard: AgentMessage) -> list[Counts]:
+    def _prove(self, part: _Part, message: StoredEvent, heard: AgentMessage) -> list[CountedMessage]:
         if isinstance(heard.said, Answer):
             part.has_answer = True
-            return [Counts(heard.node, heard.said)]
+            return [CountedMessage(heard.node, heard.said)]
         if part.is_proven or not message.chain:
             return []
         part.is_proven, part.is_unsigned = True, False
         part.wanted = parse_place(message.chain).before
         part.summary = link_of(message.subject, message.chain, message.body)
-        return [Counts(heard.node, heard.said, proves=True), *self._follow_path(part, heard.node)]
+        return [CountedMessage(heard.node, heard.said, proves=True), *self._follow_path(part, heard.node)]
 
     @staticmethod
-    def _follow_path(part: _Part, node: str) -> list[Counts]:
+    def _follow_path(part: _Part, node: str) -> list[CountedMessage]:
         """Go on along the links of the run, as far as its events are here."""
         found = []
         while (candidate := part.candidates.get(part.wanted)) is not None:
             part.covered.add(part.wanted)
             part.wanted = candidate.before
-            found.append(Counts(node, candidate.said))
+            found.append(CountedMessage(node, candidate.said))
         return found
 
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from ccm_agent.bus.ed25519 import KEY_BYTES, SigningKey
+from ccm_agent.bus.ed25519 import KEY_BYTES, Ed25519Key
 from ccm_agent.model.errors import InputError
 
 _INTEGER, _BITS, _OCTETS, _OID, _UTF8, _SEQUENCE, _SET = 0x02, 0x03, 0x04, 0x06, 0x0C, 0x30, 0x31
@@ -44,7 +44,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
     ends: datetime
 
 
-def authority(key: SigningKey, subject: str, begins: datetime, ends: datetime) -> str:
+def authority(key: Ed25519Key, subject: str, begins: datetime, ends: datetime) -> str:
     """A certificate (PEM) that signs certificates of servers and no further authorities."""
     extensions = [
         _extension("2.5.29.19", _der(_SEQUENCE, _der(_BOOLEAN, b"\xff"), _number(0)), is_critical=True),
@@ -56,7 +56,7 @@ def authority(key: SigningKey, subject: str, begins: datetime, ends: datetime) -
 
 
 def server(
-    signer: SigningKey,
+    signer: Ed25519Key,
     issuer: str,
     public: bytes,
     names: Sequence[str],
@@ -85,12 +85,12 @@ def server(
     return _certificate(signer, issuer, names[0][:64], public, begins, ends, extensions)
 
 
-def private_key(key: SigningKey) -> str:
+def private_key(key: Ed25519Key) -> str:
     """A private key as PEM."""
     return _pem("PRIVATE KEY", _PRIVATE_KEY + key.raw)
 
 
-def read_private_key(text: str, source: str) -> SigningKey:
+def read_private_key(text: str, source: str) -> Ed25519Key:
     """
     A private key from its PEM.
 
@@ -100,7 +100,7 @@ def read_private_key(text: str, source: str) -> SigningKey:
     raw = _from_pem(text, "PRIVATE KEY", source)
     if len(raw) != len(_PRIVATE_KEY) + KEY_BYTES or not raw.startswith(_PRIVATE_KEY):
         raise InputError(f"{source}: not an ed25519 key; was it made by `ccmctl init --security`?")
-    return SigningKey(raw[len(_PRIVATE_KEY) :])
+    return Ed25519Key(raw[len(_PRIVATE_KEY) :])
 
 
 def read_certificate(text: str, source: str) -> Certificate:
@@ -123,7 +123,7 @@ def read_certificate(text: str, source: str) -> Certificate:
 
 
 def _certificate(
-    signer: SigningKey,
+    signer: Ed25519Key,
     issuer: str,
     subject: str,
     public: bytes,

@@ -32,7 +32,7 @@ class Fact(Struct, frozen=True):
     meaning: str = ""
 
 
-class Step(Struct, frozen=True):
+class SuggestedCommand(Struct, frozen=True):
     """Something to type, where, and what for."""
 
     command: str
@@ -41,7 +41,12 @@ class Step(Struct, frozen=True):
 
 
 def screen(
-    sentence: str, meaning: str, facts: Sequence[Fact], output: str, steps: Sequence[Step], style: Style
+    sentence: str,
+    meaning: str,
+    facts: Sequence[Fact],
+    output: str,
+    steps: Sequence[SuggestedCommand],
+    style: Style,
 ) -> str:
     """
     The screen as text that ends with a newline. Texts are made safe here.
@@ -85,7 +90,7 @@ def _facts(facts: Sequence[Fact], style: Style) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _steps(steps: Sequence[Step], style: Style) -> str:
+def _steps(steps: Sequence[SuggestedCommand], style: Style) -> str:
     places = [f"on {step.where}:" if step.where else f"{_HERE}:" for step in steps]
     first, second = max(map(len, places)) + 2, max(len(step.command) for step in steps) + 2
     lines = []

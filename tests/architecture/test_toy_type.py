@@ -24,7 +24,7 @@ from ccm_agent.cli.main import run
 from ccm_agent.model.errors import ManifestError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import ProviderSpec
-from ccm_agent.resources.registry import Registry
+from ccm_agent.resources.registry import ProviderRegistry
 from ccm_agent.resources.schema import manifest_schema
 
 TOP = Path(__file__).resolve().parents[2]
@@ -91,7 +91,7 @@ def test_the_catalog_lists_it_and_the_registry_picks_its_provider(tree: Path) ->
 async def test_the_registry_picks_its_provider(tree: Path) -> None:
     catalog = Catalog()
 
-    assert (await Registry(catalog).pick(catalog.find("motto"), "", {})).name == "posix"
+    assert (await ProviderRegistry(catalog).pick(catalog.find("motto"), "", {})).name == "posix"
 
 
 def test_ensure_offers_it_with_its_own_flags(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,7 +249,7 @@ async def test_a_provider_of_somebody_else_is_picked_by_name_and_after_ours_othe
     distribution: Path,
 ) -> None:
     catalog = Catalog()
-    registry, kind = Registry(catalog), catalog.find("file")
+    registry, kind = ProviderRegistry(catalog), catalog.find("file")
 
     theirs = await registry.pick(kind, "acme", {})
 

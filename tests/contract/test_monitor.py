@@ -12,14 +12,14 @@ import pytest
 
 from ccm_agent.agent.node import metrics_server as monitor_module
 from ccm_agent.agent.node.metrics_server import CONNECTIONS, MetricsServer
-from ccm_agent.metrics.registry import CONTENT_TYPE, Counter, Registry
+from ccm_agent.metrics.registry import CONTENT_TYPE, Counter, MetricsRegistry
 from ccm_agent.testing.nats_server import free_ports
 
 LOOPBACK = "127.0.0.1"
 
 
-def counted() -> Registry:
-    registry = Registry()
+def counted() -> MetricsRegistry:
+    registry = MetricsRegistry()
     counter = Counter("ccm_things_total", "Things", ("name",))
     counter.add('a "b"\n')
     registry.add(counter)

@@ -30,7 +30,7 @@ from ccm_agent.model import ids
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.escapes import views
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
-from ccm_agent.model.ports import Entry, StoredEvent
+from ccm_agent.model.ports import KeyValueEntry, StoredEvent
 from ccm_agent.model.shellwords import split_words
 from ccm_agent.model.wire import AGENT_REFUSED, SESSION_ANSWER
 from ccm_agent.model.yaml_comments import key_comments
@@ -151,8 +151,8 @@ def swap(data: bytes) -> object:
 # -- documents of agents and operators
 
 
-def _entry(data: bytes) -> Entry:
-    return Entry(key="node.web1", value=data, revision=3, created=MOMENT)
+def _entry(data: bytes) -> KeyValueEntry:
+    return KeyValueEntry(key="node.web1", value=data, revision=3, created=MOMENT)
 
 
 def document(data: bytes) -> object:

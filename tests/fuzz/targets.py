@@ -23,7 +23,7 @@ from ccm_agent.model import outcome, wire
 from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.templates.engines import engine
-from ccm_agent.templates.expr.program import Names, compile_expression
+from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 from ccm_agent.templates.gjson import get
 from tests.fuzz import stored, wrapped
 from tests.fuzz.target import Read, Target
@@ -139,7 +139,7 @@ def _packed(kind: str) -> bytes:
 
 
 def _compile(data: bytes) -> object:
-    names = Names({"Facts": "map", "Data": "map"}, frozenset({"lookup"}))
+    names = ExpressionNames({"Facts": "map", "Data": "map"}, frozenset({"lookup"}))
     return compile_expression(_text(data), names)
 
 

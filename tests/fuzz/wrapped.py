@@ -28,11 +28,11 @@ import nkeys
 from ccm_agent.agent.requests.request_handler import KINDS, deadline_of, decode_request
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.credentials import check_seed, name_in_jwt, only_inboxes_in_credentials
-from ccm_agent.bus.ed25519 import SigningKey as Ed25519Key
+from ccm_agent.bus.ed25519 import Ed25519Key
 from ccm_agent.bus.messages import Message
 from ccm_agent.bus.parser import Parser
 from ccm_agent.bus.requests import admit
-from ccm_agent.bus.signing import Kind, SigningKey, read_claims
+from ccm_agent.bus.signing import SignatureKind, SigningKey, read_claims
 from ccm_agent.bus.streams import Stored, _stored, decode_answer
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.bus.trust import SIGNERS_SUBJECT, read_signers, trust_in_credentials
@@ -251,7 +251,7 @@ def signed_claims(data: bytes) -> object:
 def signers_list(data: bytes) -> object:
     """A signers list that the root has signed."""
     data, root = data.replace(b"KEY", _root().public_key.encode()), _root()
-    signature = root.sign(Kind.SIGNERS, SIGNERS_SUBJECT, data, issued_ms=1, number=3)
+    signature = root.sign(SignatureKind.SIGNERS, SIGNERS_SUBJECT, data, issued_ms=1, number=3)
     return read_signers(data, signature, root.public_key, now_ms=2)
 
 

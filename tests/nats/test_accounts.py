@@ -13,7 +13,7 @@ from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import Layout, make
+from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex
@@ -115,7 +115,7 @@ async def prepare_as_admin(servers: list[NatsServer]) -> None:
 
     async def prepare() -> None:
         async with connected(servers[0], "admin") as admin:
-            await make(admin, Layout(secure=True))
+            await make(admin, LayoutOptions(secure=True))
 
     await eventually(prepare)
 

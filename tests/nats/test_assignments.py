@@ -17,7 +17,7 @@ import pytest
 
 from ccm_agent.agent.desired import assignment_reconciler
 from ccm_agent.app_agent import agent_ports
-from ccm_agent.bus.layout import Layout, make
+from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.streams import call
 from ccm_agent.model.secret import Secret
@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 @pytest.fixture
 async def admin(server: NatsServer) -> AsyncIterator[Connection]:
     async with connected(server, "admin") as connection:
-        await make(connection, Layout(secure=True))
+        await make(connection, LayoutOptions(secure=True))
         yield connection
         # what a node said in one test would be believed in the next
         for bucket in ("CCM_ASSIGNMENTS", "CCM_DATA", "CCM_FACTS", "CCM_NODES"):

@@ -10,7 +10,7 @@ import pytest
 
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
-from ccm_agent.bus.layout import Action, Layout, make
+from ccm_agent.bus.layout import LayoutAction, LayoutOptions, make
 from ccm_agent.bus.permissions import Role, operator_permissions
 from ccm_agent.bus.settings import settings_for
 from ccm_agent.model.errors import BusDeniedError
@@ -71,8 +71,8 @@ async def made_with(folder: Path, urls: list[str], *, is_tls: bool, replicas: in
     quick = {"spread_s": 0.02, "pause_s": 0.2, **ca}
     async with Connection(settings_for(urls, identity="op", creds=str(folder / "op.creds"), **quick)) as one:
         await eventually(one.connect_now)
-        made = await eventually(lambda: make(one, Layout(secure=True)))
-    assert {each.action for each in made} <= {Action.CREATED, Action.UNCHANGED}
+        made = await eventually(lambda: make(one, LayoutOptions(secure=True)))
+    assert {each.action for each in made} <= {LayoutAction.CREATED, LayoutAction.UNCHANGED}
     assert {each.replicas for each in made} == {replicas}
     async with Connection(settings_for(urls, identity="x", **quick)) as stranger:
         assert "refused our credentials" in await eventually(lambda: denied(stranger))

@@ -9,7 +9,7 @@ import pytest
 from ccm_agent.bus.accounts import STREAMS
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import Action, Layout, LayoutChange, make
+from ccm_agent.bus.layout import LayoutAction, LayoutChange, LayoutOptions, make
 from ccm_agent.bus.streams import call, read_last, store
 from ccm_agent.bus.subjects import registration_subject
 from ccm_agent.model.errors import BusError, BusSetupError, ProtocolError
@@ -51,8 +51,10 @@ async def test_everything_is_created_once(operator) -> None:
     first = await make(operator)
     second = await make(operator)
 
-    assert first == [LayoutChange(name=n, kind=k, action=Action.CREATED, replicas=1) for n, k in NAMES]
-    assert second == [LayoutChange(name=n, kind=k, action=Action.UNCHANGED, replicas=1) for n, k in NAMES]
+    assert first == [LayoutChange(name=n, kind=k, action=LayoutAction.CREATED, replicas=1) for n, k in NAMES]
+    assert second == [
+        LayoutChange(name=n, kind=k, action=LayoutAction.UNCHANGED, replicas=1) for n, k in NAMES
+    ]
 
 
 async def test_what_was_changed_by_hand_is_put_right_and_said(operator) -> None:
@@ -63,9 +65,9 @@ async def test_what_was_changed_by_hand_is_put_right_and_said(operator) -> None:
 
     done = {made.name: made for made in await make(operator)}
 
-    assert done["CCM_FACTS"].action is Action.UPDATED
+    assert done["CCM_FACTS"].action is LayoutAction.UPDATED
     assert "max_msgs_per_subject 3 → 20" in done["CCM_FACTS"].details
-    assert {made.action for name, made in done.items() if name != "CCM_FACTS"} == {Action.UNCHANGED}
+    assert {made.action for name, made in done.items() if name != "CCM_FACTS"} == {LayoutAction.UNCHANGED}
     assert (await config(operator, "KV_CCM_FACTS"))["republish"]["dest"] == "choria.ccm.poke.CCM_FACTS.>"
 
 
@@ -79,7 +81,7 @@ async def test_what_an_operator_made_larger_is_never_shrunk(operator) -> None:
     assert done["CCM_EVENTS"] == LayoutChange(
         name="CCM_EVENTS",
         kind="stream",
-        action=Action.UNCHANGED,
+        action=LayoutAction.UNCHANGED,
         replicas=1,
         details=(
             "max_age stays unlimited (asked for 2.592e+06 s)",
@@ -105,7 +107,7 @@ async def test_events_are_kept_for_30_days_and_recognized_for_an_hour(operator) 
 
 
 async def test_a_window_longer_than_events_live_is_cut_to_their_life(operator) -> None:
-    await make(operator, Layout(events_age_s=600))
+    await make(operator, LayoutOptions(events_age_s=600))
 
     has = await config(operator, "CCM_EVENTS")
 
@@ -163,7 +165,7 @@ async def test_registrations_roll_up_as_the_reference_sends_them_unless_secured(
     await make(operator)
 
     await store(operator, subject, b"one", {"Nats-Rollup": "sub", "Nats-TTL": "60"})
-    await make(operator, Layout(secure=True))
+    await make(operator, LayoutOptions(secure=True))
     with pytest.raises(ProtocolError):
         await store(operator, subject, b"two", {"Nats-Rollup": "all"})
     await store(operator, subject, b"three", {"Nats-TTL": "60"})
@@ -173,19 +175,19 @@ async def test_registrations_roll_up_as_the_reference_sends_them_unless_secured(
 
 
 async def test_a_secured_broker_stays_secured_when_init_runs_again(operator) -> None:
-    await make(operator, Layout(secure=True))
+    await make(operator, LayoutOptions(secure=True))
 
     done = {made.name: made.action for made in await make(operator)}
 
-    assert done["REGISTRATION"] is Action.UNCHANGED
+    assert done["REGISTRATION"] is LayoutAction.UNCHANGED
     assert not (await config(operator, "REGISTRATION")).get("allow_rollup_hdrs", False)
 
 
 async def test_schedules_are_left_out_when_nobody_wants_them(operator) -> None:
-    done = await make(operator, Layout(schedules=False))
+    done = await make(operator, LayoutOptions(schedules=False))
 
     assert done[-1] == LayoutChange(
-        name="CCM_SCHEDULES", kind="stream", action=Action.SKIPPED, details=("not asked for",)
+        name="CCM_SCHEDULES", kind="stream", action=LayoutAction.SKIPPED, details=("not asked for",)
     )
 
 
@@ -197,12 +199,12 @@ async def test_an_older_server_is_told_apart_and_named(operator) -> None:
 
     done = await make(operator)
     with pytest.raises(BusSetupError, match=r"nats-server 2\.14 or newer is needed, this one is 2\.12\.4"):
-        await make(operator, Layout(schedules=True))
+        await make(operator, LayoutOptions(schedules=True))
     operator.server = replaced(server, version=(2, 10, 29))
     with pytest.raises(BusSetupError, match=r"nats-server 2\.11 or newer is needed"):
         await make(operator)
 
-    assert done[-1].action is Action.SKIPPED
+    assert done[-1].action is LayoutAction.SKIPPED
 
 
 async def test_without_jetstream_nothing_is_tried(tmp_path) -> None:
@@ -217,7 +219,7 @@ async def test_without_jetstream_nothing_is_tried(tmp_path) -> None:
 
 async def test_more_copies_than_servers_are_an_error_only_when_asked_for(operator) -> None:
     with pytest.raises(BusSetupError, match="ask for fewer replicas"):
-        await make(operator, Layout(replicas=3))
+        await make(operator, LayoutOptions(replicas=3))
 
 
 async def test_a_broker_without_the_storage_says_so(tmp_path) -> None:
@@ -232,9 +234,9 @@ async def test_a_broker_without_the_storage_says_so(tmp_path) -> None:
             with pytest.raises(BusSetupError, match="give the broker more storage"):
                 await make(connection)
 
-            assert [made.action for made in await make(connection, Layout(events_bytes=1 << 29))][0:5] == [
-                Action.UNCHANGED
-            ] * 5
+            assert [made.action for made in await make(connection, LayoutOptions(events_bytes=1 << 29))][
+                0:5
+            ] == [LayoutAction.UNCHANGED] * 5
 
 
 async def test_a_cluster_of_three_keeps_three_copies(tmp_path) -> None:
@@ -245,20 +247,20 @@ async def test_a_cluster_of_three_keeps_three_copies(tmp_path) -> None:
             first = await make(connection)
             second = await make(connection)
 
-    assert {(made.action, made.replicas) for made in first} == {(Action.CREATED, 3)}
-    assert {(made.action, made.replicas) for made in second} == {(Action.UNCHANGED, 3)}
+    assert {(made.action, made.replicas) for made in first} == {(LayoutAction.CREATED, 3)}
+    assert {(made.action, made.replicas) for made in second} == {(LayoutAction.UNCHANGED, 3)}
 
 
 async def test_one_copy_becomes_three_when_the_cluster_has_grown(tmp_path) -> None:
     with running_cluster(tmp_path) as servers:
         async with Connection(settings(servers, "op")) as connection:
             await connection.connect_now()
-            await make(connection, Layout(replicas=1))
+            await make(connection, LayoutOptions(replicas=1))
 
             done = await make(connection)
 
     assert {(made.action, made.replicas, made.details) for made in done} == {
-        (Action.UPDATED, 3, ("num_replicas 1 → 3",))
+        (LayoutAction.UPDATED, 3, ("num_replicas 1 → 3",))
     }
 
 
@@ -283,18 +285,18 @@ async def test_streams_of_an_earlier_version_are_bounded_in_place(tmp_path) -> N
             await NatsKeyValue(connection, "CCM_NODES").put("node.web1", b"here")
             await NatsKeyValue(connection, "CCM_ASSIGNMENTS").put("all.app", b"assigned")
 
-            done = {made.name: made for made in await make(connection, Layout(secure=True))}
-            again = await make(connection, Layout(secure=True))
+            done = {made.name: made for made in await make(connection, LayoutOptions(secure=True))}
+            again = await make(connection, LayoutOptions(secure=True))
             now = {name: await config(connection, name) for name in STREAMS}
             kept = await NatsKeyValue(connection, "CCM_NODES").keys()
             with pytest.raises(BusError):
                 await store(connection, "$KV.CCM_ASSIGNMENTS.all.x", b"x", {"Nats-Rollup": "all"})
             assigned = await NatsKeyValue(connection, "CCM_ASSIGNMENTS").get("all.app")
 
-    assert {name for name, made in done.items() if made.action is Action.UPDATED} == {
+    assert {name for name, made in done.items() if made.action is LayoutAction.UPDATED} == {
         "CCM_NODES", "CCM_FACTS", "CCM_DATA", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_MANIFESTS", "CCM_EVENTS", "REGISTRATION",
     }  # fmt: skip
-    assert {made.action for made in again} == {Action.UNCHANGED}
+    assert {made.action for made in again} == {LayoutAction.UNCHANGED}
     assert {name for name, one in now.items() if one.get("allow_rollup_hdrs")} == {"CCM_SCHEDULES"}
     assert now["KV_CCM_NODES"].get("republish") is None
     assert (now["CCM_EVENTS"]["max_msg_size"], now["REGISTRATION"]["max_msg_size"]) == (80 << 10, 8 << 10)
@@ -315,7 +317,7 @@ async def test_a_node_cannot_push_out_what_others_registered(tmp_path, servers) 
     with start(tmp_path) as broker:
         async with Connection(settings(broker, "op")) as connection:
             await connection.connect_now()
-            await eventually(lambda: make(connection, Layout(secure=True)))
+            await eventually(lambda: make(connection, LayoutOptions(secure=True)))
             small = await config(connection, "REGISTRATION")
             await call(connection, "STREAM.UPDATE.REGISTRATION", small | {"max_bytes": 64 << 10})
             await eventually(lambda: store(connection, others, b"one"))

@@ -14,7 +14,7 @@ import pytest
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import Layout, make
+from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.node_data import NodeData, can_read_own, open_bucket, slot_key, slots_of
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import inbox_prefix
@@ -204,7 +204,7 @@ def test_no_other_node_gets_a_document_from_any_server_of_a_cluster(
 ) -> None:
     async def attack(servers: list[NatsServer]) -> dict[tuple[str, int], bool]:
         async with connected(servers[0], "admin") as admin:
-            await make(admin, Layout(secure=True))
+            await make(admin, LayoutOptions(secure=True))
         async with operator(servers[0]) as ann:
             await put(ann, "node/db1", SECRET.decode())
         found = {}

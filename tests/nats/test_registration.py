@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.layout import Layout
+from ccm_agent.bus.layout import LayoutOptions
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import registration_subject
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError, UnsettledError, UsageError
-from ccm_agent.model.registration import Change, instance_of
-from ccm_agent.registration.entries import Query, entry_subject
+from ccm_agent.model.registration import RegistrationChange, instance_of
+from ccm_agent.registration.entries import RegistrationQuery, entry_subject
 from ccm_agent.registration.lookup import Lookup, find
 from ccm_agent.registration.publish import Publisher, make_stream, remove
 from ccm_agent.registration.watch import watch
@@ -44,7 +44,7 @@ async def connected(server: NatsServer) -> AsyncIterator[Connection]:
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
     """A connection to a broker with the stream in each of its two layouts."""
     with running_server(tmp_path) as server:
-        await prepare(server, Layout(secure=request.param == "secured"))
+        await prepare(server, LayoutOptions(secure=request.param == "secured"))
         async with connected(server) as connection:
             yield connection
 
@@ -57,7 +57,7 @@ async def until(happened: Any) -> None:
 
 
 async def addresses(connection: Connection, *query: str) -> list[str]:
-    return [entry.address for entry in await find(connection, STREAM, Query(*query))]
+    return [entry.address for entry in await find(connection, STREAM, RegistrationQuery(*query))]
 
 
 async def test_what_is_registered_is_found(broker: Connection) -> None:
@@ -67,7 +67,7 @@ async def test_what_is_registered_is_found(broker: Connection) -> None:
     for entry in (first, an_entry(1, port=9090), an_entry(1), an_entry(3, service="db")):
         await publisher.publish(entry)
 
-    assert await find(broker, STREAM, Query("prod", "http", "web")) == [
+    assert await find(broker, STREAM, RegistrationQuery("prod", "http", "web")) == [
         an_entry(1),
         an_entry(1, port=9090),
         first,
@@ -82,7 +82,7 @@ async def test_an_entry_that_is_registered_again_takes_the_place_of_the_older_on
 
     await publisher.publish(an_entry(priority=2))
 
-    assert [entry.priority for entry in await find(broker, STREAM, Query())] == [2]
+    assert [entry.priority for entry in await find(broker, STREAM, RegistrationQuery())] == [2]
     assert (await call(broker, f"STREAM.INFO.{STREAM}"))["state"]["messages"] == 1
 
 
@@ -145,7 +145,7 @@ async def test_an_entry_of_the_reference_s_own_writer_is_read(broker: Connection
 
     await store(broker, subject, body, {"Nats-TTL": "10m0s"})
 
-    assert await find(broker, STREAM, Query()) == [
+    assert await find(broker, STREAM, RegistrationQuery()) == [
         an_entry(9, port=80, priority=1, annotations={"version": "1.2.3"}, ttl="10m0s")
     ]
 
@@ -156,7 +156,7 @@ async def test_more_entries_than_the_broker_gives_at_once_are_all_found(broker: 
         await publisher.publish(an_entry(port=number + 1))
 
     async def all_there() -> bool:
-        return len(await find(broker, STREAM, Query())) == 1300
+        return len(await find(broker, STREAM, RegistrationQuery())) == 1300
 
     await until(all_there)
 
@@ -169,7 +169,7 @@ async def test_what_comes_and_goes_is_watched(broker: Connection) -> None:
 
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(watch(broker, STREAM, Query(service="web"), 0.05)) as changes,
+        aclosing(watch(broker, STREAM, RegistrationQuery(service="web"), 0.05)) as changes,
     ):
         seen = [await anext(changes)]
         await publisher.publish(an_entry(1))
@@ -180,11 +180,13 @@ async def test_what_comes_and_goes_is_watched(broker: Connection) -> None:
         seen.append(await anext(changes))
 
     assert seen == [
-        Change(action="register", entry=an_entry(1)),
-        Change(action="register", entry=an_entry(1)),
-        Change(action="register", entry=an_entry(2, ttl="1s")),
-        Change(action="remove", entry=an_entry(2, ttl="1s"), reason="MaxAge" if marks else "Gone"),
-        Change(action="remove", entry=an_entry(1), reason="Remove"),
+        RegistrationChange(action="register", entry=an_entry(1)),
+        RegistrationChange(action="register", entry=an_entry(1)),
+        RegistrationChange(action="register", entry=an_entry(2, ttl="1s")),
+        RegistrationChange(
+            action="remove", entry=an_entry(2, ttl="1s"), reason="MaxAge" if marks else "Gone"
+        ),
+        RegistrationChange(action="remove", entry=an_entry(1), reason="Remove"),
     ]
 
 
@@ -201,7 +203,7 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 async def test_without_a_stream_it_is_said_how_to_make_it(server: NatsServer) -> None:
     async with connected(server) as connection:
         with pytest.raises(BusUnavailableError, match="init"):
-            await find(connection, STREAM, Query())
+            await find(connection, STREAM, RegistrationQuery())
         with pytest.raises(BusUnavailableError, match="init"):
             await Publisher(connection, "jetstream").publish(an_entry())
 
@@ -238,7 +240,7 @@ async def test_what_is_not_asked_for_stays_as_it_is(server: NatsServer) -> None:
 
 
 async def test_a_secured_stream_stays_secured(server: NatsServer) -> None:
-    await prepare(server, Layout(secure=True))
+    await prepare(server, LayoutOptions(secure=True))
 
     async with connected(server) as connection:
         made = await make_stream(connection, max_age_s=300)
@@ -292,7 +294,7 @@ class Host:
     async def ask(self, *query: str) -> list[str]:
         """What a process of its own is told, as with `ccm apply`."""
         async with self.process() as lookup:
-            return [entry.address for entry in await lookup.find(Query(*query))]
+            return [entry.address for entry in await lookup.find(RegistrationQuery(*query))]
 
 
 async def register(server: NatsServer, *numbers: int, **fields: Any) -> None:
@@ -432,14 +434,14 @@ async def test_a_broker_that_is_away_is_an_error_and_remembered(pool: NatsServer
 async def test_one_process_that_lost_its_connection_doubts_too(pool: NatsServer) -> None:
     host = Host(pool)
     async with host.process() as lookup:
-        await lookup.find(Query())
+        await lookup.find(RegistrationQuery())
         await restart(pool)
         await forget_all(pool)
         await host.clock.advance(10_000)
 
         async def answered() -> bool:
             try:
-                await lookup.find(Query())
+                await lookup.find(RegistrationQuery())
             except UnsettledError:
                 return True
             except BusUnavailableError:
@@ -455,7 +457,7 @@ async def test_a_query_with_more_than_a_thousand_matches_can_be_doubted(pool: Na
             await Publisher(connection, "nats").publish(an_entry(port=number + 1))
 
         async def stored() -> bool:
-            return len(await read_newest(connection, STREAM, [Query().pattern])) >= 1100
+            return len(await read_newest(connection, STREAM, [RegistrationQuery().pattern])) >= 1100
 
         await until(stored)
     host = Host(pool)

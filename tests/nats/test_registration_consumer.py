@@ -16,7 +16,7 @@ from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.streams import call
 from ccm_agent.model.errors import BusError, ProtocolError, UnsettledError
-from ccm_agent.registration.entries import Query, entry_subject
+from ccm_agent.registration.entries import RegistrationQuery, entry_subject
 from ccm_agent.registration.lookup import Lookup, find
 from ccm_agent.registration.publish import Publisher
 from ccm_agent.testing.clock import FakeClock
@@ -71,7 +71,7 @@ async def test_it_reads_more_than_it_could_hold_at_once(
         for port, size in enumerate(sizes, 1):
             await publisher.publish(an_entry(1, port=port, annotations={"note": "x" * size}))
 
-        found = await find(lb, STREAM, Query())
+        found = await find(lb, STREAM, RegistrationQuery())
 
         assert sorted(len(entry.annotations["note"]) for entry in found) == sorted(sizes)
 
@@ -85,7 +85,7 @@ async def test_one_that_is_larger_than_a_page_comes_by_itself(
         for port, size in enumerate((40, 6_000, 6_000, 40), 1):
             await publisher.publish(an_entry(1, port=port, annotations={"note": "x" * size}))
 
-        assert len(await find(lb, STREAM, Query())) == 4
+        assert len(await find(lb, STREAM, RegistrationQuery())) == 4
 
 
 async def test_a_page_that_is_full_to_the_byte_is_not_waited_for(
@@ -99,7 +99,7 @@ async def test_a_page_that_is_full_to_the_byte_is_not_waited_for(
         for size in range(200, 400):
             monkeypatch.setattr(consumers, "PAGE_BYTES", size)
 
-            assert len(await find(lb, STREAM, Query())) == 4
+            assert len(await find(lb, STREAM, RegistrationQuery())) == 4
 
 
 async def test_more_than_a_registry_can_hold_is_refused(
@@ -110,7 +110,7 @@ async def test_more_than_a_registry_can_hold_is_refused(
         await Publisher(web1, "jetstream").publish(an_entry(1, annotations={"note": "x" * 100}))
 
         with pytest.raises(ProtocolError, match="more than 100 bytes"):
-            await find(lb, STREAM, Query())
+            await find(lb, STREAM, RegistrationQuery())
 
 
 async def test_who_wipes_an_entry_by_somebodys_answer_takes_nobody_out_of_a_pool(server: NatsServer) -> None:
@@ -126,7 +126,7 @@ async def test_who_wipes_an_entry_by_somebodys_answer_takes_nobody_out_of_a_pool
         clock = FakeClock()
         lookup = Lookup("broker", connect, FakeRecords(), clock, settle_s=600)
         await Publisher(web1, "jetstream").publish(an_entry(1))
-        assert await lookup.find(Query()) == [an_entry(1)]
+        assert await lookup.find(RegistrationQuery()) == [an_entry(1)]
 
         # the answer "there is none" of a question that every node may ask, sent to another's subject
         question = "$JS.API.DIRECT.GET.KV_CCM_FACTS.$KV.CCM_FACTS.web2"
@@ -135,6 +135,6 @@ async def test_who_wipes_an_entry_by_somebodys_answer_takes_nobody_out_of_a_pool
             await web2.request(question)
 
         with pytest.raises(UnsettledError):
-            await lookup.find(Query())
+            await lookup.find(RegistrationQuery())
         await Publisher(web1, "jetstream").publish(an_entry(1))
-        assert await lookup.find(Query()) == [an_entry(1)]
+        assert await lookup.find(RegistrationQuery()) == [an_entry(1)]

@@ -20,7 +20,7 @@ from ccm_agent.model.errors import BusDeniedError, BusError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.registration import encode_entry
-from ccm_agent.registration.entries import Query, entry_subject
+from ccm_agent.registration.entries import RegistrationQuery, entry_subject
 from ccm_agent.registration.lookup import find
 from ccm_agent.registration.publish import Publisher
 from ccm_agent.testing.nats_server import NatsServer
@@ -60,13 +60,16 @@ async def test_a_load_balancer_reads_what_other_nodes_registered(server: NatsSer
         connected(server, "web2") as web2,
         connected(server, "lb1") as lb,
     ):
-        nothing = await find(lb, STREAM, Query("prod", "http", "web"))
+        nothing = await find(lb, STREAM, RegistrationQuery("prod", "http", "web"))
         await Publisher(web2, "jetstream").publish(an_entry(2, ttl="10m0s"))
         await Publisher(web1, "jetstream").publish(an_entry(1))
         await Publisher(web1, "jetstream").publish(an_entry(1, service="db"))
 
         assert nothing == []
-        assert await find(lb, STREAM, Query("prod", "http", "web")) == [an_entry(1), an_entry(2, ttl="10m0s")]
+        assert await find(lb, STREAM, RegistrationQuery("prod", "http", "web")) == [
+            an_entry(1),
+            an_entry(2, ttl="10m0s"),
+        ]
 
 
 async def test_it_reads_more_than_one_batch(server: NatsServer) -> None:
@@ -75,13 +78,13 @@ async def test_it_reads_more_than_one_batch(server: NatsServer) -> None:
         for first in range(1, 1202, 100):
             await asyncio.gather(*(publisher.publish(an_entry(1, port=first + n)) for n in range(100)))
 
-        assert len(await find(lb, STREAM, Query())) == 1300
+        assert len(await find(lb, STREAM, RegistrationQuery())) == 1300
 
 
 async def test_any_other_node_reads_none(server: NatsServer) -> None:
     async with connected(server, "web1") as web1:
         with pytest.raises(BusDeniedError):
-            await find(web1, STREAM, Query())
+            await find(web1, STREAM, RegistrationQuery())
 
 
 async def test_a_node_registers_only_where_it_is(server: NatsServer) -> None:
@@ -96,7 +99,7 @@ async def test_a_node_cannot_say_under_its_own_address_that_it_is_another(server
 
         await store(web1, subject, encode_entry(an_entry(2)))
 
-        assert await find(lb, STREAM, Query()) == []
+        assert await find(lb, STREAM, RegistrationQuery()) == []
 
 
 MAY_NOT = [
@@ -127,7 +130,7 @@ async def send_elsewhere(thief: Connection, subject: str) -> None:
     for no_headers in (False, True):
         question = json.dumps({"last_by_subj": own, "no_hdr": no_headers}).encode()
         await thief.publish(f"$JS.API.DIRECT.GET.{STREAM}", question, reply=subject, confirm=True)
-        await find(thief, STREAM, Query())  # what was asked before is answered before
+        await find(thief, STREAM, RegistrationQuery())  # what was asked before is answered before
 
 
 async def test_it_cannot_command_by_what_it_registered(server: NatsServer) -> None:
@@ -184,7 +187,7 @@ async def test_it_cannot_stand_in_anothers_place(server: NatsServer) -> None:
 
         await send_elsewhere(lb, entry_subject(an_entry(1, port=6666)))
 
-        assert await find(operator, STREAM, Query()) == [an_entry(1)]
+        assert await find(operator, STREAM, RegistrationQuery()) == [an_entry(1)]
 
 
 async def test_no_answer_wipes_an_entry(server: NatsServer) -> None:
@@ -201,4 +204,4 @@ async def test_no_answer_wipes_an_entry(server: NatsServer) -> None:
         with contextlib.suppress(BusError):
             await web2.request(question)
 
-        assert await find(lb, STREAM, Query()) == [an_entry(1)]
+        assert await find(lb, STREAM, RegistrationQuery()) == [an_entry(1)]

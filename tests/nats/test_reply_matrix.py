@@ -19,7 +19,7 @@ from msgspec import Struct
 from ccm_agent.bus.accounts import Account, grants
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
-from ccm_agent.bus.layout import Layout, make
+from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.testing.nats_server import NatsServer
@@ -95,7 +95,7 @@ def prepared(place: Place) -> Place:
             users = {
                 name: await stack.enter_async_context(connected(server, name)) for name in matrix.VICTIMS
             }
-            await make(users["admin"], Layout(secure=True))
+            await make(users["admin"], LayoutOptions(secure=True))
             for subjects in matrix.STORED.values():
                 for subject in subjects:
                     await fill(users[author(subject)], subject)
@@ -275,7 +275,7 @@ def test_every_subject_that_means_something_is_a_target() -> None:
     patterns = [
         *(
             pattern
-            for wanted in matrix.plan(Layout(), with_schedules=True)
+            for wanted in matrix.plan(LayoutOptions(), with_schedules=True)
             for pattern in wanted.config["subjects"]
         ),
         *(grant.subject for grant in grants()),

@@ -12,7 +12,7 @@ import nkeys
 from ccm_agent.agent.events.spool_segment import Chain, Spooled
 from ccm_agent.agent.events.spool_segment import Kind as EventKind
 from ccm_agent.bus.chain import PLACE_DETAIL
-from ccm_agent.bus.signing import Kind, SigningKey
+from ccm_agent.bus.signing import SignatureKind, SigningKey
 from ccm_agent.bus.trust import SignersList, Trust, certify_node, sign_signers
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.secret import Secret
@@ -95,4 +95,4 @@ class Writer:
 def sign_event(key: SigningKey, subject: str, body: bytes, place: str, issued_ms: int = 0) -> str:
     """A signature as an agent makes it."""
     details = {PLACE_DETAIL: place}
-    return key.sign(Kind.EVENT, subject, body, issued_ms=issued_ms or now_ms(), details=details)
+    return key.sign(SignatureKind.EVENT, subject, body, issued_ms=issued_ms or now_ms(), details=details)

@@ -16,7 +16,7 @@ from ccm_agent.bus.accounts import Account, as_configuration
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.layout import Layout, make
+from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.permissions import Permissions
 from ccm_agent.bus.requests import SCHEDULES_STREAM, NatsRequests
@@ -238,7 +238,7 @@ def secured_server(directory: Path, known: str) -> Iterator[NatsServer]:
 
         async def prepare() -> None:
             async with connected(server, "admin") as admin:
-                await make(admin, Layout(secure=True))
+                await make(admin, LayoutOptions(secure=True))
 
         asyncio.run(prepare())
         yield server
@@ -280,7 +280,7 @@ def running_cluster(directory: Path, extra: str = "", **others: str) -> Iterator
 
 
 @contextlib.asynccontextmanager
-async def real_broker(directory: Path, layout: Layout | None = None) -> AsyncIterator[RealBroker]:
+async def real_broker(directory: Path, layout: LayoutOptions | None = None) -> AsyncIterator[RealBroker]:
     """A server with the project's streams."""
     with running_server(directory) as server:
         async with contextlib.AsyncExitStack() as stack:
@@ -288,7 +288,9 @@ async def real_broker(directory: Path, layout: Layout | None = None) -> AsyncIte
             yield RealBroker(server, stack)
 
 
-async def prepare(server: NatsServer | list[NatsServer], layout: Layout | None = None, **others: Any) -> None:
+async def prepare(
+    server: NatsServer | list[NatsServer], layout: LayoutOptions | None = None, **others: Any
+) -> None:
     """Make the project's streams, as an operator. A cluster that has just been started loses the first question or two."""
     async with Connection(settings(server, "op", **({"answer_s": 1.0} | others))) as connection:
         await connection.connect_now()

@@ -19,7 +19,7 @@ from ccm_agent.resources.exec import TYPE as EXEC
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 from ccm_agent.resources.service import TYPE as SERVICE
 from ccm_agent.resources.service.model import ServiceMetadata, ServiceProperties, ServiceState
-from ccm_agent.sessions.refresh_log import Change, RefreshLog
+from ccm_agent.sessions.refresh_log import RefreshLog, TriggerChange
 from ccm_agent.sessions.refresh_store import RefreshStore
 from tests.support.engine import Bench, Board, NoteProperties, bench
 
@@ -212,7 +212,7 @@ class _MortalLog(RefreshLog):
         super().__init__(path, scope)
         self._host = host
 
-    def add(self, change: Change) -> None:
+    def add(self, change: TriggerChange) -> None:
         self._around(lambda: super(_MortalLog, self).add(change))
 
     def refreshed(self, keys: Sequence[str], changes: Sequence[str]) -> None:
@@ -221,7 +221,7 @@ class _MortalLog(RefreshLog):
     def drop(self, changes: Sequence[str]) -> None:
         self._around(lambda: super(_MortalLog, self).drop(changes))
 
-    def settle(self, own: Mapping[str, Change]) -> None:
+    def settle(self, own: Mapping[str, TriggerChange]) -> None:
         self._around(lambda: super(_MortalLog, self).settle(own))
 
     def _around(self, write: Callable[[], None]) -> None:

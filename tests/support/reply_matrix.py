@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from ccm_agent.bus.accounts import API, DIRECT, STREAMS, Account, grants
-from ccm_agent.bus.layout import Layout, plan
+from ccm_agent.bus.layout import LayoutOptions, plan
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
@@ -189,7 +189,7 @@ _OTHERS = (
 
 def layout_streams() -> list[str]:
     """Every stream, bucket and object store of the project, by the name of its stream."""
-    return [str(wanted.config["name"]) for wanted in plan(Layout(), with_schedules=True)]
+    return [str(wanted.config["name"]) for wanted in plan(LayoutOptions(), with_schedules=True)]
 
 
 def _concrete(pattern: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ccm_agent.app import make_environment
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock
-from ccm_agent.resources.contract import Child, ChildOutcome
+from ccm_agent.resources.contract import ChildManifest, ChildOutcome
 from ccm_agent.resources.scaffold import TYPE
 from ccm_agent.resources.scaffold.model import ScaffoldProperties
 from ccm_agent.resources.scaffold.providers.choria import Choria
@@ -61,7 +61,7 @@ class Host:
     def say(self, message: str, **fields: object) -> None:
         raise AssertionError(f"nothing was to be said: {message}")
 
-    async def apply_child(self, child: Child) -> ChildOutcome:
+    async def apply_child(self, child: ChildManifest) -> ChildOutcome:
         raise AssertionError("no child was expected")
 
     def environment(self, data: Mapping[str, Any] | None = None) -> Environment:

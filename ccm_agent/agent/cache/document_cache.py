@@ -30,7 +30,7 @@ from ccm_agent.model.errors import (
     ProtocolError,
     RevisionGoneError,
 )
-from ccm_agent.model.ports import Download, Entry, KeyValue, Transfer, Transferred
+from ccm_agent.model.ports import Download, KeyValue, KeyValueEntry, Transfer, Transferred
 from ccm_agent.model.secret import mask_url
 
 log = logging.getLogger(__name__)
@@ -84,10 +84,10 @@ class CachedBucket:
         self._used_pins: set[str] | None = None
         self._dropping = asyncio.Lock()
 
-    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+    async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.get`; the last good entry while the newest one cannot be had or is gone, None if there was none."""
         path = self._folder / encode_token(self._bucket) / f"{encode_token(key)}.json"
-        entry: Entry | None = None
+        entry: KeyValueEntry | None = None
         trouble: BusError | None = None
         try:
             entry = await self._inner.get(key, at_least)
@@ -113,7 +113,7 @@ class CachedBucket:
         log.warning(
             "the last good document stands", extra={"key": f"{self._bucket}/{key}", "reason": str(trouble)}
         )
-        return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
+        return KeyValueEntry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
 
     def _tell(self, key: str, trouble: BusError) -> None:
         # not that the broker is away, which ends by itself
@@ -121,7 +121,7 @@ class CachedBucket:
             self._told[key] = str(trouble)
             self._on_refused(f"{self._bucket}/{key}", str(trouble))
 
-    def _check(self, entry: Entry) -> None:
+    def _check(self, entry: KeyValueEntry) -> None:
         if read_stamp(entry.value) is not None:
             self._revision_guard.check(self._bucket, entry)
         elif self._refuses_plain:
@@ -134,17 +134,17 @@ class CachedBucket:
     def _refuses_plain(self) -> bool:
         return self._revision_guard.refuses_plain if self._demand_stamps is None else self._demand_stamps
 
-    async def _keep(self, path: Path, entry: Entry) -> None:
+    async def _keep(self, path: Path, entry: KeyValueEntry) -> None:
         if await _store_entry(path, entry):
             self._kept[entry.key] = (entry.revision, entry.created)
 
-    async def as_of(self, key: str, revision: int) -> Entry | None:
+    async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
         """See `KeyValue.as_of`; what was read once is not asked for again, for the past does not change."""
         await self.drop_unused()
         path = self._pins / f"{revision}" / f"{encode_token(key)}.json"
         kept = await asyncio.to_thread(load_state, path, _StoredEntry)
         if kept is not None and kept.key == key and kept.revision <= revision:
-            return Entry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
+            return KeyValueEntry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
         entry = await self._inner.as_of(key, revision)
         if entry is not None:
             if read_stamp(entry.value) is not None or self._refuses_plain:
@@ -169,7 +169,7 @@ class CachedBucket:
                 used, self._used_pins = self._used_pins, None
                 await asyncio.to_thread(_drop_others, self._pins, used)
 
-    async def newest(self, key: str, at_least: int = 0) -> Entry | None:
+    async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.newest`."""
         return await self._inner.newest(key, at_least)
 
@@ -180,7 +180,7 @@ class CachedBucket:
         obeyed: bool = False,
         at_least: int = 0,
         deletions: bool = False,
-    ) -> list[Entry]:
+    ) -> list[KeyValueEntry]:
         """See `KeyValue.matching`."""
         return await self._inner.matching(patterns, obeyed=obeyed, at_least=at_least, deletions=deletions)
 
@@ -206,7 +206,7 @@ def _read(path: Path, key: str) -> _StoredEntry | None:
     return kept if kept is not None and kept.key == key else None
 
 
-async def _store_entry(path: Path, entry: Entry) -> bool:
+async def _store_entry(path: Path, entry: KeyValueEntry) -> bool:
     kept = _StoredEntry(key=entry.key, value=entry.value, revision=entry.revision, created=entry.created)
     try:
         await save_state(path, kept)

@@ -19,7 +19,7 @@ from ccm_agent.agent.desired.assignment_rules import BUCKET, StoredAssignment, r
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.errors import FileError, ProtocolError
-from ccm_agent.model.ports import Entry, KeyValue
+from ccm_agent.model.ports import KeyValue, KeyValueEntry
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class AssignmentCache:
                 found[key] = known
         return found
 
-    def _read_or_deleted(self, key: str, entry: Entry | None) -> StoredAssignment | None:
+    def _read_or_deleted(self, key: str, entry: KeyValueEntry | None) -> StoredAssignment | None:
         """What a key says; None when it was deleted. ProtocolError when neither can be trusted."""
         if entry is not None and entry.value:
             return self._read(entry)
@@ -151,7 +151,7 @@ class AssignmentCache:
             except FileError as err:
                 log.warning("assignments are not kept on disk", extra={"reason": str(err)})
 
-    def _read(self, entry: Entry) -> StoredAssignment:
+    def _read(self, entry: KeyValueEntry) -> StoredAssignment:
         known = read_assignment(self._revision_guard, entry)
         self._revision_guard.numbers[f"{BUCKET}/{entry.key}"] = known.number
         self._told.pop(entry.key, None)

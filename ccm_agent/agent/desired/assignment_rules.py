@@ -16,7 +16,7 @@ from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank
 from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.policy import Principal
-from ccm_agent.model.ports import Entry
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.wire import Assignment
 
 BUCKET = "CCM_ASSIGNMENTS"
@@ -85,7 +85,7 @@ class MatchingAssignment(Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
 
 
-def read_assignment(revision_guard: RevisionGuard, entry: Entry) -> StoredAssignment:
+def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> StoredAssignment:
     """
     The assignment that stands in an entry.
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from ccm_agent.agent.cache.document_cache import FETCH_S
 from ccm_agent.agent.desired.source import SourcePorts
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.ports import Entry, KeyValue, Transfer
+from ccm_agent.model.ports import KeyValue, KeyValueEntry, Transfer
 from ccm_agent.model.secret import mask_url
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class ExternalData:
         self._wake.set()
 
 
-def _stood(entry: Entry | None) -> _Stood:
+def _stood(entry: KeyValueEntry | None) -> _Stood:
     return (entry.revision, entry.created) if entry else (0, None)
 
 

@@ -44,7 +44,7 @@ from ccm_agent.model.secret import mask_url
 log = logging.getLogger(__name__)
 
 
-class ManifestContext(Struct, frozen=True, kw_only=True):
+class ManifestReconcilerContext(Struct, frozen=True, kw_only=True):
     """
     What convergence asks of the rest of the agent.
 
@@ -82,7 +82,7 @@ class ManifestContext(Struct, frozen=True, kw_only=True):
 class ManifestReconciler:
     """The continuous convergence of one agent."""
 
-    def __init__(self, around: ManifestContext) -> None:
+    def __init__(self, around: ManifestReconcilerContext) -> None:
         """Nothing runs yet."""
         self._around = around
         self._ticker = Ticker(around.node, around.clock)

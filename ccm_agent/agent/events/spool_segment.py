@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import Journal, Read, encode_record, read_records, replace_file
-from ccm_agent.bus.chain import NONE, Place, anchor_text, link_of, new_chain_id, parse_place
+from ccm_agent.bus.chain import NONE, ChainPosition, anchor_text, link_of, new_chain_id, parse_place
 
 log = logging.getLogger(__name__)
 
@@ -213,7 +213,7 @@ class Found:
             self.is_whole = True
 
 
-def entry_of(event: Spooled, place: Place | None = None) -> Entry:
+def entry_of(event: Spooled, place: ChainPosition | None = None) -> Entry:
     """The index of an event; its place is read from its header unless it is given."""
     if place is None and event.chain:
         place = parse_place(event.chain)
@@ -311,11 +311,11 @@ class Chain:
         self.last, self.tails = Position(new_chain_id(), 0, anchor), tails
         self.is_on_disk = False
 
-    def take(self, event: Spooled) -> Place:
+    def take(self, event: Spooled) -> ChainPosition:
         """Give an event the next place."""
         last, run = self.last, event.run
         before = self.tails.get(run, NONE) if run else NONE
-        place = Place(chain=last.chain, number=last.number + 1, previous=last.link, before=before)
+        place = ChainPosition(chain=last.chain, number=last.number + 1, previous=last.link, before=before)
         event.chain = place.header
         link = link_of(event.subject, event.chain, event.body)
         self.last = Position(last.chain, place.number, link)
@@ -325,7 +325,7 @@ class Chain:
             self.tails[run] = link
         return place
 
-    def retake(self, event: Spooled) -> Place:
+    def retake(self, event: Spooled) -> ChainPosition:
         """
         Put the newest event, which the disk did not take, at the beginning of another chain.
 

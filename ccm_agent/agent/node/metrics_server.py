@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ccm_agent.agent.node.status import NodeStatus
-from ccm_agent.metrics.registry import CONTENT_TYPE, Reading, Registry
+from ccm_agent.metrics.registry import CONTENT_TYPE, MetricsRegistry, Reading
 from ccm_agent.model.ports import BrokerConnection
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class MetricsServer:
         served: Address and port, once it listens.
     """
 
-    def __init__(self, registry: Registry, address: str, port: int, *, retry_s: float = RETRY_S) -> None:
+    def __init__(
+        self, registry: MetricsRegistry, address: str, port: int, *, retry_s: float = RETRY_S
+    ) -> None:
         """Nothing listens before `run`; port 0 is any that is free."""
         self.served: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
         self._registry = registry
@@ -123,7 +125,7 @@ class MetricsServer:
 
 
 def add_gauges(
-    registry: Registry, standing: NodeStatus, link: BrokerConnection, others: Iterable[Reading]
+    registry: MetricsRegistry, standing: NodeStatus, link: BrokerConnection, others: Iterable[Reading]
 ) -> None:
     """Take in the numbers of an agent's parts, and `others` beside them."""
     loop = asyncio.get_running_loop()

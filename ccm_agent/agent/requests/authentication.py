@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
-from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, Kind, SignatureError, verify
+from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, SignatureError, SignatureKind, verify
 from ccm_agent.bus.subjects import ALL, key_subject, parse_assignment_key
 from ccm_agent.bus.trust import (
     SIGNERS_KEY,
@@ -36,14 +36,14 @@ from ccm_agent.bus.trust import (
 from ccm_agent.model.errors import CcmError, FileError, InputError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.policy import Principal
-from ccm_agent.model.ports import Entry
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Stamped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.model.ports import Clock, Entry, IncomingRequest, KeyValue
+    from ccm_agent.model.ports import Clock, IncomingRequest, KeyValue, KeyValueEntry
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Authenticator:
         """
         if not self.is_demanded:
             return Principal()
-        kind = Kind.SCHEDULE if incoming.scheduled else Kind.REQUEST
+        kind = SignatureKind.SCHEDULE if incoming.scheduled else SignatureKind.REQUEST
         found = self._verified(kind, incoming.subject, incoming.body, _signature_of(incoming))
         if found is None:
             return Principal()
@@ -187,14 +187,14 @@ class Authenticator:
             signer, is_plan_only=not incoming.scheduled and not signer.may_assign(incoming.scope)
         )
 
-    def document(self, bucket: str, entry: Entry) -> Principal:
+    def document(self, bucket: str, entry: KeyValueEntry) -> Principal:
         """
         Who wrote a document.
 
         Raises:
             SignatureError: It is not signed, or not by a key that is trusted for this bucket and key.
         """
-        return self._written(Kind.DOCUMENT, bucket, entry)[0]
+        return self._written(SignatureKind.DOCUMENT, bucket, entry)[0]
 
     def object(self, subject: str, digest: str, signature: str) -> int:
         """
@@ -203,7 +203,11 @@ class Authenticator:
         Raises:
             SignatureError: It is not signed, or not by a signer who may assign to all nodes.
         """
-        found = self._verified(Kind.OBJECT, subject, digest.encode(), signature) if self.is_demanded else None
+        found = (
+            self._verified(SignatureKind.OBJECT, subject, digest.encode(), signature)
+            if self.is_demanded
+            else None
+        )
         if found is None:
             return 0
         claims, signer = found
@@ -214,16 +218,16 @@ class Authenticator:
             )
         return claims.issued
 
-    def deletion(self, bucket: str, entry: Entry) -> int:
+    def deletion(self, bucket: str, entry: KeyValueEntry) -> int:
         """
         The number of a signed deletion.
 
         Raises:
             SignatureError: As `document`.
         """
-        return self._written(Kind.DELETION, bucket, entry)[1]
+        return self._written(SignatureKind.DELETION, bucket, entry)[1]
 
-    def _written(self, kind: Kind, bucket: str, entry: Entry) -> tuple[Principal, int]:
+    def _written(self, kind: SignatureKind, bucket: str, entry: KeyValueEntry) -> tuple[Principal, int]:
         subject = key_subject(bucket, entry.key)
         found = self._verified(kind, subject, entry.value, entry.signature) if self.is_demanded else None
         if found is None:
@@ -233,7 +237,9 @@ class Authenticator:
             raise SignatureError(f"{bucket}/{entry.key}: {signer.name} signed it and may not write there")
         return _principal(signer), claims.number
 
-    def _verified(self, kind: Kind, subject: str, body: bytes, header: str) -> tuple[Claims, Signer] | None:
+    def _verified(
+        self, kind: SignatureKind, subject: str, body: bytes, header: str
+    ) -> tuple[Claims, Signer] | None:
         """
         What a signature says and who made it; None while the signers list allows what nothing proves.
 
@@ -326,7 +332,7 @@ class RevisionGuard:
         self._deletions.update(load_state(self._deletions_path, dict[str, int]) or {})
         self._kept = (dict(self.numbers), dict(self._deletions))
 
-    def check(self, bucket: str, entry: Entry) -> Stamped:
+    def check(self, bucket: str, entry: KeyValueEntry) -> Stamped:
         """
         The document of an entry; its number is remembered once `seen` is called.
 
@@ -352,7 +358,7 @@ class RevisionGuard:
             )
         return document
 
-    def author(self, bucket: str, entry: Entry) -> Principal:
+    def author(self, bucket: str, entry: KeyValueEntry) -> Principal:
         """
         Who signed a document; an unverified principal in unsigned operation.
 
@@ -366,7 +372,7 @@ class RevisionGuard:
         """A document that is not signed is refused now, so a plain one is, too."""
         return not self._authenticator.takes_unsigned
 
-    def check_absence(self, bucket: str, key: str, newest: Entry | None) -> None:
+    def check_absence(self, bucket: str, key: str, newest: KeyValueEntry | None) -> None:
         """
         See that a document which is not there was deleted.
 

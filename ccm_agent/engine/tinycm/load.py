@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ccm_agent.engine.load import MakeExpressions, ResolvedManifest
 from ccm_agent.engine.tinycm.content import interpolate
 from ccm_agent.manifest.build import ResourceBuilder
-from ccm_agent.manifest.document import Document
+from ccm_agent.manifest.document import ManifestDocument
 from ccm_agent.manifest.tinycm.definitions import MASK, Definition, read_definitions
 from ccm_agent.model import merge
 from ccm_agent.model.errors import (
@@ -43,7 +43,7 @@ CONTENT_LIMIT_BYTES = 16 << 20
 """A file whose constants are put in may be so large; others are copied and have the limit of the file type."""
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class TinyHost(Struct, frozen=True, kw_only=True):
     """
     What a manifest is resolved for.
 
@@ -67,10 +67,10 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 async def load_tinycm(
-    document: Document,
+    document: ManifestDocument,
     world: EngineDeps,
     make_expressions: MakeExpressions,
-    host: Host,
+    host: TinyHost,
     permission: Permission | None = None,
 ) -> ResolvedManifest:
     """
@@ -106,7 +106,7 @@ async def load_tinycm(
     )
 
 
-def _read(document: Document, host: Host) -> tuple[dict[str, Any], list[Definition]]:
+def _read(document: ManifestDocument, host: TinyHost) -> tuple[dict[str, Any], list[Definition]]:
     constants, definitions = read_definitions(document, host.hostname)
     for overlay in host.overlays:
         constants = merge.deep(constants, overlay.data)
@@ -115,7 +115,7 @@ def _read(document: Document, host: Host) -> tuple[dict[str, Any], list[Definiti
     return constants, definitions
 
 
-def _placed(err: CcmError, one: Definition, document: Document) -> CcmError:
+def _placed(err: CcmError, one: Definition, document: ManifestDocument) -> CcmError:
     """The same error with the definition's name and line."""
     if isinstance(err, InputError) and err.place is not None and err.place.line:
         return err

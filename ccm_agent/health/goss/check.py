@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from ccm_agent.health.goss.found import Look, Nothing
 from ccm_agent.health.goss.matchers import Matcher, MismatchError, show
-from ccm_agent.health.goss.rules import Rule, parse_rules
-from ccm_agent.health.host import Host
+from ccm_agent.health.goss.rules import GossRule, parse_rules
+from ccm_agent.health.host import HealthCheckHost
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, DocumentError, HostError, PropertyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
@@ -27,7 +27,7 @@ SMALL = 1 << 14
 RETRY_S = 1.0
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class GossResult(Struct, frozen=True, kw_only=True):
     """
     What came of one rule.
 
@@ -43,7 +43,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     unknown: str = ""
 
 
-async def attempt(check: HealthCheck, host: Host) -> HealthResult:
+async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
     Check the rules once, one after the other.
 
@@ -60,10 +60,10 @@ async def attempt(check: HealthCheck, host: Host) -> HealthResult:
         return HealthResult(status=HealthStatus.UNKNOWN, output=f"did not end within {check.timeout}")
 
 
-async def judge(rule: Rule, host: Host) -> Verdict:
+async def judge(rule: GossRule, host: HealthCheckHost) -> GossResult:
     """What comes of a rule, tried as often as it says itself."""
     if rule.is_skipped:
-        return Verdict(skipped=len(rule.wanted))
+        return GossResult(skipped=len(rule.wanted))
     tries = int(rule.options.get("retry_count", 0)) + 1
     for number in range(1, tries + 1):
         verdict = await _judge_once(rule, host)
@@ -74,14 +74,14 @@ async def judge(rule: Rule, host: Host) -> Verdict:
     return verdict
 
 
-async def _judge_once(rule: Rule, host: Host) -> Verdict:
+async def _judge_once(rule: GossRule, host: HealthCheckHost) -> GossResult:
     title = f"{rule.kind.name} {rule.name}"
     look = Look(subject=rule.subject, options=rule.options, asked=tuple(rule.wanted), host=host)
     try:
         found = await rule.kind.look(look)
     except (HostError, KeyError) as err:
         why = err.message if isinstance(err, CcmError) else f"this program has no port {err}"
-        return Verdict(unknown=f"{title}: cannot be checked: {why}")
+        return GossResult(unknown=f"{title}: cannot be checked: {why}")
     passed, failures = 0, []
     attributes = list(rule.wanted)
     for number, attribute in enumerate(attributes, 1):
@@ -93,8 +93,8 @@ async def _judge_once(rule: Rule, host: Host) -> Verdict:
             passed += 1
         is_first = attribute == rule.kind.attributes[0] and rule.kind.required
         if is_first and (line or value is False):
-            return Verdict(passed=passed, skipped=len(attributes) - number, failures=tuple(failures))
-    return Verdict(passed=passed, failures=tuple(failures))
+            return GossResult(passed=passed, skipped=len(attributes) - number, failures=tuple(failures))
+    return GossResult(passed=passed, failures=tuple(failures))
 
 
 async def _compare(matcher: Matcher, value: Any) -> str:
@@ -119,7 +119,7 @@ def _miss(matcher: Matcher, value: Any) -> str:
     return f"{words}; not met: {lacking}" if lacking else words
 
 
-def _pause_s(rule: Rule) -> float:
+def _pause_s(rule: GossRule) -> float:
     """The pause between tries: a number is milliseconds, a text a duration."""
     raw = rule.options.get("retry_delay")
     if isinstance(raw, (int, float)) and raw > 0:
@@ -132,7 +132,7 @@ def _pause_s(rule: Rule) -> float:
     return RETRY_S
 
 
-def _result(verdicts: list[Verdict]) -> HealthResult:
+def _result(verdicts: list[GossResult]) -> HealthResult:
     failures = [line for one in verdicts for line in one.failures]
     unknown = [one.unknown for one in verdicts if one.unknown]
     skipped = sum(one.skipped for one in verdicts)

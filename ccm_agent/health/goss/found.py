@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.health.host import Host
+from ccm_agent.health.host import HealthCheckHost
 
 
 class Nothing(Struct, frozen=True):
@@ -30,7 +30,7 @@ class Look(Struct, frozen=True, kw_only=True):
     subject: str
     options: Mapping[str, Any]
     asked: Collection[str]
-    host: Host
+    host: HealthCheckHost
 
     def limit_s(self, default_ms: float) -> float:
         """How long it may take, in seconds; the option is in milliseconds."""

@@ -10,7 +10,7 @@ from ccm_agent.health.goss import accounts, files, kernel, network, programs
 from ccm_agent.health.goss.found import LookAt
 
 
-class Kind(Struct, frozen=True, kw_only=True):
+class GossType(Struct, frozen=True, kw_only=True):
     """
     A kind of thing.
 
@@ -43,7 +43,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 _RETRIES = frozenset({"retry_count", "retry_delay"})
 
 _ALL = (
-    Kind(
+    GossType(
         name="file",
         subject="path",
         attributes=(
@@ -55,23 +55,23 @@ _ALL = (
         spellings={"contains": "contents"},
         reads=frozenset({"contents", "md5", "sha256", "sha512"}),
     ),
-    Kind(
+    GossType(
         name="package",
         subject="name",
         attributes=("installed", "versions"),
         look=programs.look_at_package,
         options=_RETRIES,
     ),
-    Kind(
+    GossType(
         name="service",
         subject="name",
         attributes=("enabled", "running"),
         look=programs.look_at_service,
         required=False,
     ),
-    Kind(name="port", subject="port", attributes=("listening", "ip"), look=network.look_at_port),
-    Kind(name="process", subject="comm", attributes=("running",), look=programs.look_at_process),
-    Kind(
+    GossType(name="port", subject="port", attributes=("listening", "ip"), look=network.look_at_port),
+    GossType(name="process", subject="comm", attributes=("running",), look=programs.look_at_process),
+    GossType(
         name="command",
         subject="exec",
         attributes=("exit-status", "stdout", "stderr"),
@@ -80,7 +80,7 @@ _ALL = (
         options=_RETRIES | {"timeout"},
         reach="command",
     ),
-    Kind(
+    GossType(
         name="http",
         subject="url",
         attributes=("status", "headers", "body"),
@@ -94,7 +94,7 @@ _ALL = (
             }
         ),
     ),
-    Kind(
+    GossType(
         name="addr",
         subject="address",
         attributes=("reachable",),
@@ -102,7 +102,7 @@ _ALL = (
         reach="network",
         options=frozenset({"timeout", "local-address"}),
     ),
-    Kind(
+    GossType(
         name="dns",
         subject="resolve",
         attributes=("resolvable", "addrs"),
@@ -111,28 +111,28 @@ _ALL = (
         options=_RETRIES | {"timeout", "server"},
         spellings={"resolveable": "resolvable"},
     ),
-    Kind(name="group", subject="groupname", attributes=("exists", "gid"), look=accounts.look_at_group),
-    Kind(
+    GossType(name="group", subject="groupname", attributes=("exists", "gid"), look=accounts.look_at_group),
+    GossType(
         name="user",
         subject="username",
         attributes=("exists", "uid", "gid", "home", "groups", "shell"),
         look=accounts.look_at_user,
     ),
-    Kind(
+    GossType(
         name="interface",
         subject="name",
         attributes=("exists", "addrs", "mtu"),
         look=network.look_at_interface,
     ),
-    Kind(name="kernel-param", subject="name", attributes=("value",), look=kernel.look_at_parameter),
-    Kind(
+    GossType(name="kernel-param", subject="name", attributes=("value",), look=kernel.look_at_parameter),
+    GossType(
         name="mount",
         subject="mountpoint",
         attributes=("exists", "opts", "vfs-opts", "source", "filesystem", "usage"),
         look=kernel.look_at_mount,
         options=frozenset({"timeout"}),
     ),
-    Kind(
+    GossType(
         name="matching",
         subject="",
         attributes=("matches",),
@@ -140,7 +140,7 @@ _ALL = (
         options=frozenset({"content", "as-reader"}),
     ),
 )  # fmt: skip
-KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
+KINDS: dict[str, GossType] = {kind.name: kind for kind in _ALL}
 """By name."""
 
 NOT_HERE = {"gossfile": "write its rules here, or give `goss_rules` as a template that prints them"}

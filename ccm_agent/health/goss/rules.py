@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.health.goss.kinds import KINDS, NOT_HERE, Kind
+from ccm_agent.health.goss.kinds import KINDS, NOT_HERE, GossType
 from ccm_agent.health.goss.matchers import Matcher, have_patterns, parse_matcher
 from ccm_agent.model.errors import DocumentError, PropertyError
 from ccm_agent.model.suggestions import did_you_mean
@@ -22,7 +22,7 @@ from ccm_agent.model.suggestions import did_you_mean
 COMMON_OPTIONS = frozenset({"skip", "title", "meta"})
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class GossRule(Struct, frozen=True, kw_only=True):
     """
     What one thing is expected to be like.
 
@@ -34,7 +34,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         options: The rest: timeouts and the like.
     """
 
-    kind: Kind
+    kind: GossType
     name: str
     subject: str
     wanted: Mapping[str, Matcher]
@@ -46,7 +46,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         return bool(self.options.get("skip"))
 
 
-def parse_rules(raw: Any) -> list[Rule]:
+def parse_rules(raw: Any) -> list[GossRule]:
     """
     The rules in the order in which they are written.
 
@@ -89,7 +89,7 @@ def holds_templates(raw: Any) -> bool:
     return isinstance(raw, list) and any(map(holds_templates, raw))
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> GossType:
     kind = KINDS.get(name)
     if kind is None:
         if name in NOT_HERE:
@@ -100,7 +100,7 @@ def _kind(name: str) -> Kind:
     return kind
 
 
-def _rule(kind: Kind, name: str, body: Any) -> Rule:
+def _rule(kind: GossType, name: str, body: Any) -> GossRule:
     if not isinstance(body, dict):
         raise PropertyError("what is expected must be a mapping, such as {exists: true}")
     given = {kind.spellings.get(str(key), str(key)): value for key, value in body.items()}
@@ -119,12 +119,12 @@ def _rule(kind: Kind, name: str, body: Any) -> Rule:
                 raise PropertyError(f"`{attribute}`: {err.message}") from err
     options = {key: given[key] for key in given if key in kind.options or key in COMMON_OPTIONS}
     _check_options(options)
-    return Rule(
+    return GossRule(
         kind=kind, name=name, subject=str(given.get(kind.subject) or name), wanted=wanted, options=options
     )
 
 
-def _matcher(kind: Kind, attribute: str, raw: Any) -> Matcher:
+def _matcher(kind: GossType, attribute: str, raw: Any) -> Matcher:
     if isinstance(raw, list) and attribute in kind.texts:
         return have_patterns(raw)
     return parse_matcher(raw)

@@ -18,7 +18,7 @@ from ccm_agent.model.errors import ManifestError, Place
 from ccm_agent.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from ccm_agent.manifest.document import Document
+    from ccm_agent.manifest.document import ManifestDocument
 
 KEYS = {
     "file": (
@@ -81,7 +81,7 @@ class Definition(Struct, kw_only=True):
 
 
 def read_definitions(
-    document: Document, hostname: Callable[[], str]
+    document: ManifestDocument, hostname: Callable[[], str]
 ) -> tuple[dict[str, Any], list[Definition]]:
     """
     The constants that hold on a host, and the definitions in the order in which they are applied. Blocking.

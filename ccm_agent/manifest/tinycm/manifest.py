@@ -24,7 +24,7 @@ from ccm_agent.model.errors import DocumentError, InputError, ManifestError, Pla
 from ccm_agent.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from ccm_agent.manifest.document import Document
+    from ccm_agent.manifest.document import ManifestDocument
 
 _HEADER_KEYS = ("global", "host", "hosts", "plugins", "arguments")
 _DEFINITION_KEYS = ("file", "package", "user", "git", "link", "import")
@@ -53,7 +53,7 @@ class Part(Struct, frozen=True, kw_only=True):
         raise kind(message, place=place)
 
 
-def read_parts(document: Document) -> tuple[Part | None, list[Part]]:
+def read_parts(document: ManifestDocument) -> tuple[Part | None, list[Part]]:
     """
     The header, None when there is none, and the definitions.
 

@@ -11,9 +11,9 @@ from ccm_agent.resources.exec.resource import check, check_in_manifest, decide, 
 
 
 def _make_posix(context: ResourceContext) -> Any:
-    from ccm_agent.resources.exec.providers.posix import Posix
+    from ccm_agent.resources.exec.providers.posix import PosixExec
 
-    return Posix(context.runner, context.files, context.say, runs_guards=context.may_run_commands)
+    return PosixExec(context.runner, context.files, context.say, runs_guards=context.may_run_commands)
 
 
 def _make_shell(context: ResourceContext) -> Any:

@@ -12,9 +12,9 @@ from ccm_agent.resources.file.resource import check, decide, find_extensions, re
 
 
 def _make_posix(context: ResourceContext) -> Any:
-    from ccm_agent.resources.file.providers.posix import Posix
+    from ccm_agent.resources.file.providers.posix import PosixFile
 
-    return Posix(context.files, context.directory, lambda: context.port("download"))
+    return PosixFile(context.files, context.directory, lambda: context.port("download"))
 
 
 TYPE: ResourceType[FileProperties, FileState] = ResourceType(

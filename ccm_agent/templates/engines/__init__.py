@@ -20,7 +20,7 @@ from ccm_agent.model.errors import TemplateError
 NAMES = ("jet", "go", "jinja")
 
 
-class Engine(Protocol):
+class TemplateEngine(Protocol):
     """
     What renders the text of a whole file.
 
@@ -68,7 +68,7 @@ class Engine(Protocol):
         ...
 
 
-def engine(name: str) -> Engine:
+def engine(name: str) -> TemplateEngine:
     """
     The engine of this name.
 

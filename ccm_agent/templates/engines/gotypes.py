@@ -15,7 +15,7 @@ from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.values import GoValue, StringMap, format_float, to_bytes, type_name
 
 
-class Missing:
+class MissingValue:
     """What a lookup of a key that is not there gives: neither a value nor nil. There is one, `MISSING`."""
 
     __slots__ = ()
@@ -27,7 +27,7 @@ class Missing:
         return False
 
 
-MISSING = Missing()
+MISSING = MissingValue()
 
 
 class Int64(int):

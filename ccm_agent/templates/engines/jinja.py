@@ -96,7 +96,7 @@ _FAILURES = (
 
 
 class Jinja:
-    """The `jinja` engine; see `engines.Engine`. One serves any number of renders, side by side."""
+    """The `jinja` engine; see `engines.TemplateEngine`. One serves any number of renders, side by side."""
 
     left, right = LEFT, RIGHT
 
@@ -113,7 +113,7 @@ class Jinja:
         load: Callable[[str], str | None] | None = None,
     ) -> str:
         """
-        Render a template; the arguments are those of `Engine.render`.
+        Render a template; the arguments are those of `TemplateEngine.render`.
 
         A context is a mapping whose members are names beside the variables. `left` and `right` stand for `{{` and `}}` only.
         """

@@ -18,7 +18,7 @@ from ccm_agent.model.errors import Place, TemplateError
 SPACE = " \t\r\n"
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """
     The kind of a token. Operators and keywords are told apart by their text.
 
@@ -54,14 +54,14 @@ class Token:
         spaced: There is white space before it.
     """
 
-    kind: Kind
+    kind: TokenKind
     text: str
     line: int
     spaced: bool = False
 
     def shown(self) -> str:
         """The token for an error message."""
-        return "the end of the template" if self.kind is Kind.END else repr(self.text)
+        return "the end of the template" if self.kind is TokenKind.END else repr(self.text)
 
 
 class ActionLexer(ABC):
@@ -101,7 +101,7 @@ class ActionLexer(ABC):
             TemplateError: A comment, action or quoted text is not closed, or a character has no meaning.
         """
         self._template()
-        self._add(Kind.END, "", len(self._text))
+        self._add(TokenKind.END, "", len(self._text))
         return self._tokens
 
     @abstractmethod
@@ -112,7 +112,7 @@ class ActionLexer(ABC):
     def _token(self, position: int, spaced: bool) -> int:
         """Add the token that begins here, within an action; return the position after it."""
 
-    def _add(self, kind: Kind, text: str, position: int, spaced: bool = False) -> None:
+    def _add(self, kind: TokenKind, text: str, position: int, spaced: bool = False) -> None:
         offset, line = self._counted
         line += self._text.count("\n", offset, position)
         self._counted = (position, line)
@@ -126,7 +126,7 @@ class ActionLexer(ABC):
 
     def _add_text(self, start: int, end: int) -> None:
         if end > start:
-            self._add(Kind.TEXT, self._text[start:end], start)
+            self._add(TokenKind.TEXT, self._text[start:end], start)
 
     def _text_before(self, start: int, opening: int) -> int:
         """Add the text before an action, less what its trim marker removes; return the position inside the action."""
@@ -167,7 +167,7 @@ class ActionLexer(ABC):
             if length := self._right_length(position):
                 if depth:
                     raise self._fail("a parenthesis is not closed before the action ends", position)
-                self._add(Kind.RIGHT, self._right, position, spaced or length > len(self._right))
+                self._add(TokenKind.RIGHT, self._right, position, spaced or length > len(self._right))
                 return self._after_right(position, length)
             if position >= len(text):
                 raise self._fail(f"an action is not closed: no {self._right!r} follows", opened)
@@ -195,7 +195,7 @@ class ActionLexer(ABC):
         if text[end : end + 1] != quote:
             raise self._fail(f"quoted text is not closed: no {quote} follows on its line", position)
         end += 1
-        self._add(Kind.CHAR if quote == "'" else Kind.STRING, text[position:end], position, spaced)
+        self._add(TokenKind.CHAR if quote == "'" else TokenKind.STRING, text[position:end], position, spaced)
         return end
 
     def _number_end(self, position: int) -> int:
@@ -205,10 +205,10 @@ class ActionLexer(ABC):
             raise self._fail(f"number {self._text[position : end + 1]!r} is malformed", position)
         return end
 
-    def _name_kind(self, word: str) -> Kind:
+    def _name_kind(self, word: str) -> TokenKind:
         if word in self.KEYWORDS:
-            return Kind.KEYWORD
-        return Kind.BOOL if word in ("true", "false") else Kind.NAME
+            return TokenKind.KEYWORD
+        return TokenKind.BOOL if word in ("true", "false") else TokenKind.NAME
 
     def _word_end(self, position: int) -> int:
         while position < len(self._text) and is_word(self._text[position]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccm_agent.model.errors import Place, TemplateError
 from ccm_agent.templates.engines.bounds import DEPTH_MAX
-from ccm_agent.templates.engines.lexer import Kind, Token
+from ccm_agent.templates.engines.lexer import Token, TokenKind
 
 
 class TokenCursor:
@@ -28,16 +28,16 @@ class TokenCursor:
 
     def _next(self) -> Token:
         token = self._tokens[self._position]
-        if token.kind is not Kind.END:
+        if token.kind is not TokenKind.END:
             self._position += 1
         return token
 
-    def _on(self, kind: Kind, text: str = "") -> bool:
+    def _on(self, kind: TokenKind, text: str = "") -> bool:
         token = self._tokens[self._position]
         return token.kind is kind and (not text or token.text == text)
 
     def _expect_right(self) -> None:
-        if not self._on(Kind.RIGHT):
+        if not self._on(TokenKind.RIGHT):
             raise self._unexpected("the end of the action")
         self._position += 1
 

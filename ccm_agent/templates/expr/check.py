@@ -42,7 +42,7 @@ from ccm_agent.templates.expr.static_types import (
     NIL,
     STRING,
     UNKNOWN,
-    Function,
+    FunctionType,
     StaticType,
     array_of,
     method_of,
@@ -98,7 +98,9 @@ class _Checker:
         if node.name in self.variables:
             return self.variables[node.name]
         if node.name in self.functions:
-            return StaticType("func", "func", function=Function(node.name, ((ANY,),), ANY, is_variadic=True))
+            return StaticType(
+                "func", "func", function=FunctionType(node.name, ((ANY,),), ANY, is_variadic=True)
+            )
         signature = SIGNATURES.get(node.name)
         if signature is not None:
             return StaticType("func", "func", function=signature)
@@ -218,7 +220,7 @@ class _Checker:
             raise EvaluationError(f"{callee} is not a function", node.offset)
         return self.function(callee.function, node, node.arguments)
 
-    def function(self, function: Function, node: Node, arguments: list[Node]) -> StaticType:
+    def function(self, function: FunctionType, node: Node, arguments: list[Node]) -> StaticType:
         natures = [self.visit(argument) for argument in arguments]
         if function.validate is not None:
             try:
@@ -358,7 +360,7 @@ def nature_of(value: object) -> StaticType:
 
 
 def _misfit(
-    function: Function,
+    function: FunctionType,
     overload: tuple[StaticType, ...],
     natures: list[StaticType],
     node: Node,

@@ -7,7 +7,7 @@ from typing import Any
 
 from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.static_types import METHODS
-from ccm_agent.templates.gotime import LOCAL, SECOND, UTC, Duration, Location, Month, Time, Weekday
+from ccm_agent.templates.gotime import LOCAL, SECOND, UTC, GoDuration, Location, Month, Time, Weekday
 from ccm_agent.templates.services import Services
 from ccm_agent.templates.values import GoValue, wrap_int
 
@@ -51,16 +51,16 @@ _DURATION: dict[str, Callable[..., Any]] = {
     "Milliseconds": lambda duration: _whole(duration.ns, 1_000_000),
     "Microseconds": lambda duration: _whole(duration.ns, 1000),
     "Nanoseconds": lambda duration: duration.ns,
-    "Round": Duration.rounded,
-    "Truncate": Duration.truncated,
-    "Abs": lambda duration: Duration(min(abs(duration.ns), 2**63 - 1)),
-    "String": Duration.go_text,
+    "Round": GoDuration.rounded,
+    "Truncate": GoDuration.truncated,
+    "Abs": lambda duration: GoDuration(min(abs(duration.ns), 2**63 - 1)),
+    "String": GoDuration.go_text,
 }
 _TEXT: dict[str, Callable[..., Any]] = {"String": lambda value: value.go_text()}
 _SERVICES: dict[str, Callable[..., Any]] = {"PrometheusFileSD": Services.PrometheusFileSD}
 _METHODS: dict[type, dict[str, Callable[..., Any]]] = {
     Time: _TIME,
-    Duration: _DURATION,
+    GoDuration: _DURATION,
     Month: _TEXT,
     Weekday: _TEXT,
     Location: _TEXT,
@@ -71,7 +71,7 @@ _PYTHON_TYPES: dict[str, type] = {
     "string": str,
     "int": int,
     "time.Time": Time,
-    "time.Duration": Duration,
+    "time.Duration": GoDuration,
     "*time.Location": Location,
 }
 

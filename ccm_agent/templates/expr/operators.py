@@ -12,7 +12,7 @@ from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key, is_nil
 from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.methods import bound_method
-from ccm_agent.templates.gotime import Duration, Time
+from ccm_agent.templates.gotime import GoDuration, Time
 from ccm_agent.templates.services import Services
 from ccm_agent.templates.values import (
     INT_MAX,
@@ -84,12 +84,12 @@ def add(left: Any, right: Any) -> Any:
         return left + right
     if (a is float or a is int) and (b is float or b is int):
         return float(left) + float(right)
-    if b is Duration:
-        if a is Duration:
-            return Duration(left.ns + right.ns)
+    if b is GoDuration:
+        if a is GoDuration:
+            return GoDuration(left.ns + right.ns)
         if a is Time:
             return left.plus(right)
-    if a is Duration and b is Time:
+    if a is GoDuration and b is Time:
         return right.plus(left)
     raise _between("+", left, right)
 
@@ -100,11 +100,11 @@ def subtract(left: Any, right: Any) -> Any:
         return wrap_int(left - right)
     if (a is float or a is int) and (b is float or b is int):
         return float(left) - float(right)
-    if b is Duration:
-        if a is Duration:
-            return Duration(left.ns - right.ns)
+    if b is GoDuration:
+        if a is GoDuration:
+            return GoDuration(left.ns - right.ns)
         if a is Time:
-            return left.plus(Duration(-right.ns))
+            return left.plus(GoDuration(-right.ns))
     if a is Time and b is Time:
         return left.minus(right)
     raise _between("-", left, right)
@@ -114,11 +114,11 @@ def multiply(left: Any, right: Any) -> Any:
     a, b = type(left), type(right)
     if a is int and b is int:
         return wrap_int(left * right)
-    if a is Duration or b is Duration:
-        x = left.ns if a is Duration else left
-        y = right.ns if b is Duration else right
+    if a is GoDuration or b is GoDuration:
+        x = left.ns if a is GoDuration else left
+        y = right.ns if b is GoDuration else right
         if type(x) is int and type(y) is int:
-            return Duration(x * y)
+            return GoDuration(x * y)
         if type(x) in (int, float) and type(y) in (int, float):
             return float(x) * float(y)
     elif (a is float or a is int) and (b is float or b is int):
@@ -180,7 +180,7 @@ def _comparison(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any
             return compare(left, right)
         if (a is float or a is int) and (b is float or b is int):
             return compare(float(left), float(right))
-        if (a is Time and b is Time) or (a is Duration and b is Duration):
+        if (a is Time and b is Time) or (a is GoDuration and b is GoDuration):
             return compare(left.ns, right.ns)
         raise _between(sign, left, right)
 

@@ -26,7 +26,7 @@ _BUILTINS = frozenset(FUNCTIONS)
 _NATURES: dict[str, StaticType] = {"any": ANY, "map": MAP, "text": STRING, "text map": STRING_MAP}
 
 
-class Names:
+class ExpressionNames:
     """
     What an expression may name.
 
@@ -44,7 +44,7 @@ class Names:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Names)
+            isinstance(other, ExpressionNames)
             and self.variables == other.variables
             and self.functions == other.functions
         )
@@ -118,11 +118,11 @@ def _as_condition(value: Any) -> bool:
     raise EvaluationError(f"a condition must give a boolean, and this gave {describe(value)}")
 
 
-_kept: TextCache[tuple[str, Names, bool], Program] = TextCache(CACHE_LENGTH)
+_kept: TextCache[tuple[str, ExpressionNames, bool], Program] = TextCache(CACHE_LENGTH)
 
 
 def compile_expression(
-    text: str, names: Names, *, is_condition: bool = False, allowance: Allowance | None = None
+    text: str, names: ExpressionNames, *, is_condition: bool = False, allowance: Allowance | None = None
 ) -> Program:
     """
     Compile an expression; the same one again costs nothing.
@@ -149,7 +149,7 @@ def compile_expression(
     return program
 
 
-def _compile(text: str, names: Names, is_condition: bool) -> Program:
+def _compile(text: str, names: ExpressionNames, is_condition: bool) -> Program:
     try:
         tree = parse(text, _BUILTINS)
         variables = {name: _NATURES[kind] for name, kind in names.variables}

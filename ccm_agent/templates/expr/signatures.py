@@ -14,7 +14,7 @@ from ccm_agent.templates.expr.static_types import (
     STRING,
     STRINGS,
     TIME,
-    Function,
+    FunctionType,
     StaticType,
 )
 
@@ -139,41 +139,41 @@ _TEXT_SPLIT = (_TEXTS, (STRING, STRING, INT))
 _TRIMMED = (_TEXT, _TEXTS)
 
 
-def _signatures(*functions: Function) -> dict[str, Function]:
+def _signatures(*functions: FunctionType) -> dict[str, FunctionType]:
     return {function.name: function for function in functions}
 
 
-SIGNATURES: dict[str, Function] = _signatures(
-    Function("len", validate=_len),
-    Function("type", ((ANY,),), STRING),
-    *(Function(name, validate=_number) for name in ("abs", "ceil", "floor", "round")),
-    *(Function(name, validate=_conversion) for name in ("int", "float")),
-    Function("string", ((ANY,),), STRING),
-    *(Function(name, _TRIMMED, STRING) for name in ("trim", "trimPrefix", "trimSuffix")),
-    *(Function(name, (_TEXT,), STRING) for name in ("upper", "lower", "toBase64", "fromBase64")),
-    *(Function(name, _TEXT_SPLIT, STRINGS) for name in ("split", "splitAfter")),
-    Function("replace", ((STRING, STRING, STRING, INT), (STRING, STRING, STRING)), STRING),
-    Function("repeat", ((STRING, INT),), STRING),
-    Function("join", ((STRINGS, STRING), (ARRAY, STRING), (ARRAY,), (STRINGS,)), STRING),
-    *(Function(name, (_TEXTS,), INT) for name in ("indexOf", "lastIndexOf")),
-    *(Function(name, (_TEXTS,), StaticType("bool", "bool")) for name in ("hasPrefix", "hasSuffix")),
-    *(Function(name, validate=_aggregate) for name in ("max", "min", "mean", "median")),
-    Function("toJSON", ((ANY,),), STRING),
-    Function("fromJSON", (_TEXT,), ANY),
-    Function("now", validate=_now),
-    Function("duration", (_TEXT,), DURATION),
-    Function("date", validate=_date),
-    Function("timezone", (_TEXT,), LOCATION),
-    *(Function(name, validate=_end) for name in ("first", "last")),
-    Function("get"),  # checked where members are
-    Function("take", validate=_take),
-    *(Function(name, validate=_of_map) for name in ("keys", "values", "toPairs")),
-    *(Function(name, validate=_of_list) for name in ("fromPairs", "reverse", "uniq", "flatten")),
-    Function("concat", validate=_concat),
-    Function("sort", ((ARRAY, STRING), (STRINGS, STRING), (ARRAY,), (STRINGS,)), ARRAY),
+SIGNATURES: dict[str, FunctionType] = _signatures(
+    FunctionType("len", validate=_len),
+    FunctionType("type", ((ANY,),), STRING),
+    *(FunctionType(name, validate=_number) for name in ("abs", "ceil", "floor", "round")),
+    *(FunctionType(name, validate=_conversion) for name in ("int", "float")),
+    FunctionType("string", ((ANY,),), STRING),
+    *(FunctionType(name, _TRIMMED, STRING) for name in ("trim", "trimPrefix", "trimSuffix")),
+    *(FunctionType(name, (_TEXT,), STRING) for name in ("upper", "lower", "toBase64", "fromBase64")),
+    *(FunctionType(name, _TEXT_SPLIT, STRINGS) for name in ("split", "splitAfter")),
+    FunctionType("replace", ((STRING, STRING, STRING, INT), (STRING, STRING, STRING)), STRING),
+    FunctionType("repeat", ((STRING, INT),), STRING),
+    FunctionType("join", ((STRINGS, STRING), (ARRAY, STRING), (ARRAY,), (STRINGS,)), STRING),
+    *(FunctionType(name, (_TEXTS,), INT) for name in ("indexOf", "lastIndexOf")),
+    *(FunctionType(name, (_TEXTS,), StaticType("bool", "bool")) for name in ("hasPrefix", "hasSuffix")),
+    *(FunctionType(name, validate=_aggregate) for name in ("max", "min", "mean", "median")),
+    FunctionType("toJSON", ((ANY,),), STRING),
+    FunctionType("fromJSON", (_TEXT,), ANY),
+    FunctionType("now", validate=_now),
+    FunctionType("duration", (_TEXT,), DURATION),
+    FunctionType("date", validate=_date),
+    FunctionType("timezone", (_TEXT,), LOCATION),
+    *(FunctionType(name, validate=_end) for name in ("first", "last")),
+    FunctionType("get"),  # checked where members are
+    FunctionType("take", validate=_take),
+    *(FunctionType(name, validate=_of_map) for name in ("keys", "values", "toPairs")),
+    *(FunctionType(name, validate=_of_list) for name in ("fromPairs", "reverse", "uniq", "flatten")),
+    FunctionType("concat", validate=_concat),
+    FunctionType("sort", ((ARRAY, STRING), (STRINGS, STRING), (ARRAY,), (STRINGS,)), ARRAY),
     *(
-        Function(name, ((INT, INT),), INT)
+        FunctionType(name, ((INT, INT),), INT)
         for name in ("bitand", "bitor", "bitxor", "bitnand", "bitshl", "bitshr", "bitushr")
     ),
-    Function("bitnot", ((INT,),), INT),
+    FunctionType("bitnot", ((INT,),), INT),
 )

@@ -30,7 +30,7 @@ class StaticType:
         *,
         element: StaticType | None = None,
         key: StaticType | None = None,
-        function: Function | None = None,
+        function: FunctionType | None = None,
     ) -> None:
         self.kind = kind
         self.type = go_type
@@ -82,7 +82,7 @@ class StaticType:
         )
 
 
-class Function:
+class FunctionType:
     """
     What a function takes and gives.
 
@@ -170,16 +170,16 @@ def promoted(left: StaticType, right: StaticType) -> StaticType:
     return FLOAT if left.type == "float64" or right.type == "float64" else INT
 
 
-def _methods(receiver: StaticType, **returns: StaticType | tuple[StaticType, ...]) -> dict[str, Function]:
+def _methods(receiver: StaticType, **returns: StaticType | tuple[StaticType, ...]) -> dict[str, FunctionType]:
     """Methods by name: what they return, or (returned, parameter, …)."""
     out = {}
     for name, spec in returns.items():
         types = spec if isinstance(spec, tuple) else (spec,)
-        out[name] = Function(f"{receiver.type}.{name}", (types[1:],), types[0])
+        out[name] = FunctionType(f"{receiver.type}.{name}", (types[1:],), types[0])
     return out
 
 
-METHODS: dict[str, dict[str, Function]] = {
+METHODS: dict[str, dict[str, FunctionType]] = {
     "time.Time": _methods(
         TIME,
         Year=INT,

@@ -9,7 +9,7 @@ from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.gotime import (
     LOCAL,
-    Duration,
+    GoDuration,
     Location,
     Time,
     load_location,
@@ -22,7 +22,7 @@ def now(_frame: Frame, zone: Any = None) -> Time:
     return present(zone if isinstance(zone, Location) else LOCAL)
 
 
-def duration(_frame: Frame, text: Any) -> Duration:
+def duration(_frame: Frame, text: Any) -> GoDuration:
     try:
         return parse_duration(as_text("duration", text)[:1000])
     except ValueError as err:

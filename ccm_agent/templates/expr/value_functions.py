@@ -17,7 +17,7 @@ from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.operators import float_to_int
 from ccm_agent.templates.goprint import PRINT_LIMIT, go_print
 from ccm_agent.templates.gotime import (
-    Duration,
+    GoDuration,
     Month,
     Weekday,
 )
@@ -90,7 +90,7 @@ def integer(_frame: Frame, value: Any) -> int:
         raise EvaluationError("int() cannot read this text: it is not a whole number of 64 bits")
     if isinstance(value, (Month, Weekday)):
         return value.number
-    if isinstance(value, Duration):
+    if isinstance(value, GoDuration):
         return value.ns
     raise wrong("int", value)
 
@@ -164,7 +164,7 @@ def extreme(name: str, is_better: Callable[[Any, Any], bool]) -> Callable[..., A
 
 
 def _are_durations(values: tuple[Any, ...]) -> bool:
-    return all(isinstance(value, Duration) for value in values)
+    return all(isinstance(value, GoDuration) for value in values)
 
 
 def _numbers(frame: Frame, name: str, values: Any) -> list[Any]:

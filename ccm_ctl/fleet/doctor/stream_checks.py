@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.layout import SCHEDULES_VERSION, Layout, plan
+from ccm_agent.bus.layout import SCHEDULES_VERSION, LayoutOptions, plan
 from ccm_agent.bus.messages import ServerInfo
 from ccm_agent.bus.stream_settings import Difference, WantedStream, differences
 from ccm_agent.bus.streams import NoStreamError, call
@@ -42,7 +42,7 @@ def wanted_streams(server: ServerInfo | None) -> list[WantedStream]:
     """What `ccmctl init` would make on this broker; with `--security` where the broker asks for credentials."""
     is_secured = server is not None and server.asks_credentials
     with_schedules = server is None or server.version >= SCHEDULES_VERSION
-    return plan(Layout(secure=True if is_secured else None), with_schedules=with_schedules)
+    return plan(LayoutOptions(secure=True if is_secured else None), with_schedules=with_schedules)
 
 
 async def check_stream(wanted: WantedStream, context: DoctorContext) -> Sequence[CheckResult]:

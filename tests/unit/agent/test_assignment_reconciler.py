@@ -12,7 +12,7 @@ from ccm_agent.agent.desired import assignment_reconciler
 from ccm_agent.bus.subjects import event_subject, key_subject, poke_subject
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.outcome import SESSION_START
-from ccm_agent.model.ports import Entry, KeyValue
+from ccm_agent.model.ports import KeyValue, KeyValueEntry
 from ccm_agent.model.wire import (
     AGENT_DRIFT,
     AGENT_REFUSED,
@@ -340,7 +340,7 @@ def at_each_reading(world: World, first: Callable[[list[str]], None]) -> None:
         def __init__(self, bucket: KeyValue) -> None:
             self._bucket = bucket
 
-        async def matching(self, patterns: list[str], **options: Any) -> list[Entry]:
+        async def matching(self, patterns: list[str], **options: Any) -> list[KeyValueEntry]:
             first(patterns)
             return await self._bucket.matching(patterns, **options)
 

@@ -16,7 +16,7 @@ from ccm_agent.agent.desired.assignment_rules import (
 )
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.ports import Entry
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.wire import Assignment, Bundle, Stamped
 from tests.support.signing import unsigned_stamps
 
@@ -79,7 +79,7 @@ def test_all_in_a_conflict_are_refused_and_the_sentence_names_two_and_some_of_wh
     }
 
 
-def entry(key: str = "all.site", number: int = 1, **changes: Any) -> Entry:
+def entry(key: str = "all.site", number: int = 1, **changes: Any) -> KeyValueEntry:
     body: Mapping[str, Any] = {
         "name": "site",
         "scope": "all",
@@ -87,7 +87,7 @@ def entry(key: str = "all.site", number: int = 1, **changes: Any) -> Entry:
         **changes,
     }
     stamped = Stamped(bucket=BUCKET, key="all.site", number=number, body=body)
-    return Entry(
+    return KeyValueEntry(
         key=key, value=msgspec.json.encode(stamped), revision=7, created=datetime(2030, 1, 1, tzinfo=UTC)
     )
 
@@ -115,7 +115,9 @@ def test_an_assignment_is_read_out_of_its_stamp(tmp_path: Path) -> None:
         pytest.param(entry(number=1), "older than 2", id="an older number"),
     ],
 )
-def test_what_is_not_to_be_obeyed_is_refused_with_the_reason(tmp_path: Path, found: Entry, why: str) -> None:
+def test_what_is_not_to_be_obeyed_is_refused_with_the_reason(
+    tmp_path: Path, found: KeyValueEntry, why: str
+) -> None:
     revision_guard = unsigned_stamps(tmp_path / "d.json")
     revision_guard.numbers[f"{BUCKET}/all.site"] = 2 if "older" in why else 0
 

@@ -15,7 +15,7 @@ from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError
 from ccm_agent.bus.subjects import due_subject, request_subject
 from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, Signer, sign_signers
 from ccm_agent.model.errors import InputError, ProtocolError
-from ccm_agent.model.ports import Entry, IncomingRequest
+from ccm_agent.model.ports import IncomingRequest, KeyValueEntry
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, NODE_PING, Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.signing import FULL, Keyring, authenticator, now_ms, unsigned
@@ -288,10 +288,10 @@ async def test_who_may_apply_may_not_schedule(tmp_path: Path, keys: Keyring) -> 
 # -- documents
 
 
-def signed_entry(operator, bucket: str, key: str, number: int, body: object = None) -> Entry:
+def signed_entry(operator, bucket: str, key: str, number: int, body: object = None) -> KeyValueEntry:
     value = msgspec.json.encode(Stamped(bucket=bucket, key=key, number=number, body=body or {}))
     signature = operator.document(bucket, key, value)[SIGNATURE_HEADER]
-    return Entry(key=key, value=value, revision=1, created=NOW, signature=signature)
+    return KeyValueEntry(key=key, value=value, revision=1, created=NOW, signature=signature)
 
 
 @pytest.mark.parametrize(
@@ -350,9 +350,9 @@ def test_document_older_than_the_floor_of_the_credentials_is_refused(tmp_path: P
     assert revision_guard.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=5)).number == 5
 
 
-def deletion(operator, number: int) -> Entry:
+def deletion(operator, number: int) -> KeyValueEntry:
     signature = operator.deletion("CCM_FACTS", "web1", number)[SIGNATURE_HEADER]
-    return Entry(key="web1", value=b"", revision=2, created=NOW, signature=signature)
+    return KeyValueEntry(key="web1", value=b"", revision=2, created=NOW, signature=signature)
 
 
 async def test_document_that_vanishes_is_deleted_only_by_a_signed_deletion(
@@ -366,7 +366,7 @@ async def test_document_that_vanishes_is_deleted_only_by_a_signed_deletion(
         revision_guard.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=5))
     )
 
-    for newest in (None, Entry(key="web1", value=b"", revision=2, created=NOW), deletion(bob, 4)):
+    for newest in (None, KeyValueEntry(key="web1", value=b"", revision=2, created=NOW), deletion(bob, 4)):
         with pytest.raises(ProtocolError):
             revision_guard.check_absence("CCM_FACTS", "web1", newest)
     revision_guard.check_absence("CCM_FACTS", "web1", deletion(bob, 6))
@@ -388,7 +388,9 @@ async def test_emptied_bucket_takes_nothing_away_without_signatures_either(tmp_p
 
     with pytest.raises(ProtocolError, match="gone without having been deleted"):
         revision_guard.check_absence("CCM_FACTS", "web1", None)
-    revision_guard.check_absence("CCM_FACTS", "web1", Entry(key="web1", value=b"", revision=2, created=NOW))
+    revision_guard.check_absence(
+        "CCM_FACTS", "web1", KeyValueEntry(key="web1", value=b"", revision=2, created=NOW)
+    )
 
 
 async def test_while_unsigned_is_allowed_a_signature_that_does_not_count_is_worth_none(

@@ -11,7 +11,7 @@ import pytest
 
 from ccm_agent.bus.chain import CHAIN_HEADER, PLACE_DETAIL
 from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.signing import SIGNATURE_HEADER, Kind, verify
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, verify
 from ccm_agent.model.outcome import SESSION_SUMMARY
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_broker import Write
@@ -53,7 +53,9 @@ async def node(tmp_path: Path) -> Signing:
 
 def signer_of(write: Write) -> str:
     """Whose signature an event has, which is right for it and its place."""
-    claims = verify(write.headers[SIGNATURE_HEADER], Kind.EVENT, write.subject, write.body, now_ms=FOREVER_MS)
+    claims = verify(
+        write.headers[SIGNATURE_HEADER], SignatureKind.EVENT, write.subject, write.body, now_ms=FOREVER_MS
+    )
     assert claims.details == {PLACE_DETAIL: write.headers[CHAIN_HEADER]}
     return claims.key
 

@@ -14,7 +14,7 @@ from ccm_agent.model.errors import (
     ProtocolError,
     RevisionGoneError,
 )
-from ccm_agent.model.ports import Entry
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import Bus, memory_bus
@@ -57,7 +57,7 @@ def stamped(text: str, number: int, key: str = "common", bucket: str = BUCKET) -
     return msgspec.json.encode(Stamped(bucket=bucket, key=key, number=number, body=text))
 
 
-def value(entry: Entry | None) -> Any:
+def value(entry: KeyValueEntry | None) -> Any:
     return entry.value if entry else None
 
 
@@ -141,7 +141,7 @@ class _Failing:
     def __init__(self, error: BusError) -> None:
         self._error = error
 
-    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+    async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         raise self._error
 
 

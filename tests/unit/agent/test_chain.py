@@ -21,7 +21,7 @@ from ccm_agent.agent.cache.state_file import encode_record, read_records
 from ccm_agent.agent.events import spool, spool_segment
 from ccm_agent.agent.events.spool import Spool
 from ccm_agent.agent.events.spool_segment import Kind, Spooled, decoder, encoder
-from ccm_agent.bus.chain import NONE, Place, anchor_of, link_of, parse_place
+from ccm_agent.bus.chain import NONE, ChainPosition, anchor_of, link_of, parse_place
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def link(event: Spooled) -> str:
     return link_of(event.subject, event.chain, event.body)
 
 
-def places(events: list[Spooled]) -> list[Place]:
+def places(events: list[Spooled]) -> list[ChainPosition]:
     return [parse_place(event.chain) for event in events]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.agent.desired.document_watcher import DocumentWatcher
-from ccm_agent.model.ports import Entry
+from ccm_agent.model.ports import KeyValueEntry
 
 URL = "kv://CCM_DATA/common"
 
@@ -22,9 +22,11 @@ class Bucket:
         self.reads = 0
         self.poke: Callable[[str, int], None] = lambda key, revision: None
 
-    async def get(self, key: str) -> Entry:
+    async def get(self, key: str) -> KeyValueEntry:
         self.reads += 1
-        return Entry(key=key, value=b"x", revision=self.revision, created=datetime(2026, 1, 1, tzinfo=UTC))
+        return KeyValueEntry(
+            key=key, value=b"x", revision=self.revision, created=datetime(2026, 1, 1, tzinfo=UTC)
+        )
 
     async def pokes(self, _key: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
         self.poke = on_poke

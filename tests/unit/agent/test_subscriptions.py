@@ -11,7 +11,7 @@ import pytest
 from ccm_agent.agent.node.facts import routed_facts
 from ccm_agent.bus.subjects import event_subject, fact_scope
 from ccm_agent.model.errors import BusUnavailableError
-from ccm_agent.model.ports import Entry, KeyValue
+from ccm_agent.model.ports import KeyValue, KeyValueEntry
 from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, ManifestRequest, NodeRecord, Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (
@@ -47,7 +47,7 @@ class Stage:
             made = bus.bucket(name)
             really = made.newest
 
-            async def counted(key: str, at_least: int = 0) -> Entry | None:
+            async def counted(key: str, at_least: int = 0) -> KeyValueEntry | None:
                 self.readings += 1
                 entry = await really(key, at_least)
                 if entry is not None and entry.revision < at_least:

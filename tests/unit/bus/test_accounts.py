@@ -10,15 +10,15 @@ from ccm_agent.bus.accounts import (
     REQUESTS,
     STREAMS,
     Account,
-    Grant,
-    Kind,
+    AccountExport,
+    ExportKind,
     as_configuration,
     claims,
     exports,
     grants,
     imports,
 )
-from ccm_agent.bus.layout import POKED, Layout, plan
+from ccm_agent.bus.layout import POKED, LayoutOptions, plan
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import stored_patterns, subject_matches
 from ccm_agent.model import wire
@@ -39,7 +39,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def test_every_stream_of_the_layout_is_named() -> None:
-    names = {wanted.config["name"] for wanted in plan(Layout(), with_schedules=True)}
+    names = {wanted.config["name"] for wanted in plan(LayoutOptions(), with_schedules=True)}
 
     assert set(STREAMS) == names
 
@@ -59,7 +59,9 @@ def test_every_kind_of_request_goes_across() -> None:
 
 def test_what_changes_something_has_a_wildcard() -> None:
     """An answer of the broker's goes on into a service without one, and so would be taken for a question of its receiver's."""
-    plain = [one.subject for one in grants() if one.kind == Kind.SERVICE and not set(one.subject) & set("*>")]
+    plain = [
+        one.subject for one in grants() if one.kind == ExportKind.SERVICE and not set(one.subject) & set("*>")
+    ]
 
     assert {subject.rpartition(".")[0] for subject in plain} == {
         "$JS.API",
@@ -74,15 +76,15 @@ def test_operators_offer_no_stream() -> None:
 
 
 def test_nodes_offer_requests_alone_as_a_service() -> None:
-    assert [one.subject for one in exports(Account.NODES, grants()) if one.kind == Kind.SERVICE] == list(
-        REQUESTS
-    )
+    assert [
+        one.subject for one in exports(Account.NODES, grants()) if one.kind == ExportKind.SERVICE
+    ] == list(REQUESTS)
 
 
 def test_operators_hear_events_as_a_stream() -> None:
     """As a service they would see where its acknowledgement goes, and could have it forged."""
     assert {one.kind for one in grants() if Account.OPS in one.to and one.owner == Account.NODES} == {
-        Kind.STREAM
+        ExportKind.STREAM
     }
     assert not [one for one in grants() if one.owner == Account.OPS]
 
@@ -91,14 +93,16 @@ def test_operators_hear_events_as_a_stream() -> None:
 @pytest.mark.parametrize("account", Account)
 def test_services_that_an_account_takes_do_not_overlap(account: Account, moving: bool) -> None:
     """The broker would hand a question to both, and answer twice."""
-    services = [one.subject for one in imports(account, grants(moving=moving)) if one.kind == Kind.SERVICE]
+    services = [
+        one.subject for one in imports(account, grants(moving=moving)) if one.kind == ExportKind.SERVICE
+    ]
 
     assert [pair for pair in permutations(services, 2) if overlaps(*pair)] == []
 
 
 @pytest.mark.parametrize("moving", MOVING)
 def test_a_stream_does_not_come_back_to_where_it_came_from(moving: bool) -> None:
-    streams = [grant for grant in grants(moving=moving) if grant.kind == Kind.STREAM]
+    streams = [grant for grant in grants(moving=moving) if grant.kind == ExportKind.STREAM]
 
     assert [
         (one, other)
@@ -108,8 +112,8 @@ def test_a_stream_does_not_come_back_to_where_it_came_from(moving: bool) -> None
 
 
 def test_of_subjects_that_overlap_the_widest_is_offered_once() -> None:
-    def grant(subject: str, to: Account) -> Grant:
-        return Grant(owner=Account.CTL, kind=Kind.SERVICE, subject=subject, to=(to,))
+    def grant(subject: str, to: Account) -> AccountExport:
+        return AccountExport(owner=Account.CTL, kind=ExportKind.SERVICE, subject=subject, to=(to,))
 
     table = [
         grant("a.b.*", Account.NODES),
@@ -135,8 +139,8 @@ def test_each_question_that_a_user_may_ask_leads_somewhere(
     account: Account, publish: tuple[str, ...]
 ) -> None:
     """A line of the permissions that no account answers would be a request without an answer, for five seconds."""
-    taken = [one.subject for one in imports(account, grants()) if one.kind == Kind.SERVICE]
-    spoken = [one.subject for one in grants() if one.kind == Kind.STREAM and one.owner == account]
+    taken = [one.subject for one in imports(account, grants()) if one.kind == ExportKind.SERVICE]
+    spoken = [one.subject for one in grants() if one.kind == ExportKind.STREAM and one.owner == account]
 
     assert [
         subject for subject in publish if not any(overlaps(subject, one) for one in (*taken, *spoken))
@@ -153,7 +157,7 @@ def test_each_question_that_a_user_may_ask_leads_somewhere(
 def test_no_account_takes_a_question_that_its_users_may_not_ask(
     account: Account, publish: tuple[str, ...]
 ) -> None:
-    taken = [one.subject for one in imports(account, grants()) if one.kind == Kind.SERVICE]
+    taken = [one.subject for one in imports(account, grants()) if one.kind == ExportKind.SERVICE]
     # The server itself needs it: see `accounts._questions`.
     needed = "$JS.API.INFO"
 
@@ -202,6 +206,6 @@ def test_pokes_of_buckets_that_agents_obey_reach_them() -> None:
 
 
 def test_all_that_is_stored_of_events_is_handed_to_the_stream() -> None:
-    services = {one.subject for one in imports(Account.NODES, grants()) if one.kind == Kind.SERVICE}
+    services = {one.subject for one in imports(Account.NODES, grants()) if one.kind == ExportKind.SERVICE}
 
     assert set(stored_patterns()) <= services

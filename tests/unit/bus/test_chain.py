@@ -10,7 +10,7 @@ from ccm_agent.bus.chain import (
     LINK_LENGTH,
     NONE,
     Anchor,
-    Place,
+    ChainPosition,
     anchor_of,
     anchor_text,
     link_of,
@@ -26,16 +26,16 @@ LINK = link_of("subject", "header", b"body")
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param(Place(chain=ID, number=1), id="the first event of a node"),
-        pytest.param(Place(chain=ID, number=2, previous=LINK), id="an event of no run"),
-        pytest.param(Place(chain=ID, number=2, previous=LINK, before=LINK), id="an event of a run"),
+        pytest.param(ChainPosition(chain=ID, number=1), id="the first event of a node"),
+        pytest.param(ChainPosition(chain=ID, number=2, previous=LINK), id="an event of no run"),
+        pytest.param(ChainPosition(chain=ID, number=2, previous=LINK, before=LINK), id="an event of a run"),
         pytest.param(
-            Place(chain=ID, number=1, previous=anchor_text(new_chain_id(), 7, LINK), before=LINK),
+            ChainPosition(chain=ID, number=1, previous=anchor_text(new_chain_id(), 7, LINK), before=LINK),
             id="the first event of a further chain",
         ),
     ],
 )
-def test_a_place_is_read_back_from_its_header(place: Place) -> None:
+def test_a_place_is_read_back_from_its_header(place: ChainPosition) -> None:
     assert parse_place(place.header) == place
 
 
@@ -77,10 +77,10 @@ def test_any_text_is_a_place_that_is_written_the_same_way_or_is_refused(header: 
 
 
 def test_an_anchor_is_read_back() -> None:
-    place = Place(chain=ID, number=1, previous=anchor_text(ID, 41, LINK))
+    place = ChainPosition(chain=ID, number=1, previous=anchor_text(ID, 41, LINK))
 
     assert anchor_of(place) == Anchor(chain=ID, number=41, link=LINK)
-    assert anchor_of(Place(chain=ID, number=1)) is None
+    assert anchor_of(ChainPosition(chain=ID, number=1)) is None
     assert anchor_text(ID, 0, NONE) == NONE
 
 

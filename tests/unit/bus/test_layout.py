@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.layout import Layout, plan, registration_config
+from ccm_agent.bus.layout import LayoutOptions, plan, registration_config
 from ccm_agent.bus.permissions import node_permissions
 from ccm_agent.bus.signing import HEADER_LIMIT
 from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.wire import EVENT_LIMIT_BYTES
 
 
-def streams(layout: Layout | None = None, *, with_schedules: bool = True) -> dict:
+def streams(layout: LayoutOptions | None = None, *, with_schedules: bool = True) -> dict:
     """Configurations by stream name."""
     return {
         wanted.config["name"]: wanted.config
-        for wanted in plan(layout or Layout(), with_schedules=with_schedules)
+        for wanted in plan(layout or LayoutOptions(), with_schedules=with_schedules)
     }
 
 
@@ -69,13 +69,13 @@ def test_nothing_that_nodes_write_is_republished() -> None:
 def test_one_message_erases_no_stream_but_where_other_programs_need_it(
     secure: bool, rolling: set[str]
 ) -> None:
-    made = streams(Layout(secure=secure))
+    made = streams(LayoutOptions(secure=secure))
 
     assert {name for name, config in made.items() if config.get("allow_rollup_hdrs")} == rolling
 
 
 def test_what_nodes_write_has_a_size() -> None:
-    sizes = {name: config.get("max_msg_size") for name, config in streams(Layout(secure=True)).items()}
+    sizes = {name: config.get("max_msg_size") for name, config in streams(LayoutOptions(secure=True)).items()}
 
     assert (sizes["CCM_EVENTS"], sizes["REGISTRATION"], sizes["KV_CCM_NODES"]) == (80 << 10, 8 << 10, 1 << 20)
     assert sizes["CCM_EVENTS"] > EVENT_LIMIT_BYTES + 2 * HEADER_LIMIT
@@ -97,7 +97,7 @@ def test_what_is_due_goes_out_as_the_request_that_it_is() -> None:
 
 
 def test_windows_can_be_shortened() -> None:
-    events = streams(Layout(duplicate_window_s=2, events_bytes=1 << 20))["CCM_EVENTS"]
+    events = streams(LayoutOptions(duplicate_window_s=2, events_bytes=1 << 20))["CCM_EVENTS"]
 
     assert (events["duplicate_window"], events["max_bytes"]) == (2 * 10**9, 1 << 20)
 

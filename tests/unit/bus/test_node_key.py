@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.chain import PLACE_DETAIL, Place, new_chain_id
+from ccm_agent.bus.chain import PLACE_DETAIL, ChainPosition, new_chain_id
 from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.signing import Kind, SigningKey, verify
+from ccm_agent.bus.signing import SignatureKind, SigningKey, verify
 from ccm_agent.bus.trust import verify_certificate
 from tests.support.authorship import Root, new_seed, now_ms, write_credentials
 
 SUBJECT = "io.choria.ccm.v1.agent.startup.web1"
-PLACE = Place(chain=new_chain_id(), number=1).header
+PLACE = ChainPosition(chain=new_chain_id(), number=1).header
 
 
 @pytest.fixture
@@ -28,7 +28,11 @@ def test_an_event_is_signed_with_the_key_and_for_its_place(path: Path) -> None:
 
     assert node_key.read("web1")
     claims = verify(
-        node_key.sign(SUBJECT, b"body", PLACE, now_ms()), Kind.EVENT, SUBJECT, b"body", now_ms=now_ms()
+        node_key.sign(SUBJECT, b"body", PLACE, now_ms()),
+        SignatureKind.EVENT,
+        SUBJECT,
+        b"body",
+        now_ms=now_ms(),
     )
 
     assert (claims.key, claims.details) == (key.public_key, {PLACE_DETAIL: PLACE})

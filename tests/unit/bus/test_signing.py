@@ -9,8 +9,8 @@ import pytest
 
 from ccm_agent.bus.signing import (
     HEADER_LIMIT,
-    Kind,
     SignatureError,
+    SignatureKind,
     SigningKey,
     is_public_key,
     signing_key_in_credentials,
@@ -30,13 +30,13 @@ def new_key() -> SigningKey:
 
 
 def signed(key: SigningKey, **others) -> str:
-    return key.sign(Kind.REQUEST, SUBJECT, BODY, **({"issued_ms": NOW} | others))
+    return key.sign(SignatureKind.REQUEST, SUBJECT, BODY, **({"issued_ms": NOW} | others))
 
 
 def test_signature_proves_key_place_and_bytes():
     key = new_key()
 
-    claims = verify(signed(key, run="r", number=7), Kind.REQUEST, SUBJECT, BODY, now_ms=NOW)
+    claims = verify(signed(key, run="r", number=7), SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)
 
     assert (claims.key, claims.subject, claims.run, claims.number) == (key.public_key, SUBJECT, "r", 7)
 
@@ -44,11 +44,13 @@ def test_signature_proves_key_place_and_bytes():
 @pytest.mark.parametrize(
     ("kind", "subject", "body", "now_ms", "why"),
     [
-        pytest.param(Kind.SCHEDULE, SUBJECT, BODY, NOW, "for a request", id="another kind"),
-        pytest.param(Kind.REQUEST, f"{SUBJECT}x", BODY, NOW, "is for io", id="another subject"),
-        pytest.param(Kind.REQUEST, SUBJECT, BODY + b" ", NOW, "changed", id="another body"),
-        pytest.param(Kind.REQUEST, SUBJECT, BODY, NOW - 600_000, "future", id="before it was issued"),
-        pytest.param(Kind.REQUEST, SUBJECT, BODY, NOW + 2000, "expired", id="after it expired"),
+        pytest.param(SignatureKind.SCHEDULE, SUBJECT, BODY, NOW, "for a request", id="another kind"),
+        pytest.param(SignatureKind.REQUEST, f"{SUBJECT}x", BODY, NOW, "is for io", id="another subject"),
+        pytest.param(SignatureKind.REQUEST, SUBJECT, BODY + b" ", NOW, "changed", id="another body"),
+        pytest.param(
+            SignatureKind.REQUEST, SUBJECT, BODY, NOW - 600_000, "future", id="before it was issued"
+        ),
+        pytest.param(SignatureKind.REQUEST, SUBJECT, BODY, NOW + 2000, "expired", id="after it expired"),
     ],
 )
 def test_signature_counts_only_where_and_when_it_was_made_for(kind, subject, body, now_ms, why):
@@ -65,7 +67,7 @@ def test_claims_that_were_changed_after_signing_are_refused():
 
     for header in (f"{version}.{others_claims}.{signature}", f"{version}.{claims}.{others_signature}"):
         with pytest.raises(SignatureError, match="changed after signing"):
-            verify(header, Kind.REQUEST, SUBJECT, BODY, now_ms=NOW)
+            verify(header, SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_claims_that_were_changed_after_signing_are_refused():
 )
 def test_malformed_header_is_refused_without_another_error(header):
     with pytest.raises(SignatureError):
-        verify(header, Kind.REQUEST, SUBJECT, BODY, now_ms=NOW)
+        verify(header, SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)
 
 
 @pytest.mark.parametrize("field", ["issued_ms", "expires_ms", "number"])
@@ -93,7 +95,7 @@ def test_numbers_out_of_range_are_refused(field, value):
     header = signed(new_key(), **{field: value})
 
     with pytest.raises(SignatureError):
-        verify(header, Kind.REQUEST, SUBJECT, BODY, now_ms=NOW)
+        verify(header, SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)
 
 
 def test_key_is_found_in_credentials_and_in_a_file_with_a_seed_alone():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ccm_agent.bus.signing import Kind, SignatureError
+from ccm_agent.bus.signing import SignatureError, SignatureKind
 from ccm_agent.bus.trust import (
     EVERYWHERE,
     SIGNERS_SUBJECT,
@@ -49,7 +49,7 @@ def test_list_that_another_key_signed_is_refused():
 def test_list_with_another_number_than_its_signature_is_refused():
     root = new_key()
     body = msgspec.json.encode(listed())
-    signature = root.sign(Kind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=NOW, number=2)
+    signature = root.sign(SignatureKind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=NOW, number=2)
 
     with pytest.raises(SignatureError, match="another number"):
         read_signers(body, signature, root.public_key, now_ms=NOW)
@@ -58,7 +58,7 @@ def test_list_with_another_number_than_its_signature_is_refused():
 def test_signed_list_that_makes_no_sense_is_refused():
     root = new_key()
     body = b'{"number": 1, "issued": "x"}'
-    signature = root.sign(Kind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=NOW, number=1)
+    signature = root.sign(SignatureKind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=NOW, number=1)
 
     with pytest.raises(ProtocolError, match="cannot be read"):
         read_signers(body, signature, root.public_key, now_ms=NOW)

@@ -9,7 +9,7 @@ import pytest
 from ccm_agent.cli import options
 from ccm_agent.cli.registration_lines import as_json, change_json, change_note, listing
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.registration import Change, RegistrationEntry
+from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
 from tests.support.registrations import an_entry
 
 
@@ -41,17 +41,19 @@ def test_a_port_that_is_not_said_is_shown_as_the_reference_does() -> None:
     ("change", "note"),
     [
         (
-            Change(action="register", entry=an_entry(1, ttl="10m")),
+            RegistrationChange(action="register", entry=an_entry(1, ttl="10m")),
             ("info", "Updated entry", {"ttl": "10m0s"}),
         ),
-        (Change(action="register", entry=an_entry(1)), ("info", "Updated entry", {})),
+        (RegistrationChange(action="register", entry=an_entry(1)), ("info", "Updated entry", {})),
         (
-            Change(action="remove", entry=an_entry(1), reason="MaxAge"),
+            RegistrationChange(action="remove", entry=an_entry(1), reason="MaxAge"),
             ("warning", "Removed entry", {"reason": "MaxAge"}),
         ),
     ],
 )
-def test_a_change_is_a_line_for_the_log(change: Change, note: tuple[str, str, dict[str, object]]) -> None:
+def test_a_change_is_a_line_for_the_log(
+    change: RegistrationChange, note: tuple[str, str, dict[str, object]]
+) -> None:
     level, phrase, more = note
     fields = {"cluster": "prod", "service": "web", "protocol": "http", "address": "10.0.0.1", "port": 8080}
 
@@ -61,11 +63,11 @@ def test_a_change_is_a_line_for_the_log(change: Change, note: tuple[str, str, di
 def test_a_change_is_a_line_of_json() -> None:
     entry = json.loads(as_json([an_entry(1)]))[0]
 
-    assert json.loads(change_json(Change(action="register", entry=an_entry(1)))) == {
+    assert json.loads(change_json(RegistrationChange(action="register", entry=an_entry(1)))) == {
         "action": "register",
         "entry": entry,
     }
-    assert json.loads(change_json(Change(action="remove", entry=an_entry(1), reason="Gone"))) == {
+    assert json.loads(change_json(RegistrationChange(action="remove", entry=an_entry(1), reason="Gone"))) == {
         "action": "remove",
         "entry": entry,
         "reason": "Gone",

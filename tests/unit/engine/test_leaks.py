@@ -32,7 +32,7 @@ from ccm_agent.engine.mask import for_bus
 from ccm_agent.engine.render import render_plan
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.metrics.outcomes import OutcomeMetrics
-from ccm_agent.metrics.registry import Registry
+from ccm_agent.metrics.registry import MetricsRegistry
 from ccm_agent.model.errors import CcmError, CommandError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SessionStart, TransactionEvent
@@ -289,7 +289,7 @@ async def tell(given: Planted, loud: str, session: str) -> Told:
     report = RunReport(
         RunFrame(run=new_id(), node="web1"), sent, FakeClock(), shorten=_shorten(kinds), is_full=True
     )  # type: ignore[arg-type]
-    metrics = Registry()
+    metrics = MetricsRegistry()
 
     def on_start(start: SessionStart) -> None:
         told.add("start", start)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.hiera.explain import Candidate, Effect, Explained, Source, explain
+from ccm_agent.hiera.explain import Candidate, Effect, Explained, SourceDocument, explain
 from ccm_agent.hiera.resolve import resolve_document
 from ccm_agent.model import merge
 from ccm_agent.model.errors import DocumentError
@@ -45,7 +45,7 @@ def told(one: Explained) -> list[tuple[str, str, str, int, Any]]:
 
 
 def test_every_layer_is_named_in_the_order_of_merging() -> None:
-    found = explain("port", [Source(name="common", text=COMMON, revision=7)], FACTS)
+    found = explain("port", [SourceDocument(name="common", text=COMMON, revision=7)], FACTS)
 
     assert (found.is_found, found.value) == (True, 443)
     assert told(found) == [
@@ -61,8 +61,8 @@ def test_every_layer_is_named_in_the_order_of_merging() -> None:
 
 
 def test_lists_and_mappings_that_are_merged_have_several_givers() -> None:
-    packages = explain("packages", [Source(name="common", text=COMMON)], FACTS)
-    tls = explain("tls", [Source(name="common", text=COMMON)], FACTS)
+    packages = explain("packages", [SourceDocument(name="common", text=COMMON)], FACTS)
+    tls = explain("tls", [SourceDocument(name="common", text=COMMON)], FACTS)
 
     assert packages.value == ["ca-certificates", "nginx"]
     assert [each.effect for each in packages.candidates if each.value] == [Effect.MERGED, Effect.MERGED]
@@ -71,7 +71,7 @@ def test_lists_and_mappings_that_are_merged_have_several_givers() -> None:
 
 
 def test_with_merge_first_the_first_override_counts_and_replaces_whole_keys() -> None:
-    found = explain("tls.cipher", [Source(name="common", text=FIRST)], FACTS)
+    found = explain("tls.cipher", [SourceDocument(name="common", text=FIRST)], FACTS)
 
     assert (found.is_found, found.value) == (False, None)
     assert told(found) == [
@@ -83,7 +83,9 @@ def test_with_merge_first_the_first_override_counts_and_replaces_whole_keys() ->
 
 
 def test_a_later_document_goes_over_an_earlier_one_and_rules_hold_for_the_end() -> None:
-    found = explain("port", [Source(name="common", text=COMMON), Source(name="node", text=NODE)], FACTS)
+    found = explain(
+        "port", [SourceDocument(name="common", text=COMMON), SourceDocument(name="node", text=NODE)], FACTS
+    )
 
     assert found.value == "http"
     assert told(found)[-1] == ("node", "data", "wins", 2, "http")
@@ -92,9 +94,9 @@ def test_a_later_document_goes_over_an_earlier_one_and_rules_hold_for_the_end() 
 
 
 def test_a_document_takes_back_to_the_one_before_it_what_its_override_drops() -> None:
-    below = Source(name="a", text="data:\n  tls: {cipher: old}\n")
+    below = SourceDocument(name="a", text="data:\n  tls: {cipher: old}\n")
 
-    found = explain("tls.cipher", [below, Source(name="b", text=FIRST)], FACTS)
+    found = explain("tls.cipher", [below, SourceDocument(name="b", text=FIRST)], FACTS)
 
     assert found.value == "old"
     assert [(one.document, str(one.effect)) for one in found.candidates] == [
@@ -104,8 +106,8 @@ def test_a_document_takes_back_to_the_one_before_it_what_its_override_drops() ->
 
 def test_a_document_that_puts_something_else_where_the_key_stands_removes_it() -> None:
     sources = [
-        Source(name="a", text="data:\n  tls: {cipher: old}\n"),
-        Source(name="b", text="data:\n  tls: none\n"),
+        SourceDocument(name="a", text="data:\n  tls: {cipher: old}\n"),
+        SourceDocument(name="b", text="data:\n  tls: none\n"),
     ]
 
     found = explain("tls.cipher", sources, {})
@@ -119,8 +121,8 @@ def test_a_document_that_puts_something_else_where_the_key_stands_removes_it() -
 def test_a_key_that_holds_dots_is_found_and_one_that_nobody_has_is_not() -> None:
     text = "data:\n  a.b:\n    c.d: 1\n"
 
-    assert explain("a.b.c.d", [Source(name="x", text=text)], {}).key == ("a.b", "c.d")
-    assert explain("a.b.c", [Source(name="x", text=text)], {}).is_found is False
+    assert explain("a.b.c.d", [SourceDocument(name="x", text=text)], {}).key == ("a.b", "c.d")
+    assert explain("a.b.c", [SourceDocument(name="x", text=text)], {}).is_found is False
 
 
 @pytest.mark.parametrize("text", [COMMON, FIRST])
@@ -129,11 +131,11 @@ def test_a_key_that_holds_dots_is_found_and_one_that_nobody_has_is_not() -> None
 def test_what_is_explained_is_what_the_node_gets(text: str, facts: dict[str, Any], key: str) -> None:
     data = merge.deep(resolve_document(text, facts).data, resolve_document(NODE, facts).data)
 
-    found = explain(key, [Source(name="a", text=text), Source(name="b", text=NODE)], facts)
+    found = explain(key, [SourceDocument(name="a", text=text), SourceDocument(name="b", text=NODE)], facts)
 
     assert found.value == data.get(key)
 
 
 def test_a_broken_document_is_an_error_with_its_line() -> None:
     with pytest.raises(DocumentError, match="x:2"):
-        explain("a", [Source(name="x", text="data:\n  a: [1\n")], {})
+        explain("a", [SourceDocument(name="x", text="data:\n  a: [1\n")], {})

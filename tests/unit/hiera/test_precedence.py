@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.hiera.explain import Source, explain
+from ccm_agent.hiera.explain import SourceDocument, explain
 from ccm_agent.hiera.precedence import reversals
 
 ROLE = "role:${ Facts.role }"
@@ -76,7 +76,7 @@ def test_explain_warns_where_the_order_decided_the_value() -> None:
     )
 
     def warned(key: str, role: str) -> tuple[str, ...]:
-        return explain(key, [Source(name="site.yaml", text=text)], {"role": role}).warnings
+        return explain(key, [SourceDocument(name="site.yaml", text=text)], {"role": role}).warnings
 
     assert warned("port", "web") == (
         "site.yaml: with `merge: deep` the last entry of `order` wins, so `common` replaces `port` of `role:web`: "

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccm_agent.facts.gather import LazyFacts
 from ccm_agent.hiera.resolve import resolve_document, resolve_values
 from ccm_agent.hiera.rules import check
-from ccm_agent.model.data import Rule
+from ccm_agent.model.data import DataRule
 from ccm_agent.model.errors import DataError, DocumentError, ExpressionError
 
 FACTS = {"env": "prod", "role": "web", "n": 3, "list": ["a", "b"]}
@@ -175,7 +175,7 @@ def test_values_that_were_decoded_before_resolve_without_their_text() -> None:
 def test_the_rules_of_the_document_come_with_its_data() -> None:
     resolved = resolve_document("data:\n  # @require\n  a: ''\n", {}, "s.yaml")
 
-    assert resolved.rules == (Rule(path=("a",), required=True, source="s.yaml", line=2),)
+    assert resolved.rules == (DataRule(path=("a",), required=True, source="s.yaml", line=2),)
 
 
 _DATA = st.recursive(

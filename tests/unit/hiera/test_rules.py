@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from ccm_agent.hiera.rules import check, read_rules
-from ccm_agent.model.data import Rule
+from ccm_agent.model.data import DataRule
 from ccm_agent.model.errors import DataError
 
 
-def rule(*path: str, required: bool = False, expression: str = "", line: int = 1) -> Rule:
-    return Rule(path=path, required=required, expression=expression, source="s.yaml", line=line)
+def rule(*path: str, required: bool = False, expression: str = "", line: int = 1) -> DataRule:
+    return DataRule(path=path, required=required, expression=expression, source="s.yaml", line=line)
 
 
 def test_rules_stand_above_beside_or_below_a_key() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ccm_agent.hiera.sources import THREAD_FROM_BYTES, Fetched, Sources
 from ccm_agent.model.errors import CcmError, DataError, FileError, ProtocolError
-from ccm_agent.model.ports import Entry, Transfer, Transferred
+from ccm_agent.model.ports import KeyValueEntry, Transfer, Transferred
 from ccm_agent.model.wire import Stamped
 
 PLAIN = b"data: {a: '${ Facts.n }'}\n"
@@ -40,13 +40,13 @@ class Bucket:
     def __init__(self, **values: bytes) -> None:
         self.values = values
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> KeyValueEntry | None:
         value = self.values.get(key, b"")
         if not value:
             return None
-        return Entry(key=key, value=value, revision=7, created=datetime(2030, 1, 1, tzinfo=UTC))
+        return KeyValueEntry(key=key, value=value, revision=7, created=datetime(2030, 1, 1, tzinfo=UTC))
 
-    async def as_of(self, key: str, revision: int) -> Entry | None:
+    async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
         return await self.get(f"{key}_at_{revision}")
 
 

@@ -1,16 +1,16 @@
 from ccm_agent.metrics.outcomes import OutcomeMetrics
-from ccm_agent.metrics.registry import Registry
+from ccm_agent.metrics.registry import MetricsRegistry
 from ccm_agent.model.health import HealthResult
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from tests.support.agent import FakeClock, resource_event
 
 
-def series(registry: Registry) -> list[str]:
+def series(registry: MetricsRegistry) -> list[str]:
     return [line for line in registry.exposition().splitlines() if not line.startswith("#")]
 
 
 def test_resources_are_counted_by_outcome_with_the_names_of_choria_ccm() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     metrics = OutcomeMetrics(registry)
     metrics.resource(resource_event("/a", changed=True, duration=2_500_000_000))
     metrics.resource(resource_event("/a", failed=True, error=["no"], duration=0))
@@ -29,7 +29,7 @@ def test_resources_are_counted_by_outcome_with_the_names_of_choria_ccm() -> None
 
 
 def test_what_would_have_been_changed_is_counted_as_noop_alone_and_by_its_alias() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     OutcomeMetrics(registry).resource(resource_event("/a", alias="motd", noop=True, changed=True))
 
     assert series(registry)[:2] == [
@@ -40,7 +40,7 @@ def test_what_would_have_been_changed_is_counted_as_noop_alone_and_by_its_alias(
 
 
 def test_checks_are_counted_by_status() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     checks = [HealthResult(status=2, name="up"), HealthResult(status=9, name="odd")]
     OutcomeMetrics(registry).resource(resource_event("/a", health_check=checks, health_check_only=True))
 
@@ -51,7 +51,7 @@ def test_checks_are_counted_by_status() -> None:
 
 
 def test_manifests_are_measured_and_runs_of_checks_are_not() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     metrics = OutcomeMetrics(registry)
     for is_check in (False, True):
         metrics.summary(

@@ -1,12 +1,12 @@
 import pytest
 
 from ccm_agent.metrics import registry
-from ccm_agent.metrics.registry import Counter, Reading, Registry, Summary
+from ccm_agent.metrics.registry import Counter, MetricsRegistry, Reading, Summary
 from ccm_agent.model.errors import UsageError
 
 
 def test_metrics_are_told_as_prometheus_reads_them() -> None:
-    one = Registry()
+    one = MetricsRegistry()
     changed, took = Counter("changed", "What\nchanged", ["name"]), Summary("took_seconds", "How long")
     one.add(changed, took, Reading("waiting", "How many wait", lambda: 3))
     changed.add('a"b\\c\n')
@@ -38,7 +38,7 @@ def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_metrics_of_one_name_are_refused() -> None:
-    one = Registry()
+    one = MetricsRegistry()
 
     with pytest.raises(UsageError, match="already"):
         one.add(Counter("a", ""), Counter("a", ""))

@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.bus.streams import Stored
 from ccm_agent.model.errors import DataError
 from ccm_agent.model.registration import RegistrationEntry, encode_entry
-from ccm_agent.registration.entries import Query, Seen, entry_subject, read_stored
+from ccm_agent.registration.entries import RegistrationQuery, StreamEntry, entry_subject, read_stored
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ENTRY = RegistrationEntry(
@@ -29,13 +29,13 @@ def test_an_entry_has_the_reference_s_subject() -> None:
 
 
 def test_an_entry_is_read() -> None:
-    assert read_stored(stored()) == Seen(subject=SUBJECT, sequence=7, time=NOW, entry=ENTRY)
+    assert read_stored(stored()) == StreamEntry(subject=SUBJECT, sequence=7, time=NOW, entry=ENTRY)
 
 
 def test_the_broker_s_marker_is_an_entry_that_is_gone() -> None:
     marker = stored(body=b"", headers={"Nats-Marker-Reason": "MaxAge"})
 
-    assert read_stored(marker) == Seen(subject=SUBJECT, sequence=7, time=NOW, reason="MaxAge")
+    assert read_stored(marker) == StreamEntry(subject=SUBJECT, sequence=7, time=NOW, reason="MaxAge")
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,18 @@ def test_the_broker_s_marker_is_an_entry_that_is_gone() -> None:
     ],
 )
 def test_what_is_no_entry_of_its_subject_is_spoilt(message: Stored) -> None:
-    assert read_stored(message) == Seen(subject=message.subject, sequence=7, time=NOW, is_spoilt=True)
+    assert read_stored(message) == StreamEntry(subject=message.subject, sequence=7, time=NOW, is_spoilt=True)
 
 
 def test_a_query_is_a_pattern_with_wildcards() -> None:
-    assert Query("prod", "", "web", "10.0.0.1").pattern == "choria.ccm.registration.v1.prod.*.web.10_0_0_1.*"
-    assert str(Query("prod", "", "web")) == "prod * web *"
+    assert (
+        RegistrationQuery("prod", "", "web", "10.0.0.1").pattern
+        == "choria.ccm.registration.v1.prod.*.web.10_0_0_1.*"
+    )
+    assert str(RegistrationQuery("prod", "", "web")) == "prod * web *"
 
 
 @pytest.mark.parametrize("part", ["a.b", ">", "a b", "web*"])
 def test_a_query_cannot_be_widened(part: str) -> None:
     with pytest.raises(DataError):
-        Query(part).pattern  # noqa: B018
+        RegistrationQuery(part).pattern  # noqa: B018

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ccm_agent.model.registration import Change, RegistrationEntry
-from ccm_agent.registration.entries import Seen, entry_subject
+from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
+from ccm_agent.registration.entries import StreamEntry, entry_subject
 from ccm_agent.registration.watch import _changes
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -15,16 +15,16 @@ ENTRY = RegistrationEntry(
 )
 
 
-def seen(sequence: int, **fields: Any) -> Seen:
-    return Seen(subject=entry_subject(ENTRY), sequence=sequence, time=NOW, **fields)
+def seen(sequence: int, **fields: Any) -> StreamEntry:
+    return StreamEntry(subject=entry_subject(ENTRY), sequence=sequence, time=NOW, **fields)
 
 
 def test_an_entry_that_is_new_or_renewed_is_told_once() -> None:
-    known: dict[str, Seen] = {}
+    known: dict[str, StreamEntry] = {}
 
     looks = [_changes(known, [seen(n, entry=ENTRY)]) for n in (1, 1, 2)]
 
-    told = Change(action="register", entry=ENTRY)
+    told = RegistrationChange(action="register", entry=ENTRY)
     assert looks == [[told], [], [told]]
 
 
@@ -33,12 +33,14 @@ def test_an_entry_that_is_gone_is_told_with_what_it_was() -> None:
 
     told = {}
     for name, look in gone.items():
-        known: dict[str, Seen] = {}
+        known: dict[str, StreamEntry] = {}
         _changes(known, [seen(1, entry=ENTRY)])
         told[name] = [*_changes(known, look), *_changes(known, look)]
 
     reasons = {"expired": "MaxAge", "silent": "Gone", "spoilt": "Gone"}
-    assert told == {name: [Change(action="remove", entry=ENTRY, reason=why)] for name, why in reasons.items()}
+    assert told == {
+        name: [RegistrationChange(action="remove", entry=ENTRY, reason=why)] for name, why in reasons.items()
+    }
 
 
 def test_marks_of_what_was_gone_before_are_not_told() -> None:

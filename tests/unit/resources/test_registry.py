@@ -10,7 +10,7 @@ import pytest
 
 from ccm_agent.model.errors import NoProviderError
 from ccm_agent.resources.contract import Probe, ProviderSpec
-from ccm_agent.resources.registry import HostProbe, Registry
+from ccm_agent.resources.registry import HostProbe, ProviderRegistry
 from tests.support.engine import Board, Types, note_type
 
 
@@ -41,7 +41,7 @@ KIND = note_type(Board(), providers=(spec("slow", 20), spec("fast", 10), spec("s
 
 
 async def pick(wanted: str, *programs: str) -> str:
-    return (await Registry(Catalog(KIND), FakeProbe(*programs)).pick(KIND, wanted, {})).name
+    return (await ProviderRegistry(Catalog(KIND), FakeProbe(*programs)).pick(KIND, wanted, {})).name
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ async def test_the_host_is_asked_once_in_a_run() -> None:
             asked.append(name)
             return True
 
-    registry = Registry(Catalog(KIND), Counting())
+    registry = ProviderRegistry(Catalog(KIND), Counting())
     for _ in range(3):
         await registry.pick(KIND, "", {})
 

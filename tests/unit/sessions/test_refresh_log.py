@@ -12,14 +12,14 @@ import pytest
 
 from ccm_agent.model.errors import FileError, LockError
 from ccm_agent.sessions import folder_lock, refresh_store
-from ccm_agent.sessions.refresh_log import Change, Kept, PendingRefresh, RefreshLog
+from ccm_agent.sessions.refresh_log import Kept, PendingRefresh, RefreshLog, TriggerChange
 from ccm_agent.sessions.refresh_store import RefreshStore, ScopeRefreshes, refresh_folder
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def change(number: str, *waiting: str, is_open: bool = False) -> Change:
-    return Change(
+def change(number: str, *waiting: str, is_open: bool = False) -> TriggerChange:
+    return TriggerChange(
         id=number,
         trigger=Kept(f"file#{number}", (f"t{number}",)),
         since=NOON,

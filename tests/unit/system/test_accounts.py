@@ -1,7 +1,7 @@
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.system.accounts import Names, group_id, user_id
+from ccm_agent.system.accounts import AccountNames, group_id, user_id
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_who_is_unknown_is_named(text: str) -> None:
 
 
 def test_numbers_have_names_where_the_system_knows_them() -> None:
-    names = Names()
+    names = AccountNames()
 
     assert (names.user(0), names.group(0), names.user(54321), names.group(54321)) == (
         "root",

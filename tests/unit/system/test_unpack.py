@@ -19,10 +19,10 @@ import pytest
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
 from ccm_agent.system import unpack as module
-from ccm_agent.system.archive_entries import Entry
+from ccm_agent.system.archive_entries import ArchiveEntry
 from ccm_agent.system.atomic_write import NewFile
 from ccm_agent.system.threads import CancelFlag
-from ccm_agent.system.tree import Tree
+from ccm_agent.system.tree import OpenTree
 from ccm_agent.system.unpack import unpack
 from tests.support.tars import HOLD_UPS, attributes, header, record
 
@@ -284,7 +284,7 @@ def test_a_bomb_is_refused(place: Path, limits: dict[str, int], sentence: str) -
 
 
 def test_an_archive_larger_than_the_room_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.Tree, "free_bytes", lambda _: 10)
+    monkeypatch.setattr(module.OpenTree, "free_bytes", lambda _: 10)
 
     with pytest.raises(FileError, match=r"unpacks to 11 bytes, and .*/into has 10 free; make room"):
         run(place, tar({"name": "f", "content": "hello world"}))
@@ -517,14 +517,14 @@ def test_what_somebody_puts_in_the_place_of_a_new_file_gets_none_of_its_attribut
 
 
 def test_nor_what_comes_in_the_place_of_a_new_symlink(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Tree.own_symlink
+    real = OpenTree.own_symlink
 
-    def swapped(self: Tree, parent: int, name: str, entry: Entry) -> None:
+    def swapped(self: OpenTree, parent: int, name: str, entry: ArchiveEntry) -> None:
         os.unlink(name, dir_fd=parent)
         os.link(place / "outside/file", name, dst_dir_fd=parent)
         real(self, parent, name, entry)
 
-    monkeypatch.setattr(Tree, "own_symlink", swapped)
+    monkeypatch.setattr(OpenTree, "own_symlink", swapped)
 
     with pytest.raises(FileError) as caught:
         run(place, tar({"name": "link", "symlink": "there"}))

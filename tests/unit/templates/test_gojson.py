@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ccm_agent.templates.expr.collections import AnyMap, NilList
 from ccm_agent.templates.gojson import JSONError, read, write
 from ccm_agent.templates.golayout import parse_time
-from ccm_agent.templates.gotime import UTC, Duration, Month
+from ccm_agent.templates.gotime import UTC, GoDuration, Month
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from ccm_agent.templates.gotime import UTC, Duration, Month
         (NilList(), "null"),
         ({"b": 1, "a": [True]}, '{"a":[true],"b":1}'),
         (b"ab", '"YWI="'),
-        (Duration(1500), "1500"),
+        (GoDuration(1500), "1500"),
         (Month(3), "3"),
         (UTC, "{}"),
         (parse_time("2006-01-02", "2024-02-29"), '"2024-02-29T00:00:00Z"'),

@@ -10,7 +10,7 @@ from ccm_agent.templates.golayout import parse_time
 from ccm_agent.templates.gotime import (
     SECOND,
     UTC,
-    Duration,
+    GoDuration,
     Month,
     Time,
     Weekday,
@@ -54,13 +54,13 @@ def test_durations_count_and_round() -> None:
     assert duration.count(3600 * SECOND) == 91 / 60
     assert duration.rounded(parse_duration("1h")).go_text() == "2h0m0s"
     assert duration.truncated(parse_duration("1h")).go_text() == "1h0m0s"
-    assert duration.rounded(Duration(0)) == duration
-    assert Duration(2**63) == Duration(-(2**63))
+    assert duration.rounded(GoDuration(0)) == duration
+    assert GoDuration(2**63) == GoDuration(-(2**63))
 
 
 @given(st.integers(-(2**62), 2**62))
 def test_a_printed_duration_is_read_again(ns: int) -> None:
-    assert parse_duration(Duration(ns).go_text()) == Duration(ns)
+    assert parse_duration(GoDuration(ns).go_text()) == GoDuration(ns)
 
 
 @given(st.integers(-4_000_000, 4_000_000))

@@ -22,7 +22,7 @@ from ccm_agent.model.ports import Tree, TreeEntry
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.templates import rendering
 from ccm_agent.templates.env import Environment
-from ccm_agent.templates.gotime import Duration
+from ccm_agent.templates.gotime import GoDuration
 from ccm_agent.templates.render_service import serve
 from ccm_agent.templates.rendering import Question, Renderer, TreeWish
 from ccm_agent.templates.services import Services
@@ -92,7 +92,7 @@ def fails(*_arguments: str) -> Any:
         ("jinja", "{{ data.x }}", "\udc80é\U0001f600\x00"),
         ("jinja", "{{ data.x }}", [None, True, 1.5, {"a": 1}]),
         ("jinja", "{{ data.x[1] }}", {1: "one"}),
-        ("jinja", "{{ data.x }}", Duration(90_000_000_000)),
+        ("jinja", "{{ data.x }}", GoDuration(90_000_000_000)),
         ("go", "{{ .data.x }}", {"b": [1, None], "a": "\udcff"}),
         ("go", "{{ .data.x.no }}", StringMap(a="b")),
         ("jet", "[[ data.x ]]", [1, "a", {"b": 2.0}]),

@@ -12,11 +12,7 @@ from ccm_agent.templates import lookup as lookup_module
 from ccm_agent.templates import resolve as resolve_module
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.resolve import (
-    DEFERRED,
-    NEVER,
-    PLAIN,
     Evaluated,
-    Field,
     evaluate,
     evaluate_condition,
     evaluate_shown,
@@ -25,7 +21,6 @@ from ccm_agent.templates.resolve import (
     render_text,
     render_value,
     resolve,
-    resolve_properties,
 )
 
 FACTS = {"host": {"info": {"hostname": "web1"}}, "role": "web"}
@@ -127,38 +122,6 @@ def test_values_are_walked_and_keys_left_alone(env: Environment) -> None:
     assert resolve(value, env) == {"{{ k }}": [8080, {"a": "x8080"}], "n": 1, "none": None}
 
 
-def test_properties_are_rendered_in_their_phase(env: Environment) -> None:
-    fields = {"content": DEFERRED, "control": NEVER, "data": Field(keys=True)}
-    properties = {
-        "name": "/srv/{{ Facts.role }}",
-        "content": "{{ Data.port }}",
-        "control": "{{ Data.port }}",
-        "data": {"{{ Facts.role }}": "{{ Data.ports }}"},
-        "environment": ["PORT={{ Data.port }}", "{{ Data.port }}"],
-        "force": True,
-    }
-
-    now = resolve_properties(properties, env, lambda name: fields.get(name, PLAIN))
-    later = resolve_properties(now, env, lambda name: fields.get(name, PLAIN), phase="deferred")
-
-    assert now == {
-        "name": "/srv/web",
-        "content": "{{ Data.port }}",
-        "control": "{{ Data.port }}",
-        "data": {"web": [80, 443]},
-        "environment": ["PORT=8080", "8080"],
-        "force": True,
-    }
-    assert later == {**now, "content": "8080"}
-
-
-def test_an_error_in_a_property_names_it(env: Environment) -> None:
-    with pytest.raises(ExpressionError) as caught:
-        resolve_properties({"owner": "{{ nope }}"}, env)
-
-    assert str(caught.value).startswith("owner: unknown name nope")
-
-
 @pytest.mark.parametrize(
     ("expression", "answer"),
     [("Data.port > 1", True), ("Facts.role == 'db'", False), ("Data.null", False), ("Data.nope", False)],
@@ -195,13 +158,13 @@ def test_strings_that_read_the_host_are_known(env: Environment, text: str, needs
 
 
 def test_evaluating_again_costs_no_compiling(env: Environment) -> None:
-    from ccm_agent.templates.expr.program import Names, compile_expression
+    from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
-    names = Names({"Data": "map"})
+    names = ExpressionNames({"Data": "map"})
     long = f"'{'x' * 5000}'"
 
     assert compile_expression("Data.port + 1", names) is compile_expression(
-        "Data.port + 1", Names({"Data": "map"})
+        "Data.port + 1", ExpressionNames({"Data": "map"})
     )
     assert compile_expression(long, names) is not compile_expression(long, names)
     assert evaluate(long, env) == render_value("{{ " + long + " }}", env) == "x" * 5000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ccm_agent.model.errors import DesiredStateError
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.apply.model import ApplyProperties, ApplyState
-from ccm_agent.resources.contract import Child, ResourceContext
+from ccm_agent.resources.contract import ChildManifest, ResourceContext
 
 
 class CcmManifest:
@@ -25,7 +25,7 @@ class CcmManifest:
 
     async def apply_manifest(self, wanted: ApplyProperties) -> ApplyState:
         """See `ApplyProvider.apply_manifest`."""
-        child = Child(
+        child = ChildManifest(
             path=wanted.name,
             noop=wanted.noop,
             health_check_only=wanted.health_check_only,

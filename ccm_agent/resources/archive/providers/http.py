@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DownloadError, FileError
@@ -23,6 +23,7 @@ from ccm_agent.resources.archive.model import (
     ArchiveProperties,
     ArchiveState,
 )
+from ccm_agent.resources.contract import OutputCallback
 
 if TYPE_CHECKING:
     from ccm_agent.model.ports import FileLook
@@ -34,12 +35,6 @@ TOLD_BYTES = 1 << 30
 """Where no checksum is wanted, that of a larger archive is not told: it would be read for that alone."""
 PROGRESS_BYTES = 64 << 20
 """A long download says how far it is each time so much has come."""
-
-
-class OutputCallback(Protocol):
-    """Says a line to people; see `ResourceContext.say`."""
-
-    def __call__(self, message: str, **fields: object) -> None: ...
 
 
 class Http:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command, Completed, Files, Runner
 from ccm_agent.model.resource import PRESENT
+from ccm_agent.resources.contract import OutputCallback
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 
 PROTOCOL = "io.choria.ccm.v1.resource.exec.state"
 OUTPUT_BYTES = 16 * 1024
 """What is kept of each stream: an event takes the last 8 KiB of both."""
-
-
-class OutputCallback(Protocol):
-    """A line for people, as `ResourceContext.say` takes it."""
-
-    def __call__(self, message: str, **fields: object) -> None: ...
 
 
 class Commands:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ccm_agent.model.errors import CommandError, PropertyError
 from ccm_agent.model.ports import Files, Runner
 from ccm_agent.model.shellwords import split_words
-from ccm_agent.resources.exec.providers.commands import Commands, OutputCallback
+from ccm_agent.resources.contract import OutputCallback
+from ccm_agent.resources.exec.providers.commands import Commands
 
 
-class Posix(Commands):
+class PosixExec(Commands):
     """Cuts a command line into words and runs the first with the rest; nothing in it is expanded."""
 
     def __init__(

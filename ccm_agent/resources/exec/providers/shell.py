@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ccm_agent.model.ports import Files, Runner
-from ccm_agent.resources.exec.providers.commands import Commands, OutputCallback
+from ccm_agent.resources.contract import OutputCallback
+from ccm_agent.resources.exec.providers.commands import Commands
 
 SHELL = "/bin/sh"
 

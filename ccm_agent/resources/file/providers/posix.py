@@ -30,7 +30,7 @@ SOURCE_LIMIT_BYTES = 1 << 40
 """Of a local source whose checksum the manifest says; there is no other way to compare them than to read all of it."""
 
 
-class Posix:
+class PosixFile:
     """
     The provider of every Unix.
 

@@ -27,7 +27,7 @@ PROTOCOL = "io.choria.ccm.v1.resource.scaffold.state"
 SOURCE_BYTES = 64 << 20
 
 
-class Plan:
+class ScaffoldPlan:
     """
     What is rendered for a resource, and how the host compares.
 
@@ -107,7 +107,7 @@ class Choria:
         self._context = context
         self._trees: Trees = context.port("trees")
         self._records = context.port("records")
-        self._plan: Plan | None = None
+        self._plan: ScaffoldPlan | None = None
         self._sources: dict[int, str] = {}
 
     async def status(self, wanted: ScaffoldProperties) -> ScaffoldState:
@@ -139,11 +139,11 @@ class Choria:
         else:
             await memory.forget(self._records, wanted.name)
 
-    async def _planned(self, wanted: ScaffoldProperties) -> Plan:
+    async def _planned(self, wanted: ScaffoldProperties) -> ScaffoldPlan:
         plan, self._plan = self._plan, None
         return plan if plan is not None and plan.wanted is wanted else await self._make_plan(wanted)
 
-    async def _make_plan(self, wanted: ScaffoldProperties) -> Plan:
+    async def _make_plan(self, wanted: ScaffoldProperties) -> ScaffoldPlan:
         source = await self._read(wanted)
         record = await memory.recall(self._records, wanted.name)
         rendered = Rendered()
@@ -163,7 +163,7 @@ class Choria:
             )
         if not rendered.files:
             reason = _why_nothing(wanted, source)
-        plan = Plan(wanted, rendered, record, reason)
+        plan = ScaffoldPlan(wanted, rendered, record, reason)
         if wanted.ensure == ABSENT:
             await self._look_for_removal(plan, source)
         else:
@@ -193,7 +193,7 @@ class Choria:
     def _below(directory: str, path: str) -> str:
         return posixpath.normpath(posixpath.join(directory, path))
 
-    async def _look_for_removal(self, plan: Plan, source: Tree | None) -> None:
+    async def _look_for_removal(self, plan: ScaffoldPlan, source: Tree | None) -> None:
         """What is rendered is to go, with all that was made of it; without a source what is remembered."""
         wanted = plan.wanted
         before = plan.record.made if plan.record is not None else {}
@@ -213,7 +213,7 @@ class Choria:
                 errno=errno.ENOENT,
             )
 
-    async def _finished(self, plan: Plan, record: Record) -> list[TreeEntry]:
+    async def _finished(self, plan: ScaffoldPlan, record: Record) -> list[TreeEntry]:
         """The files to be written, through their commands; what they come to is noted in the record."""
         finished: dict[str, TreeEntry] = {}
         pending = plan.pending
@@ -226,7 +226,7 @@ class Choria:
             record.made[path] = _made(plan, path, entries)
         return list(finished.values())
 
-    async def _worked(self, plan: Plan, paths: list[str]) -> dict[str, list[TreeEntry]]:
+    async def _worked(self, plan: ScaffoldPlan, paths: list[str]) -> dict[str, list[TreeEntry]]:
         context = self._context
         data = plan.wanted.data or context.data
         made = {}
@@ -242,7 +242,7 @@ class Choria:
                     raise
         return made
 
-    async def _note_failure(self, plan: Plan, path: str) -> None:
+    async def _note_failure(self, plan: ScaffoldPlan, path: str) -> None:
         """Remember that commands fail on this content, beside what is known of the other files."""
         record = plan.record or Record(name=plan.wanted.name)
         files = record.made[path].files if path in record.made else {}
@@ -250,7 +250,7 @@ class Choria:
         await memory.keep(self._records, record)
 
 
-def _made(plan: Plan, path: str, entries: list[TreeEntry]) -> Made:
+def _made(plan: ScaffoldPlan, path: str, entries: list[TreeEntry]) -> Made:
     if path not in plan.commands:
         return Made(files={path: ""})
     files = {entry.path: sha256(entry.content).hexdigest() for entry in entries}
@@ -258,7 +258,7 @@ def _made(plan: Plan, path: str, entries: list[TreeEntry]) -> Made:
     return Made(key=plan.keys[path], files=files, sizes=sizes)
 
 
-def _unchanged(plan: Plan) -> dict[str, Made]:
+def _unchanged(plan: ScaffoldPlan) -> dict[str, Made]:
     """What the record says of files that are right as they are."""
     pending = set(plan.pending)
     return {
@@ -285,7 +285,7 @@ def _why_nothing(wanted: ScaffoldProperties, source: Tree | None) -> str:
     return f"the source {wanted.source} holds no template{empty}"
 
 
-def _state(plan: Plan) -> ScaffoldState:
+def _state(plan: ScaffoldPlan) -> ScaffoldState:
     wanted, look = plan.wanted, plan.look
     target = wanted.name.rstrip("/")
     changed: set[str] = set()

@@ -16,10 +16,10 @@ from functools import lru_cache
 from typing import Any
 
 from ccm_agent.templates.engines.go.builtins import BUILTINS
-from ccm_agent.templates.engines.go.evaluate import Runtime
+from ccm_agent.templates.engines.go.evaluate import GoRuntime
 from ccm_agent.templates.engines.go.nodes import Template
 from ccm_agent.templates.engines.go.parser import parse
-from ccm_agent.templates.engines.go.signature import External
+from ccm_agent.templates.engines.go.signature import ExternalFunction
 from ccm_agent.templates.engines.go.sprig import functions as sprig_functions
 
 LEFT, RIGHT = "{{", "}}"
@@ -33,7 +33,7 @@ def _parse(text: str, name: str, left: str, right: str, extra: frozenset[str]) -
 
 
 class GoTemplate:
-    """The `go` engine; see `engines.Engine`. One serves any number of renders, side by side."""
+    """The `go` engine; see `engines.TemplateEngine`. One serves any number of renders, side by side."""
 
     left, right = LEFT, RIGHT
 
@@ -50,7 +50,7 @@ class GoTemplate:
         load: Callable[[str], str | None] | None = None,
     ) -> str:
         """
-        Render a template; the arguments are those of `Engine.render`.
+        Render a template; the arguments are those of `TemplateEngine.render`.
 
         Without a context `.` is a map of the variables. There is no way to name another template but `define`, so `load` is not
         used.
@@ -61,9 +61,9 @@ class GoTemplate:
             **sprig_functions(),
             **BUILTINS,
             **_environment(variables.get("environ") or {}),
-            **{key: External(key, call) for key, call in given.items()},
+            **{key: ExternalFunction(key, call) for key, call in given.items()},
         }
-        return Runtime(template, known).render(dict(variables) if context is None else context)
+        return GoRuntime(template, known).render(dict(variables) if context is None else context)
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, Callable[..., Any]]:

@@ -12,7 +12,7 @@ from ccm_agent.templates.engines.go import nodes
 from ccm_agent.templates.engines.go.methods import method
 from ccm_agent.templates.engines.go.nodes import Argument, Body, Pipeline, Template
 from ccm_agent.templates.engines.go.signature import (
-    Signature,
+    FunctionSignature,
     is_true,
     of_literal,
     of_nil,
@@ -29,7 +29,7 @@ _NOT_PIPED = object()
 _DONE, _CONTINUE, _BREAK = range(3)
 
 
-class Runtime:
+class GoRuntime:
     """One run of one template."""
 
     def __init__(self, template: Template, functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -243,7 +243,7 @@ class Runtime:
 
     def _logic(self, name: str, arguments: tuple[Argument, ...], dot: Any, piped: Any) -> Any:
         """`and` and `or`: the first argument that decides, or the last; those after it are not looked at."""
-        Signature(("value",), "value").check_count(name, len(arguments) + (piped is not _NOT_PIPED))
+        FunctionSignature(("value",), "value").check_count(name, len(arguments) + (piped is not _NOT_PIPED))
         value: Any = MISSING
         for argument in arguments:
             value = self._argument(argument, "value", dot)
@@ -255,7 +255,7 @@ class Runtime:
         self,
         name: str,
         function: Callable[..., Any],
-        signature: Signature,
+        signature: FunctionSignature,
         arguments: tuple[Argument, ...],
         dot: Any,
         piped: Any,

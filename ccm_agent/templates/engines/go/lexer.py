@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from ccm_agent.templates.engines.lexer import SPACE, ActionLexer, Kind, Token, is_word
+from ccm_agent.templates.engines.lexer import SPACE, ActionLexer, Token, TokenKind, is_word
 
 _COMMENT_OPEN, _COMMENT_CLOSE = "/*", "*/"
 
@@ -36,7 +36,7 @@ class _Lexer(ActionLexer):
             if self._text.startswith(_COMMENT_OPEN, inside):
                 position = self._comment(inside)
             else:
-                self._add(Kind.LEFT, self._left, opening)
+                self._add(TokenKind.LEFT, self._left, opening)
                 position = self._action(inside)
         self._add_text(position, len(self._text))
 
@@ -59,20 +59,20 @@ class _Lexer(ActionLexer):
         if char == ":":
             if following != "=":
                 raise self._fail("':' has no meaning here; a variable is made with ':='", position)
-            self._add(Kind.OPERATOR, ":=", position, spaced)
+            self._add(TokenKind.OPERATOR, ":=", position, spaced)
             return position + 2
         if char in "\"'`":
             return self._quoted(position, spaced)
         if char == "$":
-            return self._named(Kind.VARIABLE, position, spaced)
+            return self._named(TokenKind.VARIABLE, position, spaced)
         if char == "." and not ("0" <= following <= "9"):
-            return self._named(Kind.FIELD, position, spaced)
+            return self._named(TokenKind.FIELD, position, spaced)
         if char in "+-." or "0" <= char <= "9":
             return self._number(position, spaced)
         if is_word(char):
             return self._word(position, spaced)
         if char.isascii() and char.isprintable():
-            self._add(Kind.OPERATOR, char, position, spaced)
+            self._add(TokenKind.OPERATOR, char, position, spaced)
             return position + 1
         raise self._fail(f"character {char!r} has no meaning here", position)
 
@@ -84,14 +84,14 @@ class _Lexer(ActionLexer):
                 raise self._fail(
                     f"number {self._text[position:end]!r} is malformed; sums are 'add 1 2'", position
                 )
-        self._add(Kind.NUMBER, self._text[position:end], position, spaced)
+        self._add(TokenKind.NUMBER, self._text[position:end], position, spaced)
         return end
 
-    def _named(self, kind: Kind, position: int, spaced: bool) -> int:
+    def _named(self, kind: TokenKind, position: int, spaced: bool) -> int:
         end = self._word_end(position + 1)
         self._check_after(end)
         word = self._text[position:end]
-        self._add(Kind.DOT if word == "." else kind, word, position, spaced)
+        self._add(TokenKind.DOT if word == "." else kind, word, position, spaced)
         return end
 
     def _word(self, position: int, spaced: bool) -> int:

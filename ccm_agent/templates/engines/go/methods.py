@@ -7,7 +7,7 @@ from typing import Any
 
 from ccm_agent.templates.engines.go.semver import Version
 from ccm_agent.templates.engines.gotypes import Int64, Uint64
-from ccm_agent.templates.gotime import SECOND, UTC, Duration, Month, Time, Weekday
+from ccm_agent.templates.gotime import SECOND, UTC, GoDuration, Month, Time, Weekday
 from ccm_agent.templates.services import service_method
 
 
@@ -16,7 +16,7 @@ def method(value: Any, name: str) -> Callable[..., Any] | None:
     for kinds, methods in (
         (Version, VERSION_METHODS),
         (Time, TIME_METHODS),
-        (Duration, DURATION_METHODS),
+        (GoDuration, DURATION_METHODS),
         ((Month, Weekday), NAME_METHODS),
     ):
         if isinstance(value, kinds):

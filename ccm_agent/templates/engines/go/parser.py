@@ -37,7 +37,7 @@ from ccm_agent.templates.engines.go.nodes import (
     With,
 )
 from ccm_agent.templates.engines.go.numbers import parse_number
-from ccm_agent.templates.engines.lexer import Kind, Token
+from ccm_agent.templates.engines.lexer import Token, TokenKind
 from ccm_agent.templates.engines.literals import unquote
 from ccm_agent.templates.engines.token_cursor import TokenCursor
 
@@ -74,9 +74,13 @@ class _Parser(TokenCursor):
 
     def template(self) -> Template:
         body: list[Statement] = []
-        while not self._on(Kind.END):
+        while not self._on(TokenKind.END):
             following = self._tokens[min(self._position + 1, len(self._tokens) - 1)]
-            if self._on(Kind.LEFT) and following.kind is Kind.KEYWORD and following.text == "define":
+            if (
+                self._on(TokenKind.LEFT)
+                and following.kind is TokenKind.KEYWORD
+                and following.text == "define"
+            ):
                 self._position += 2
                 self._define()
                 continue
@@ -113,7 +117,7 @@ class _Parser(TokenCursor):
         return body
 
     def _template_name(self, what: str) -> str:
-        if not self._on(Kind.STRING):
+        if not self._on(TokenKind.STRING):
             raise self._unexpected(f"the name of the template to {what}, in quotes,")
         return self._string(self._next())
 
@@ -121,7 +125,7 @@ class _Parser(TokenCursor):
 
     def _body(self) -> tuple[Body, Marker]:
         statements: list[Statement] = []
-        while not self._on(Kind.END):
+        while not self._on(TokenKind.END):
             statement = self._statement()
             if isinstance(statement, Marker):
                 return tuple(statements), statement
@@ -130,14 +134,14 @@ class _Parser(TokenCursor):
 
     def _statement(self) -> Statement:
         token = self._token
-        if token.kind is Kind.TEXT:
+        if token.kind is TokenKind.TEXT:
             self._position += 1
             return Text(token.line, token.text)
-        if token.kind is not Kind.LEFT:
+        if token.kind is not TokenKind.LEFT:
             raise self._unexpected("text or an action")
         self._position += 1
         line = self._token.line
-        control = _CONTROLS.get(self._token.text) if self._on(Kind.KEYWORD) else None
+        control = _CONTROLS.get(self._token.text) if self._on(TokenKind.KEYWORD) else None
         if control is not None:
             self._position += 1
             self._deeper()
@@ -151,7 +155,7 @@ class _Parser(TokenCursor):
         return Marker(line, "end")
 
     def _else(self, line: int) -> Marker:
-        if not self._on(Kind.KEYWORD, "if") and not self._on(Kind.KEYWORD, "with"):
+        if not self._on(TokenKind.KEYWORD, "if") and not self._on(TokenKind.KEYWORD, "with"):
             self._expect_right()
         return Marker(line, "else")
 
@@ -177,7 +181,7 @@ class _Parser(TokenCursor):
         return pipeline, body, otherwise
 
     def _otherwise(self, word: str, line: int) -> Body:
-        if word in ("if", "with") and self._on(Kind.KEYWORD, word):
+        if word in ("if", "with") and self._on(TokenKind.KEYWORD, word):
             self._position += 1
             self._deeper()
             nested = _CONTROLS[word](self, line)
@@ -203,7 +207,7 @@ class _Parser(TokenCursor):
 
     def _include(self, line: int) -> Include:
         name = self._template_name("include")
-        if self._on(Kind.RIGHT):
+        if self._on(TokenKind.RIGHT):
             self._position += 1
             return Include(line, name, None)
         return Include(line, name, self._pipeline("template"))
@@ -228,13 +232,13 @@ class _Parser(TokenCursor):
         return Pipeline(variables, assigns, tuple(commands))
 
     def _at_end(self, end: str) -> bool:
-        return self._on(Kind.OPERATOR, end) if end else self._on(Kind.RIGHT)
+        return self._on(TokenKind.OPERATOR, end) if end else self._on(TokenKind.RIGHT)
 
     def _declarations(self, word: str) -> tuple[tuple[str, ...], bool]:
         names: list[str] = []
-        while self._on(Kind.VARIABLE):
+        while self._on(TokenKind.VARIABLE):
             following = self._tokens[self._position + 1]
-            if following.kind is not Kind.OPERATOR or following.text not in ("=", ":=", ","):
+            if following.kind is not TokenKind.OPERATOR or following.text not in ("=", ":=", ","):
                 if names:
                     raise self._unexpected("an assignment to the variables")
                 return (), False
@@ -258,10 +262,10 @@ class _Parser(TokenCursor):
                 arguments.append(operand)
                 if self._token.spaced:
                     continue
-            if self._on(Kind.OPERATOR, "|"):
+            if self._on(TokenKind.OPERATOR, "|"):
                 self._position += 1
                 break
-            if self._on(Kind.RIGHT) or self._on(Kind.OPERATOR, ")"):
+            if self._on(TokenKind.RIGHT) or self._on(TokenKind.OPERATOR, ")"):
                 break
             raise self._unexpected("an argument")
         if not arguments:
@@ -273,7 +277,7 @@ class _Parser(TokenCursor):
     def _operand(self) -> Argument | None:
         term = self._term()
         names: list[str] = []
-        while term is not None and self._on(Kind.FIELD) and not self._token.spaced:
+        while term is not None and self._on(TokenKind.FIELD) and not self._token.spaced:
             names.append(self._next().text[1:])
         if term is None or not names:
             return term
@@ -287,14 +291,14 @@ class _Parser(TokenCursor):
 
     def _term(self) -> Argument | None:
         token = self._token
-        if token.kind is Kind.OPERATOR and token.text == "(":
+        if token.kind is TokenKind.OPERATOR and token.text == "(":
             self._position += 1
             self._deeper()
             pipeline = self._pipeline("parentheses", ")")
             self._depth -= 1
             return pipeline
         make = _TERMS.get(token.kind)
-        if make is None and not (token.kind is Kind.KEYWORD and token.text == "nil"):
+        if make is None and not (token.kind is TokenKind.KEYWORD and token.text == "nil"):
             return None
         self._position += 1
         return make(self, token) if make is not None else Nil()
@@ -350,13 +354,13 @@ _CONTROLS: dict[str, Callable[[_Parser, int], Statement]] = {
     "with": _Parser._with,
 }
 
-_TERMS: dict[Kind, Callable[[_Parser, Token], Argument]] = {
-    Kind.NAME: _Parser._identifier,
-    Kind.VARIABLE: _Parser._variable,
-    Kind.FIELD: _Parser._field,
-    Kind.DOT: _Parser._dot,
-    Kind.BOOL: _Parser._bool,
-    Kind.STRING: _Parser._text,
-    Kind.NUMBER: _Parser._number,
-    Kind.CHAR: _Parser._number,
+_TERMS: dict[TokenKind, Callable[[_Parser, Token], Argument]] = {
+    TokenKind.NAME: _Parser._identifier,
+    TokenKind.VARIABLE: _Parser._variable,
+    TokenKind.FIELD: _Parser._field,
+    TokenKind.DOT: _Parser._dot,
+    TokenKind.BOOL: _Parser._bool,
+    TokenKind.STRING: _Parser._text,
+    TokenKind.NUMBER: _Parser._number,
+    TokenKind.CHAR: _Parser._number,
 }

@@ -54,7 +54,7 @@ _NILABLE = frozenset(("any", "value", _MAP, "[]interface {}"))
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class FunctionSignature:
     """
     What a function takes.
 
@@ -83,7 +83,7 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class External:
+class ExternalFunction:
     """A function that somebody outside gave: it takes and gives plain values, and its whole numbers are int64."""
 
     name: str
@@ -95,10 +95,10 @@ class External:
 
 
 @lru_cache(maxsize=1024)
-def signature_of(function: Callable[..., Any]) -> Signature:
+def signature_of(function: Callable[..., Any]) -> FunctionSignature:
     """What a function takes, from its annotations."""
-    if isinstance(function, External):
-        return Signature((), "any")
+    if isinstance(function, ExternalFunction):
+        return FunctionSignature((), "any")
     hints = typing.get_type_hints(function)
     fixed: list[str] = []
     rest = ""
@@ -109,7 +109,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
             rest = kind
         else:
             fixed.append(kind)
-    return Signature(tuple(fixed), rest)
+    return FunctionSignature(tuple(fixed), rest)
 
 
 def of_literal(literal: Bool | Number | String, kind: str) -> Any:

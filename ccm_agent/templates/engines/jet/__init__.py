@@ -20,8 +20,8 @@ from ccm_agent.model.errors import Place, TemplateError
 from ccm_agent.templates.engines.jet.builtins import builtins
 from ccm_agent.templates.engines.jet.nodes import Block, Template
 from ccm_agent.templates.engines.jet.parser import parse
-from ccm_agent.templates.engines.jet.run import Runtime
-from ccm_agent.templates.engines.jet.values import External, Root
+from ccm_agent.templates.engines.jet.run import JetRuntime
+from ccm_agent.templates.engines.jet.values import PlainFunction, RootContext
 
 LEFT, RIGHT = "[[", "]]"
 
@@ -32,7 +32,7 @@ _parse = lru_cache(maxsize=256)(parse)
 
 
 class Jet:
-    """The `jet` engine; see `engines.Engine`. One serves any number of renders, side by side."""
+    """The `jet` engine; see `engines.TemplateEngine`. One serves any number of renders, side by side."""
 
     left, right = LEFT, RIGHT
 
@@ -49,20 +49,20 @@ class Jet:
         load: Callable[[str], str | None] | None = None,
     ) -> str:
         """
-        Render a template; the arguments are those of `Engine.render`.
+        Render a template; the arguments are those of `TemplateEngine.render`.
 
         Without a context `.` is a structure with the members Facts, Data and Environ.
         """
         shelf = _Shelf(left or LEFT, right or RIGHT, load)
         template = shelf.linked(_parse(text, name, shelf.left, shelf.right))
-        known = {**builtins(), **{key: External(key, call) for key, call in (functions or {}).items()}}
+        known = {**builtins(), **{key: PlainFunction(key, call) for key, call in (functions or {}).items()}}
         named = {**variables, **{key.title(): value for key, value in variables.items()}}
         here = (
-            Root({key: value for key, value in named.items() if key[:1].isupper()})
+            RootContext({key: value for key, value in named.items() if key[:1].isupper()})
             if context is None
             else context
         )
-        return Runtime(template, named, known, here, shelf.find).render(template)
+        return JetRuntime(template, named, known, here, shelf.find).render(template)
 
 
 class _Shelf:

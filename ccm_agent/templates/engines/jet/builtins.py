@@ -13,14 +13,14 @@ from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines import escapes, gostrings
 from ccm_agent.templates.engines.bounds import check_count
 from ccm_agent.templates.engines.gotypes import MISSING, go_type
-from ccm_agent.templates.engines.jet.calls import Call
+from ccm_agent.templates.engines.jet.calls import LazyArguments
 from ccm_agent.templates.engines.jet.values import (
     Function,
     HiddenBool,
     Ints,
     Lazy,
     Printed,
-    Root,
+    RootContext,
     Writer,
     sprint,
     to_int,
@@ -83,7 +83,7 @@ def _write_json(value: Any) -> Printed:
 
 def _json_text(value: Any) -> str:
     """The context at the top has members in an order and names in lower case; all else is as `go_json` writes it."""
-    if not isinstance(value, Root):
+    if not isinstance(value, RootContext):
         return escapes.go_json(value)
     members = (
         f"{escapes.go_json(name.lower())}:{escapes.go_json(held)}" for name, held in value.members.items()
@@ -91,18 +91,18 @@ def _json_text(value: Any) -> str:
     return "{" + ",".join(members) + "}"
 
 
-def _require(call: Call, name: str, least: int, most: int | None) -> None:
+def _require(call: LazyArguments, name: str, least: int, most: int | None) -> None:
     if len(call) < least or (most is not None and len(call) > most):
         wanted = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
         raise TemplateError(f"{name!r} takes {wanted} arguments, not {len(call)}")
 
 
-def _isset(call: Call) -> bool:
+def _isset(call: LazyArguments) -> bool:
     _require(call, "isset", 1, None)
     return all(call.is_set(index) for index in range(len(call)))
 
 
-def _len(call: Call) -> int:
+def _len(call: LazyArguments) -> int:
     _require(call, "len", 1, 1)
     value = unboxed(call.value(0))
     if isinstance(value, str):
@@ -119,7 +119,7 @@ def _len(call: Call) -> int:
     raise TemplateError(f"'len' counts text, lists and maps, not {what}")
 
 
-def _map(call: Call) -> dict[str, Any]:
+def _map(call: LazyArguments) -> dict[str, Any]:
     if len(call) % 2:
         raise TemplateError("'map' takes keys and values in pairs: a value is missing")
     made: dict[str, Any] = {}
@@ -134,14 +134,14 @@ def _map(call: Call) -> dict[str, Any]:
     return made
 
 
-def _slice(call: Call) -> list[Any]:
+def _slice(call: LazyArguments) -> list[Any]:
     values = [unboxed(value) for value in call.values()]
     if any(value is MISSING for value in values):
         raise TemplateError("'slice' is given a value that is not there")
     return values
 
 
-def _ints(call: Call) -> Ints:
+def _ints(call: LazyArguments) -> Ints:
     if len(call) > 2:
         raise TemplateError(f"'ints' takes two numbers, not {len(call)} arguments")
     bounds = [0, 0]
@@ -157,11 +157,11 @@ def _ints(call: Call) -> Ints:
     return Ints(start, stop)
 
 
-def _context(call: Call) -> Any:
+def _context(call: LazyArguments) -> Any:
     return call.value(1) if len(call) > 1 else call.runtime.context
 
 
-def _include_if_exists(call: Call) -> HiddenBool:
+def _include_if_exists(call: LazyArguments) -> HiddenBool:
     _require(call, "includeIfExists", 1, 2)
     path = unboxed(call.value(0))
     if not isinstance(path, str) or not call.runtime.has_template(path):
@@ -170,7 +170,7 @@ def _include_if_exists(call: Call) -> HiddenBool:
     return HiddenBool(True)
 
 
-def _exec(call: Call) -> Any:
+def _exec(call: LazyArguments) -> Any:
     _require(call, "exec", 1, 2)
     path = unboxed(call.value(0))
     if not isinstance(path, str):
@@ -181,7 +181,7 @@ def _exec(call: Call) -> Any:
     return returned
 
 
-def _dump(call: Call) -> str:
+def _dump(call: LazyArguments) -> str:
     """Variables by name. Without names it would print all that a template can see, so that is refused."""
     names = [unboxed(value) for value in call.values()]
     if not names or not all(isinstance(name, str) for name in names):

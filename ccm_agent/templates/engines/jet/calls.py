@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NOT_PIPED = object()
 
 
-class Call:
+class LazyArguments:
     """The arguments of a call to a built-in that looks at them itself: evaluated when they are asked for, and only then."""
 
     def __init__(self, runtime: Evaluator, arguments: nodes.Arguments, piped: Any) -> None:
@@ -54,7 +54,7 @@ class Call:
         return [self.value(index) for index in range(len(self))]
 
 
-def converted(function: Function, call: Call) -> list[Any]:
+def converted(function: Function, call: LazyArguments) -> list[Any]:
     if len(call) != len(function.parameters):
         raise TemplateError(f"{function.name!r} takes {len(function.parameters)} arguments, not {len(call)}")
     return [

@@ -11,13 +11,13 @@ from ccm_agent.templates.engines.bounds import Budget, check_size
 from ccm_agent.templates.engines.external import call_plain
 from ccm_agent.templates.engines.gotypes import MISSING
 from ccm_agent.templates.engines.jet import nodes
-from ccm_agent.templates.engines.jet.calls import NOT_PIPED, Call, converted
+from ccm_agent.templates.engines.jet.calls import NOT_PIPED, LazyArguments, converted
 from ccm_agent.templates.engines.jet.nodes import Expression, Template
 from ccm_agent.templates.engines.jet.operators import arithmetic, negate, order
 from ccm_agent.templates.engines.jet.scope import Scope
 from ccm_agent.templates.engines.jet.values import (
-    External,
     Function,
+    PlainFunction,
     Writer,
     element,
     equal,
@@ -226,10 +226,10 @@ class Evaluator(ABC):
 
     def _call(self, function: Any, arguments: nodes.Arguments, piped: Any) -> Any:
         self.budget.step()
-        call = Call(self, arguments, piped)
+        call = LazyArguments(self, arguments, piped)
         if isinstance(function, Function):
             result = function.call(*converted(function, call))
-        elif isinstance(function, External):
+        elif isinstance(function, PlainFunction):
             result = self._call_external(function, call)
         elif isinstance(function, Writer):
             raise TemplateError(f"{function.name!r} writes to the output: it cannot be part of an expression")
@@ -238,7 +238,7 @@ class Evaluator(ABC):
         check_size(result)
         return result
 
-    def _call_external(self, function: External, call: Call) -> Any:
+    def _call_external(self, function: PlainFunction, call: LazyArguments) -> Any:
         values = [plain(value) for value in call.values()]
         if any(value is MISSING for value in values):
             raise TemplateError(f"{function.name!r} is given a value that is not there")

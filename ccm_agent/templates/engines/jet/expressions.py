@@ -32,7 +32,7 @@ from ccm_agent.templates.engines.jet.nodes import (
     Ternary,
     Underscore,
 )
-from ccm_agent.templates.engines.lexer import Kind, Token
+from ccm_agent.templates.engines.lexer import Token, TokenKind
 from ccm_agent.templates.engines.literals import parse_float, parse_integer, unquote, unquote_char
 from ccm_agent.templates.engines.token_cursor import TokenCursor
 
@@ -53,10 +53,10 @@ class ExpressionParser(TokenCursor):
     """Reads expressions at a position among the tokens of a template."""
 
     def _at(self, operator: str) -> bool:
-        return self._on(Kind.OPERATOR) and self._token.text == operator
+        return self._on(TokenKind.OPERATOR) and self._token.text == operator
 
     def _at_word(self, word: str) -> bool:
-        return self._on(Kind.KEYWORD) and self._token.text == word
+        return self._on(TokenKind.KEYWORD) and self._token.text == word
 
     def _accept(self, operator: str) -> bool:
         if self._at(operator):
@@ -69,7 +69,7 @@ class ExpressionParser(TokenCursor):
             raise self._unexpected(f"'{operator}'")
 
     def _string(self) -> str:
-        if not self._on(Kind.STRING):
+        if not self._on(TokenKind.STRING):
             raise self._unexpected("a quoted path")
         return self._unquoted(self._next())
 
@@ -127,7 +127,7 @@ class ExpressionParser(TokenCursor):
     def _binary(self, least: int) -> Expression:
         """Operands joined by operators that bind at least so tightly."""
         left = self._unary()
-        while self._on(Kind.OPERATOR) and _BINDING.get(self._token.text, 0) >= least:
+        while self._on(TokenKind.OPERATOR) and _BINDING.get(self._token.text, 0) >= least:
             operator = self._next().text
             left = Binary(operator, left, self._binary(_BINDING[operator] + 1))
         return left
@@ -147,7 +147,7 @@ class ExpressionParser(TokenCursor):
     def _operand(self) -> Expression:
         term = self._term()
         while True:
-            if self._on(Kind.FIELD) and not self._token.spaced:
+            if self._on(TokenKind.FIELD) and not self._token.spaced:
                 term = self._members(term)
             if not isinstance(term, (Name, Call, Field, Chain, Index)):
                 return term
@@ -161,7 +161,7 @@ class ExpressionParser(TokenCursor):
 
     def _members(self, term: Expression) -> Expression:
         names: list[str] = []
-        while self._on(Kind.FIELD):
+        while self._on(TokenKind.FIELD):
             names.append(self._next().text[1:])
         if isinstance(term, Literal):
             raise self._fail("a literal has no members")
@@ -192,12 +192,12 @@ class ExpressionParser(TokenCursor):
 
     def _term(self) -> Expression:
         token = self._token
-        if token.kind is Kind.OPERATOR and token.text == "(":
+        if token.kind is TokenKind.OPERATOR and token.text == "(":
             self._position += 1
             expression = self._expression()
             self._expect(")")
             return expression
-        if token.kind is Kind.KEYWORD and token.text == "nil":
+        if token.kind is TokenKind.KEYWORD and token.text == "nil":
             self._position += 1
             return Literal(MISSING)
         term = self._plain_term(token)
@@ -208,24 +208,24 @@ class ExpressionParser(TokenCursor):
 
     def _plain_term(self, token: Token) -> Expression | None:
         match token.kind:
-            case Kind.NAME:
+            case TokenKind.NAME:
                 return Name(token.text)
-            case Kind.UNDERSCORE:
+            case TokenKind.UNDERSCORE:
                 return Underscore()
-            case Kind.FIELD:
+            case TokenKind.FIELD:
                 return Field((token.text[1:],))
-            case Kind.BOOL:
+            case TokenKind.BOOL:
                 return Literal(token.text == "true")
-            case Kind.STRING:
+            case TokenKind.STRING:
                 return Literal(self._unquoted(token))
-            case Kind.CHAR:
+            case TokenKind.CHAR:
                 number = unquote_char(token.text)
                 if number is None:
                     raise self._fail(
                         f"{token.text} is not one character; text is written with double quotes", token.line
                     )
                 return Literal(float(number))
-            case Kind.NUMBER:
+            case TokenKind.NUMBER:
                 return Literal(self._number(token))
         return None
 

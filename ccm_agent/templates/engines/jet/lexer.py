@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from ccm_agent.templates.engines.lexer import ActionLexer, Kind, Token, is_word
+from ccm_agent.templates.engines.lexer import ActionLexer, Token, TokenKind, is_word
 
 _COMMENT_OPEN, _COMMENT_CLOSE = "{*", "*}"
 _AFTER_NAME = frozenset(" \t\r\n.,|:)=(;?[]+-/%*&!<>")
@@ -23,7 +23,9 @@ _TWO = frozenset(("&&", "||", "<=", ">=", "!=", "==", ":="))
 _ONE = frozenset(",;*/%+-?<>!=:|[]()")
 
 # After these a sign before a digit is an operator; after anything else it belongs to the number.
-_OPERAND_ENDS = frozenset((Kind.NUMBER, Kind.NAME, Kind.STRING, Kind.CHAR, Kind.BOOL, Kind.FIELD))
+_OPERAND_ENDS = frozenset(
+    (TokenKind.NUMBER, TokenKind.NAME, TokenKind.STRING, TokenKind.CHAR, TokenKind.BOOL, TokenKind.FIELD)
+)
 
 
 def tokenize(text: str, name: str, left: str, right: str) -> list[Token]:
@@ -58,7 +60,7 @@ class _Lexer(ActionLexer):
                 return None
             if self._text.startswith(self._left, opening):
                 inside = self._text_before(start, opening)
-                self._add(Kind.LEFT, self._left, opening)
+                self._add(TokenKind.LEFT, self._left, opening)
                 return inside
             if self._text.startswith(_COMMENT_OPEN, opening):
                 closing = self._text.find(_COMMENT_CLOSE, opening + 2)
@@ -83,10 +85,10 @@ class _Lexer(ActionLexer):
             return self._number(position, spaced)
         if text[position : position + 2] in _TWO:
             operator = text[position : position + 2]
-            self._add(Kind.OPERATOR, operator, position, spaced)
+            self._add(TokenKind.OPERATOR, operator, position, spaced)
             return position + 2
         if char in _ONE:
-            self._add(Kind.OPERATOR, char, position, spaced)
+            self._add(TokenKind.OPERATOR, char, position, spaced)
             return position + 1
         if char in "\"'`":
             return self._quoted(position, spaced)
@@ -105,18 +107,18 @@ class _Lexer(ActionLexer):
         last = self._tokens[-1]
         if spaced:
             return False
-        return last.kind in _OPERAND_ENDS or (last.kind is Kind.OPERATOR and last.text in ("+", "-"))
+        return last.kind in _OPERAND_ENDS or (last.kind is TokenKind.OPERATOR and last.text in ("+", "-"))
 
     def _number(self, position: int, spaced: bool) -> int:
         end = self._number_end(position)
-        self._add(Kind.NUMBER, self._text[position:end], position, spaced)
+        self._add(TokenKind.NUMBER, self._text[position:end], position, spaced)
         return end
 
     def _field(self, position: int, spaced: bool) -> int:
         end = self._word_end(position + 1)
         self._check_after(end)
         word = self._text[position:end]
-        self._add(Kind.NAME if word == "." else Kind.FIELD, word, position, spaced)
+        self._add(TokenKind.NAME if word == "." else TokenKind.FIELD, word, position, spaced)
         return end
 
     def _word(self, position: int, spaced: bool) -> int:
@@ -125,9 +127,9 @@ class _Lexer(ActionLexer):
         if word != "_":
             self._check_after(end)
         if word in _WORD_OPERATORS:
-            self._add(Kind.OPERATOR, _WORD_OPERATORS[word], position, spaced)
+            self._add(TokenKind.OPERATOR, _WORD_OPERATORS[word], position, spaced)
         else:
-            self._add(Kind.UNDERSCORE if word == "_" else self._name_kind(word), word, position, spaced)
+            self._add(TokenKind.UNDERSCORE if word == "_" else self._name_kind(word), word, position, spaced)
         return end
 
     def _check_after(self, position: int) -> None:

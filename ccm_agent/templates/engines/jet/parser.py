@@ -29,7 +29,7 @@ from ccm_agent.templates.engines.jet.nodes import (
     Try,
     Yield,
 )
-from ccm_agent.templates.engines.lexer import Kind, Token
+from ccm_agent.templates.engines.lexer import Token, TokenKind
 
 
 def parse(text: str, name: str, left: str, right: str) -> Template:
@@ -59,7 +59,7 @@ class _Parser(ExpressionParser):
     def template(self) -> Template:
         extends, imports = self._header()
         body: list[Statement] = []
-        while not self._on(Kind.END):
+        while not self._on(TokenKind.END):
             statement = self._statement()
             if isinstance(statement, Marker):
                 raise TemplateError(
@@ -74,9 +74,9 @@ class _Parser(ExpressionParser):
         extends = ""
         imports: list[str] = []
         while True:
-            if self._on(Kind.TEXT) and not self._token.text.strip():
+            if self._on(TokenKind.TEXT) and not self._token.text.strip():
                 self._position += 1
-            elif self._on(Kind.LEFT) and self._tokens[self._position + 1].text in (
+            elif self._on(TokenKind.LEFT) and self._tokens[self._position + 1].text in (
                 "extends",
                 "import",
             ):
@@ -97,10 +97,10 @@ class _Parser(ExpressionParser):
 
     def _statement(self) -> Statement:
         token = self._token
-        if token.kind is Kind.TEXT:
+        if token.kind is TokenKind.TEXT:
             self._position += 1
             return Text(token.line, token.text)
-        if token.kind is not Kind.LEFT:
+        if token.kind is not TokenKind.LEFT:
             raise self._unexpected("text or an action")
         self._position += 1
         self._deeper()
@@ -110,7 +110,7 @@ class _Parser(ExpressionParser):
 
     def _action(self) -> Statement:
         token = self._token
-        if token.kind is Kind.KEYWORD:
+        if token.kind is TokenKind.KEYWORD:
             if token.text in ("import", "extends"):
                 raise self._fail(f"'{token.text}' must stand at the beginning of the template")
             control = _CONTROLS.get(token.text)
@@ -122,7 +122,7 @@ class _Parser(ExpressionParser):
     def _plain_action(self, line: int) -> Action:
         assign, expression = self._assign_or_expression(in_range=False)
         if assign is not None:
-            if self._on(Kind.RIGHT):
+            if self._on(TokenKind.RIGHT):
                 self._position += 1
                 return Action(line, assign, ())
             if not self._accept(";"):
@@ -133,10 +133,10 @@ class _Parser(ExpressionParser):
 
     def _pipeline(self, first: Expression) -> tuple[Command, ...]:
         commands = [self._command(first)]
-        while not self._on(Kind.RIGHT):
+        while not self._on(TokenKind.RIGHT):
             if not self._accept("|"):
                 raise self._unexpected("'|' or the end of the action")
-            if self._token.kind not in (Kind.NAME, Kind.FIELD):
+            if self._token.kind not in (TokenKind.NAME, TokenKind.FIELD):
                 raise self._unexpected("a function")
             commands.append(self._command(self._expression()))
         self._position += 1
@@ -150,7 +150,7 @@ class _Parser(ExpressionParser):
     def _body(self, *ends: str) -> tuple[Body, Statement]:
         """Statements up to one that ends them, and that one: a Marker of these words, or a Catch."""
         statements: list[Statement] = []
-        while not self._on(Kind.END):
+        while not self._on(TokenKind.END):
             statement = self._statement()
             word = (
                 statement.word
@@ -219,17 +219,17 @@ class _Parser(ExpressionParser):
 
     def _catch(self, line: int) -> Catch:
         name = ""
-        if self._on(Kind.NAME):
+        if self._on(TokenKind.NAME):
             name = self._next().text
         self._expect_right()
         return Catch(line, name, self._body("end")[0])
 
     def _block(self, line: int) -> Block:
-        if not self._on(Kind.NAME):
+        if not self._on(TokenKind.NAME):
             raise self._unexpected("the block's name")
         name = self._next().text
         parameters = self._parameters(declaring=True)
-        context = None if self._on(Kind.RIGHT) else self._expression()
+        context = None if self._on(TokenKind.RIGHT) else self._expression()
         self._expect_right()
         body, end = self._body("content", "end")
         content = None
@@ -242,15 +242,15 @@ class _Parser(ExpressionParser):
     def _yield(self, line: int) -> Yield:
         if self._at_word("content"):
             self._position += 1
-            context = None if self._on(Kind.RIGHT) else self._expression()
+            context = None if self._on(TokenKind.RIGHT) else self._expression()
             self._expect_right()
             return Yield(line, "", context=context)
-        if not self._on(Kind.NAME):
+        if not self._on(TokenKind.NAME):
             raise self._unexpected("a block's name")
         name = self._next().text
         parameters = self._parameters(declaring=False)
         context = None
-        if not self._on(Kind.RIGHT) and not self._at_word("content"):
+        if not self._on(TokenKind.RIGHT) and not self._at_word("content"):
             context = self._expression()
         content = None
         if self._at_word("content"):
@@ -273,7 +273,7 @@ class _Parser(ExpressionParser):
 
     def _parameter(self, *, declaring: bool) -> Parameter:
         following = self._tokens[min(self._position + 1, len(self._tokens) - 1)]
-        if self._on(Kind.NAME) and following.kind is Kind.OPERATOR:
+        if self._on(TokenKind.NAME) and following.kind is TokenKind.OPERATOR:
             if following.text in ("=", ":="):
                 name = self._next().text
                 self._position += 1
@@ -286,7 +286,7 @@ class _Parser(ExpressionParser):
 
     def _include(self, line: int) -> Include:
         name = self._expression()
-        context = None if self._on(Kind.RIGHT) else self._expression()
+        context = None if self._on(TokenKind.RIGHT) else self._expression()
         self._expect_right()
         return Include(line, name, context)
 

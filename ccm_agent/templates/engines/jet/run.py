@@ -26,7 +26,7 @@ from ccm_agent.templates.goprint import sorted_keys
 from ccm_agent.templates.values import StringMap
 
 
-class Runtime(Evaluator):
+class JetRuntime(Evaluator):
     """One run of one template: where its output goes, what `.` is, which variables there are."""
 
     def __init__(

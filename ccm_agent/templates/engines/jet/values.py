@@ -62,7 +62,7 @@ class Caught(GoValue):
 
 
 @dataclass(frozen=True, slots=True)
-class Root(GoValue):
+class RootContext(GoValue):
     """The context at the top of a template: a structure whose members are the variables a template may read there."""
 
     members: dict[str, Any]
@@ -125,7 +125,7 @@ class Writer(_Callable):
 
 
 @dataclass(frozen=True, slots=True)
-class External(_Callable):
+class PlainFunction(_Callable):
     """A function that somebody outside gave: it takes and gives plain values."""
 
     name: str
@@ -150,7 +150,7 @@ def unboxed(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """A value as functions from outside take it."""
     value = unboxed(value)
-    if isinstance(value, Root):
+    if isinstance(value, RootContext):
         return value.members
     return value.value if isinstance(value, HiddenBool) else value
 
@@ -175,7 +175,9 @@ def type_of(value: Any) -> str:
     """The name of a value's type for error messages."""
     if isinstance(value, Boxed):
         return "boxed " + go_type(value.value)
-    if isinstance(value, (Root, Printed, Ints, Caught, HiddenBool)):
+    if isinstance(value, RootContext):
+        return "root"
+    if isinstance(value, (Printed, Ints, Caught, HiddenBool)):
         return type(value).__name__.lower()
     return "function" if is_function(value) else go_type(value)
 
@@ -224,8 +226,8 @@ def member(value: Any, name: str) -> Any:
     """
     value = unboxed(value)
     if isinstance(value, Caught) and name == "Error":
-        return External("Error", lambda: value.message)
-    if isinstance(value, Root):
+        return PlainFunction("Error", lambda: value.message)
+    if isinstance(value, RootContext):
         if name not in value.members:
             raise TemplateError(
                 f"the context has no member {name!r}; it has {', '.join(sorted(value.members))}"
@@ -252,10 +254,10 @@ def element(value: Any, index: Any) -> Any:
     if isinstance(value, str):
         return text_byte(value, _place(index, byte_length(value)))
     if isinstance(index, str) and (method := service_method(value, index)) is not None:
-        return External(index, method)
+        return PlainFunction(index, method)
     if isinstance(value, (list, tuple, bytes)):
         return value[_place(index, len(value))]
-    if isinstance(value, Root) and isinstance(index, str):
+    if isinstance(value, RootContext) and isinstance(index, str):
         return member(value, index)
     raise TemplateError(f"{_shown(index)} cannot be looked up in a {type_of(value)}")
 

@@ -16,7 +16,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands import completion_values
-from ccm_ctl.commands.command_tree import Root
+from ccm_ctl.commands.command_tree import CtlProgram
 from tests.support.controller import Desk, FakeNode
 
 ENVIRON = {"CCM_OPERATOR": "op", "HOME": "/nonexistent"}
@@ -36,7 +36,9 @@ def desk(tmp_path: Path) -> Desk:
 def completed(application: Application, line: str) -> list[tuple[str, str]]:
     """What is offered for the last word of a line, and as what."""
     *before, last = line.split(" ")
-    found = ShellComplete(Root(VERBS), {"obj": application}, "ccmctl", "_X").get_completions(before, last)
+    found = ShellComplete(CtlProgram(VERBS), {"obj": application}, "ccmctl", "_X").get_completions(
+        before, last
+    )
     return [(item.value, item.type) for item in found]
 
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccm_agent.agent.events.spool_segment import Kind
-from ccm_agent.bus.chain import Place, link_of, new_chain_id
+from ccm_agent.bus.chain import ChainPosition, link_of, new_chain_id
 from ccm_agent.bus.signing import SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent
-from ccm_agent.model.verdicts import BAD, MISSING_LIMIT, Missing, NodeReport, Verdict
+from ccm_agent.model.verdicts import BAD, MISSING_LIMIT, MissingEvents, NodeReport, Verdict
 from ccm_agent.model.wire import AGENT_DRIFT, AGENT_KEY, AGENT_LOST_EVENTS, AGENT_STARTUP
 from ccm_ctl.fleet import authenticity
 from ccm_ctl.fleet.authenticity import NodeEvents
@@ -158,7 +158,7 @@ def test_an_event_that_was_removed_leaves_a_gap(root: Root, node: Node) -> None:
     verdicts, report = judge(node.stored, authors_of(root))
 
     assert verdicts == [VERIFIED, GAP, GAP, *[VERIFIED] * 5]
-    assert report.missing == [Missing(chain=report.chain, first=4, last=4)]
+    assert report.missing == [MissingEvents(chain=report.chain, first=4, last=4)]
     assert (report.missing_count, report.is_bad) == (1, True)
 
 
@@ -168,7 +168,7 @@ def test_a_whole_run_that_was_removed_leaves_a_gap(root: Root, node: Node) -> No
     verdicts, report = judge(node.stored, authors_of(root))
 
     assert verdicts == [VERIFIED] * 5
-    assert report.missing == [Missing(chain=report.chain, first=2, last=5)]
+    assert report.missing == [MissingEvents(chain=report.chain, first=2, last=5)]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -188,7 +188,7 @@ def test_a_signed_event_that_was_changed_is_forged(root: Root, node: Node) -> No
 
     assert verdicts == [VERIFIED, GAP, GAP, GAP, FORGED, *[VERIFIED] * 4]
     assert report.reasons["the content was changed after signing"] == 1
-    assert report.missing == [Missing(chain=report.chain, first=5, last=5)]
+    assert report.missing == [MissingEvents(chain=report.chain, first=5, last=5)]
 
 
 def test_a_signature_that_was_removed_hurts_nothing_where_a_later_one_covers_the_event(
@@ -261,7 +261,9 @@ def test_a_signature_of_another_key_is_forged(root: Root, node: Node, author: st
     elif author == "the same key as another node":
         assert not authors.learn(NODE, key.public_key, root.certificate("web2", key))
     subject = event_subject(SESSION_SUMMARY, NODE, new_id())
-    place = Place(chain=node.writer.chain.last.chain, number=10, previous=node.writer.chain.last.link).header
+    place = ChainPosition(
+        chain=node.writer.chain.last.chain, number=10, previous=node.writer.chain.last.link
+    ).header
     signature = sign_event(key, subject, b"{}", place)
     node.stored.append(StoredEvent(subject=subject, body=b"{}", chain=place, signature=signature))
 
@@ -292,7 +294,7 @@ def test_events_before_a_renewal_are_covered_by_the_key_after_it(root: Root, nod
 def test_an_expired_certificate_proves_what_was_signed_before(root: Root) -> None:
     node, authors = Node(root), authors_of(root)
     authors.learn(NODE, node.key.public_key, root.certificate(NODE, node.key, expires_ms=now_ms() - 1000))
-    subject, place = event_subject(AGENT_DRIFT, NODE), Place(chain=new_chain_id(), number=1).header
+    subject, place = event_subject(AGENT_DRIFT, NODE), ChainPosition(chain=new_chain_id(), number=1).header
     early = sign_event(node.key, subject, b"{}", place, issued_ms=now_ms() - 5000)
     late = sign_event(node.key, subject, b"{}", place, issued_ms=now_ms())
 
@@ -305,7 +307,7 @@ def test_an_expired_certificate_proves_what_was_signed_before(root: Root) -> Non
 def test_a_signature_for_another_place_is_forged(root: Root, node: Node) -> None:
     last = node.writer.chain.last
     signed = node.stored[8]
-    place = Place(chain=last.chain, number=10, previous=last.link).header
+    place = ChainPosition(chain=last.chain, number=10, previous=last.link).header
     node.stored.append(changed(signed, chain=place))
 
     verdicts, report = judge(node.stored, authors_of(root))
@@ -385,7 +387,7 @@ def test_events_that_are_missing_before_another_chain_are_found(root: Root, node
 
     verdicts, report = judge(node.stored, authors_of(root))
 
-    assert report.missing == [Missing(chain=old, first=8, last=9)]
+    assert report.missing == [MissingEvents(chain=old, first=8, last=9)]
     assert verdicts == [*[VERIFIED] * 5, GAP, GAP, *[VERIFIED] * 3]
 
 
@@ -397,7 +399,7 @@ def test_a_chain_that_is_missing_between_two_others_is_found(root: Root, node: N
     node.run()
     del node.stored[9:12]
 
-    assert judge(node.stored, authors_of(root))[1].missing == [Missing(chain=middle, first=1, last=3)]
+    assert judge(node.stored, authors_of(root))[1].missing == [MissingEvents(chain=middle, first=1, last=3)]
 
 
 def test_places_that_the_node_gave_up_are_no_gap(root: Root, node: Node) -> None:
@@ -599,7 +601,7 @@ def test_a_million_places_take_little_memory_and_spoil_one_node_only(
     tracemalloc.start()
     for number in range(20_000):
         own = chain if number % 2 else new_chain_id()
-        place = Place(chain=own, number=10**14 + number, previous=link)
+        place = ChainPosition(chain=own, number=10**14 + number, previous=link)
         reader.take(StoredEvent(subject=subject, body=b"{}", chain=place.header))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

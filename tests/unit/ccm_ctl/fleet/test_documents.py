@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.wire import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.documents import NUMBER_LIMIT, Document, Documents
+from ccm_ctl.fleet.documents import NUMBER_LIMIT, Documents, StoredDocument
 from tests.support.controller import BEFORE, NOW, StillClock, fleet_on
 
 BUCKET = "CCM_DATA"
@@ -105,7 +105,7 @@ async def test_two_who_write_at_once_get_two_numbers_in_turn() -> None:
 
 
 async def test_number_and_count_are_above_those_of_others_too() -> None:
-    others = [Document(key="a", number=BEFORE + 5, count=2), Document(key="b", number=3, count=9)]
+    others = [StoredDocument(key="a", number=BEFORE + 5, count=2), StoredDocument(key="b", number=3, count=9)]
 
     _, new = await documents(MemoryBroker(lambda: NOW)).change("common", lambda _: "new", above=others)
 

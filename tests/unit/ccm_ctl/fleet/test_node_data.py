@@ -10,7 +10,7 @@ import pytest
 
 from ccm_agent.bus.node_data import NodeData, read_index_entry, slot_key
 from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import Kind, verify
+from ccm_agent.bus.signing import SignatureKind, verify
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import RevisionError, RevisionGoneError
 from ccm_agent.model.wire import NodeRecord, Stamped
@@ -90,7 +90,7 @@ async def test_signature_is_for_the_documents_own_bucket_and_key() -> None:
 
     assert entry is not None
     claims = verify(
-        entry.signature, Kind.DOCUMENT, key_subject("CCM_DATA", KEY), entry.value, now_ms=1_000_000
+        entry.signature, SignatureKind.DOCUMENT, key_subject("CCM_DATA", KEY), entry.value, now_ms=1_000_000
     )
     assert claims.key == signing.public_key
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccm_agent.agent.events.spool_segment import Kind
-from ccm_agent.bus.signing import Kind as SignatureKind
-from ccm_agent.bus.signing import SigningKey
+from ccm_agent.bus.signing import SignatureKind, SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
@@ -27,7 +26,7 @@ from ccm_agent.model.wire import SESSION_ANSWER, Answer, NodeState, Progress
 from ccm_ctl.fleet import proof as proof_module
 from ccm_ctl.fleet.authors import Authors
 from ccm_ctl.fleet.messages import hear
-from ccm_ctl.fleet.proof import NOT_COVERED, Counts, RunProof
+from ccm_ctl.fleet.proof import NOT_COVERED, CountedMessage, RunProof
 from ccm_ctl.fleet.run import READ_AGAIN_S, READS, Run
 from tests.support.authorship import Root, Writer, new_seed, now_ms, sign_event
 from tests.support.controller import NOW, event
@@ -85,7 +84,7 @@ class Scene:
         """After the certificates were looked for."""
         self._count(self.proof.retry())
 
-    def _count(self, counts: Sequence[Counts]) -> None:
+    def _count(self, counts: Sequence[CountedMessage]) -> None:
         for one in counts:
             said = one.said
             if isinstance(said, Answer):

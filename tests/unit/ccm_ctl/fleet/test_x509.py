@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.ed25519 import SigningKey
+from ccm_agent.bus.ed25519 import Ed25519Key
 from ccm_agent.model.errors import InputError
 from ccm_ctl.fleet import x509
 
@@ -22,7 +22,7 @@ class Pair:
     def __init__(self, folder: Path, years: int = 1) -> None:
         self.folder = folder
         ends = BEGINS + timedelta(days=366 * years)
-        signer, key = SigningKey(), SigningKey()
+        signer, key = Ed25519Key(), Ed25519Key()
         self.write("ca.pem", x509.authority(signer, "An authority", BEGINS, ends))
         self.write("server.pem", x509.server(signer, "An authority", key.public, NAMES, BEGINS, ends))
         self.write("server.key", x509.private_key(key))
@@ -90,7 +90,7 @@ def test_what_a_certificate_says_is_read_back(tmp_path: Path, years: int) -> Non
 
 
 def test_a_private_key_is_read_back_and_signs_alike() -> None:
-    key = SigningKey()
+    key = Ed25519Key()
 
     again = x509.read_private_key(x509.private_key(key), "k")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.verdicts import Missing, NodeReport, PartReport, Verdict
+from ccm_agent.model.verdicts import MissingEvents, NodeReport, PartReport, Verdict
 from ccm_ctl.render.verdicts import node_sentence, part_sentence
 
 A, B = "A" * 16, "B" * 16
@@ -15,14 +15,14 @@ A, B = "A" * 16, "B" * 16
     [
         pytest.param(NodeReport(node="web1", counts={Verdict.VERIFIED: 5}), "", id="nothing"),
         pytest.param(
-            NodeReport(node="web1", missing=[Missing(chain=A, first=17, last=18)], missing_count=2),
+            NodeReport(node="web1", missing=[MissingEvents(chain=A, first=17, last=18)], missing_count=2),
             "web1: 2 events are missing from its chain (places 17-18)",
             id="missing",
         ),
         pytest.param(
             NodeReport(
                 node="web1",
-                missing=[Missing(chain=A, first=3, last=3), Missing(chain=B, first=1, last=4)],
+                missing=[MissingEvents(chain=A, first=3, last=3), MissingEvents(chain=B, first=1, last=4)],
                 missing_count=5,
             ),
             "web1: 5 events are missing from its chain (places 3 of chain AAAAAA, 1-4 of chain BBBBBB)",
@@ -31,7 +31,7 @@ A, B = "A" * 16, "B" * 16
         pytest.param(
             NodeReport(
                 node="web1",
-                missing=[Missing(chain=A, first=10 * one, last=10 * one) for one in range(1, 9)],
+                missing=[MissingEvents(chain=A, first=10 * one, last=10 * one) for one in range(1, 9)],
                 missing_count=8,
             ),
             "web1: 8 events are missing from its chain (places 10, 20, 30, 40, 50, …)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.clikit.table import Style
-from ccm_ctl.render.why import Fact, Step, screen
+from ccm_ctl.render.why import Fact, SuggestedCommand, screen
 
 LINES = 24
 OUTPUT = "".join(f"line {number}\n" for number in range(20)) + "\x1b[2Jx" * 60
@@ -16,8 +16,8 @@ FACTS = [
     for word in ("failed, too", "assignment", "last run", "agent")
 ]
 STEPS = [
-    Step("ccmctl events --no-follow -n web1 -r 3Gb1YlnzjY5hvvqJBrE4G7Yv5Qe", "all that it did"),
-    Step("ccm agent enable", "to let it converge", "web1"),
+    SuggestedCommand("ccmctl events --no-follow -n web1 -r 3Gb1YlnzjY5hvvqJBrE4G7Yv5Qe", "all that it did"),
+    SuggestedCommand("ccm agent enable", "to let it converge", "web1"),
 ]
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.resources.file.command import gather
-from ccm_agent.system.accounts import Names
+from ccm_agent.system.accounts import AccountNames
 
-USER, GROUP = Names().user(os.getuid()), Names().group(os.getgid())
+USER, GROUP = AccountNames().user(os.getuid()), AccountNames().group(os.getgid())
 
 
 def test_a_name_alone_is_a_file_of_who_runs_it() -> None:

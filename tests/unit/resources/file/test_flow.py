@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.file import TYPE
 from ccm_agent.resources.file.model import FileProperties
-from ccm_agent.resources.file.providers.posix import Posix
+from ccm_agent.resources.file.providers.posix import PosixFile
 from ccm_agent.resources.file.resource import check
 from ccm_agent.testing.files import FakeFiles
 from tests.support.resources import manage
@@ -59,7 +59,7 @@ def hosts(draw: st.DrawFn) -> FakeFiles:
 
 async def apply(files: FakeFiles, wanted: FileProperties, *, noop: bool = False) -> TransactionEvent:
     check(wanted)
-    return await manage(TYPE, Posix(files, "/"), copy.deepcopy(wanted), noop=noop)
+    return await manage(TYPE, PosixFile(files, "/"), copy.deepcopy(wanted), noop=noop)
 
 
 def shape(files: FakeFiles) -> dict[str, Any]:
@@ -131,7 +131,7 @@ async def test_a_file_that_became_right_reports_a_stable_state() -> None:
 
 
 async def test_a_change_that_has_no_effect_is_a_failure() -> None:
-    class Deaf(Posix):
+    class Deaf(PosixFile):
         async def store(self, wanted: FileProperties) -> None:
             pass
 

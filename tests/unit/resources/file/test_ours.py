@@ -11,9 +11,9 @@ from ccm_agent.model.errors import DownloadError, FileError, PropertyError
 from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.file import TYPE
 from ccm_agent.resources.file.model import FileProperties, parse_mode
-from ccm_agent.resources.file.providers.posix import Posix
+from ccm_agent.resources.file.providers.posix import PosixFile
 from ccm_agent.testing.download import FakeDownload
-from ccm_agent.testing.files import FakeFiles, Node
+from ccm_agent.testing.files import FakeEntry, FakeFiles
 from tests.support.resources import manage
 
 URL = "https://site/motd"
@@ -26,10 +26,10 @@ class Place:
         self.files = FakeFiles()
         self.files.put_directory("/srv")
         self.download = FakeDownload(write=lambda path, content: self.files.put(path, content, mode=0o600))
-        self.provider = Posix(self.files, "/srv", lambda: self.download)
+        self.provider = PosixFile(self.files, "/srv", lambda: self.download)
 
     @property
-    def node(self) -> Node:
+    def node(self) -> FakeEntry:
         return self.files.nodes["/srv/x"]
 
     @property
@@ -224,7 +224,7 @@ async def test_without_the_port_a_url_is_an_error() -> None:
     )
 
     with pytest.raises(DownloadError):
-        await Posix(files, "/srv").store(wanted)
+        await PosixFile(files, "/srv").store(wanted)
 
 
 async def test_an_owner_that_does_not_exist_is_found_before_a_byte_is_fetched() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ccm_agent.model.errors import NoProviderError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.package import TYPE
-from ccm_agent.resources.registry import Registry
+from ccm_agent.resources.registry import ProviderRegistry
 
 
 class Programs:
@@ -43,11 +43,11 @@ def facts(family: str) -> dict[str, Any]:
 async def test_the_choice_follows_the_platform_unless_it_is_named(
     family: str, programs: list[str], wanted: str, provider: str
 ) -> None:
-    registry = Registry(Catalog(), Programs(*programs))
+    registry = ProviderRegistry(Catalog(), Programs(*programs))
 
     assert (await registry.pick(TYPE, wanted, facts(family))).name == provider
 
 
 async def test_a_host_without_either_has_no_provider() -> None:
     with pytest.raises(NoProviderError, match="none of apt, dnf finds the programs that it drives"):
-        await Registry(Catalog(), Programs()).pick(TYPE, "", facts("debian"))
+        await ProviderRegistry(Catalog(), Programs()).pick(TYPE, "", facts("debian"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import ExpressionError, TemplateError
-from ccm_agent.templates.engines import NAMES, Engine, bounds, engine
+from ccm_agent.templates.engines import NAMES, TemplateEngine, bounds, engine
 from ccm_agent.templates.engines.bounds import OUTPUT_MAX
 
 VARIABLES: dict[str, Any] = {
@@ -97,7 +97,7 @@ def test_an_unknown_engine_is_an_error_that_lists_the_known() -> None:
 
 
 def test_each_engine_fits_the_protocol(name: str) -> None:
-    made: Engine = engine(name)
+    made: TemplateEngine = engine(name)
 
     assert (made.left, made.right) == (("[[", "]]") if name == "jet" else ("{{", "}}"))
 

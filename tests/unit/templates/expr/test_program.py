@@ -11,11 +11,13 @@ from ccm_agent.model.errors import ExpressionError
 from ccm_agent.templates import goprint
 from ccm_agent.templates.expr import frame
 from ccm_agent.templates.expr.faults import point
-from ccm_agent.templates.expr.program import Names, Program, compile_expression
-from ccm_agent.templates.gotime import Duration, Month
+from ccm_agent.templates.expr.program import ExpressionNames, Program, compile_expression
+from ccm_agent.templates.gotime import GoDuration, Month
 from ccm_agent.templates.values import StringMap, from_bytes
 
-NAMES = Names({"Data": "map", "Environ": "text map", "value": "any", "text": "text"}, frozenset({"twice"}))
+NAMES = ExpressionNames(
+    {"Data": "map", "Environ": "text map", "value": "any", "text": "text"}, frozenset({"twice"})
+)
 DATA: dict[str, Any] = {
     "n": 1,
     "f": 2.5,
@@ -128,7 +130,7 @@ def run(text: str, **more: Any) -> Any:
         ("date('2024-07-01').In(timezone('Europe/Zurich')).Zone()", "CEST"),
         ("[date('2024-12-30').ISOWeek(), date('2027-01-03').ISOWeek()]", [2025, 2026]),
         ("duration('1h') * 1.5", 5.4e12),
-        ("duration('10m') * 3", Duration(30 * 60 * 10**9)),
+        ("duration('10m') * 3", GoDuration(30 * 60 * 10**9)),
         ("type(first([duration('1s')]).String())", "string"),
         ("twice(Data.n)", [1, 1]),
         ("Data.s | twice()", ["abc", "abc"]),
@@ -303,7 +305,7 @@ def test_the_cause_of_an_error_is_kept() -> None:
     def failing() -> None:
         raise cause
 
-    names = Names({}, frozenset({"failing"}))
+    names = ExpressionNames({}, frozenset({"failing"}))
 
     with pytest.raises(ExpressionError) as caught:
         compile_expression("failing()", names).run({}, {"failing": failing})
@@ -315,7 +317,7 @@ def test_a_defect_in_a_function_is_no_error_of_the_expression() -> None:
     def broken(x: int) -> Any:
         return x + "a"  # type: ignore[operator]
 
-    names = Names({}, frozenset({"broken"}))
+    names = ExpressionNames({}, frozenset({"broken"}))
 
     with pytest.raises(TypeError, match="unsupported operand"):
         compile_expression("broken(1)", names).run({}, {"broken": broken})

@@ -17,7 +17,7 @@ from ccm_agent.templates.gotime import (
     LOCAL,
     SECOND,
     UTC,
-    Duration,
+    GoDuration,
     Location,
     Time,
     load_location,
@@ -112,7 +112,7 @@ def _unix_epoch(moment: Time) -> str:
 
 
 def _ago(value: Any) -> str:
-    return now().minus(_moment(value)).rounded(Duration(SECOND)).go_text()
+    return now().minus(_moment(value)).rounded(GoDuration(SECOND)).go_text()
 
 
 def _duration(value: Any) -> str:
@@ -122,7 +122,7 @@ def _duration(value: Any) -> str:
         seconds = parse_integer(value, 10) or 0
     elif isinstance(value, Int64):
         seconds = int(value)
-    return Duration(seconds * SECOND).go_text()
+    return GoDuration(seconds * SECOND).go_text()
 
 
 def _duration_round(value: Any) -> str:

@@ -20,7 +20,7 @@ from ccm_agent.templates.engines.bounds import check_count
 from ccm_agent.templates.engines.gotypes import Int64, TypedList
 from ccm_agent.templates.engines.literals import parse_float, parse_integer
 from ccm_agent.templates.goprint import go_print
-from ccm_agent.templates.gotime import Duration, Month, Weekday
+from ccm_agent.templates.gotime import GoDuration, Month, Weekday
 from ccm_agent.templates.values import INT_MAX, INT_MIN, wrap_int
 
 _DIVISION_DECIMALS = 16
@@ -37,7 +37,7 @@ def to_int(value: Any) -> int:
         return _text_to_int(value)
     if isinstance(value, (Month, Weekday)):
         return value.number
-    return value.ns if isinstance(value, Duration) else 0
+    return value.ns if isinstance(value, GoDuration) else 0
 
 
 def _cut(value: float) -> int:

@@ -14,7 +14,7 @@ import pytest
 from ccm_agent.bus.permissions import Role
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.trust import SIGNERS_KEY, Signer, SignersList
-from ccm_agent.model.ports import Entry, KeyValue
+from ccm_agent.model.ports import KeyValue, KeyValueEntry
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.assignments import scope_words
 from ccm_ctl.fleet.doctor.results import CheckResult, MissingError
@@ -43,12 +43,12 @@ class TrustBucket:
     def __init__(self, keys: Keys | None) -> None:
         self._signed = keys.signers.trust().signers if keys is not None else None
 
-    async def get(self, key: str, at_least: int = 0) -> Entry | None:
+    async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """See `KeyValue.get`."""
         if self._signed is None or key != SIGNERS_KEY:
             return None
         body, signature = self._signed.body.encode(), self._signed.signature
-        return Entry(key=key, value=body, revision=1, created=NOW, signature=signature)
+        return KeyValueEntry(key=key, value=body, revision=1, created=NOW, signature=signature)
 
 
 def check(folder: Path, published: Keys | None, **fields: Any) -> list[CheckResult]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.bus.layout import Layout, plan
+from ccm_agent.bus.layout import LayoutOptions, plan
 from ccm_agent.bus.stream_settings import WantedStream
 from ccm_ctl.fleet.doctor.results import CheckResult
 from ccm_ctl.fleet.doctor.stream_checks import judge_copies, judge_stream, wanted_streams
@@ -16,7 +16,7 @@ INIT = "ccmctl init --security"
 
 
 def wanted(name: str) -> WantedStream:
-    [found] = [one for one in plan(Layout(secure=True), with_schedules=True) if one.name == name]
+    [found] = [one for one in plan(LayoutOptions(secure=True), with_schedules=True) if one.name == name]
     return found
 
 
@@ -33,7 +33,7 @@ def copies(number: int, *current: bool) -> dict[str, Any]:
     return {"config": {"num_replicas": number}, "cluster": {"replicas": replicas}}
 
 
-@pytest.mark.parametrize("name", [one.name for one in plan(Layout(secure=True), with_schedules=True)])
+@pytest.mark.parametrize("name", [one.name for one in plan(LayoutOptions(secure=True), with_schedules=True)])
 def test_stream_as_init_makes_it_passes(name: str) -> None:
     assert judge(name).state == "ok"
 

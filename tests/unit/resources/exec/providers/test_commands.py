@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
-from ccm_agent.resources.exec.providers.posix import Posix
+from ccm_agent.resources.exec.providers.posix import PosixExec
 from ccm_agent.resources.exec.providers.shell import Shell
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.runner import FakeRunner
@@ -38,11 +38,11 @@ def said() -> list[str]:
     return []
 
 
-@pytest.fixture(params=[Posix, Shell])
+@pytest.fixture(params=[PosixExec, Shell])
 def provider(
     request: pytest.FixtureRequest, runner: FakeRunner, files: FakeFiles, said: list[str]
-) -> Posix | Shell:
-    made: Posix | Shell = request.param(runner, files, lambda message, **fields: said.append(message))
+) -> PosixExec | Shell:
+    made: PosixExec | Shell = request.param(runner, files, lambda message, **fields: said.append(message))
     return made
 
 
@@ -57,7 +57,7 @@ def state(**satisfied: Any) -> ExecState:
 
 class TestStatus:
     async def test_without_creates_and_guards_nothing_is_asked(
-        self, provider: Posix | Shell, runner: FakeRunner, files: FakeFiles
+        self, provider: PosixExec | Shell, runner: FakeRunner, files: FakeFiles
     ) -> None:
         assert await provider.status(wanted()) == state()
         assert (runner.commands, files.looked_at) == ([], [])
@@ -75,7 +75,7 @@ class TestStatus:
         ],
     )
     async def test_creates_is_looked_for(
-        self, provider: Posix | Shell, files: FakeFiles, path: str, is_there: bool
+        self, provider: PosixExec | Shell, files: FakeFiles, path: str, is_there: bool
     ) -> None:
         files.put("/file")
         files.put_directory("/d")
@@ -86,7 +86,7 @@ class TestStatus:
         assert await provider.status(wanted(creates=path)) == state(creates_satisfied=is_there)
 
     async def test_a_relative_creates_begins_where_this_program_stands(
-        self, provider: Posix | Shell, files: FakeFiles
+        self, provider: PosixExec | Shell, files: FakeFiles
     ) -> None:
         files.put(f"{os.getcwd()}/made")
 
@@ -103,12 +103,12 @@ class TestStatus:
         ],
     )
     async def test_guards_are_run(
-        self, provider: Posix | Shell, guards: dict[str, str], satisfied: dict[str, bool]
+        self, provider: PosixExec | Shell, guards: dict[str, str], satisfied: dict[str, bool]
     ) -> None:
         assert await provider.status(wanted(**guards)) == state(**satisfied)
 
     async def test_both_guards_run_even_where_creates_has_decided(
-        self, provider: Posix | Shell, runner: FakeRunner, files: FakeFiles
+        self, provider: PosixExec | Shell, runner: FakeRunner, files: FakeFiles
     ) -> None:
         files.put("/made")
 
@@ -131,7 +131,7 @@ class TestStatus:
         ],
     )
     async def test_a_guard_that_gives_no_answer_is_an_error(
-        self, provider: Posix | Shell, runner: FakeRunner, answer: dict[str, Any], message: str
+        self, provider: PosixExec | Shell, runner: FakeRunner, answer: dict[str, Any], message: str
     ) -> None:
         runner.when("guard", **answer)
         runner.when("/bin/sh", "-c", "guard", **answer)
@@ -149,7 +149,7 @@ class TestStatus:
     async def test_a_guard_that_is_no_command_line_is_an_error_without_a_shell(
         self, runner: FakeRunner, files: FakeFiles
     ) -> None:
-        posix = Posix(runner, files, print)
+        posix = PosixExec(runner, files, print)
 
         with pytest.raises(CommandError) as open_quote:
             await posix.status(wanted(unless="echo 'x"))
@@ -167,7 +167,7 @@ class TestStatus:
 
 class TestLookingAhead:
     async def test_all_that_commands_make_is_looked_for_in_one_go(
-        self, provider: Posix | Shell, runner: FakeRunner, files: FakeFiles
+        self, provider: PosixExec | Shell, runner: FakeRunner, files: FakeFiles
     ) -> None:
         files.put("/b")
         many = [wanted(creates="/a"), wanted(creates="/b"), wanted(), wanted(creates="/b", unless="true")]
@@ -181,7 +181,7 @@ class TestExecuting:
     async def test_posix_cuts_the_line_into_words(self, runner: FakeRunner, files: FakeFiles) -> None:
         runner.when("printf", stdout="out", stderr="err")
 
-        done = await Posix(runner, files, print).execute(wanted(command="printf '%s' \"a b\" $HOME"))
+        done = await PosixExec(runner, files, print).execute(wanted(command="printf '%s' \"a b\" $HOME"))
 
         assert done == Execution(exitcode=0, output="outerr")
         assert runner.commands == [
@@ -199,14 +199,14 @@ class TestExecuting:
         ]
 
     async def test_the_name_is_the_command_where_there_is_none(
-        self, provider: Posix | Shell, runner: FakeRunner
+        self, provider: PosixExec | Shell, runner: FakeRunner
     ) -> None:
         await provider.execute(wanted(name="true", command=""))
 
         assert runner.commands[0].argv[-1] == "true"
 
     async def test_surroundings_are_as_the_properties_say(
-        self, provider: Posix | Shell, runner: FakeRunner
+        self, provider: PosixExec | Shell, runner: FakeRunner
     ) -> None:
         await provider.execute(
             wanted(cwd="/srv/app", path="/opt/bin:/bin", environment=["A=1", "B=x=y", "C="], timeout="1m")
@@ -219,14 +219,14 @@ class TestExecuting:
         assert command.time_limit_s == 60.0
 
     async def test_a_path_in_the_environment_is_what_the_command_sees(
-        self, provider: Posix | Shell, runner: FakeRunner
+        self, provider: PosixExec | Shell, runner: FakeRunner
     ) -> None:
         await provider.execute(wanted(path="/opt/bin", environment=["PATH=/bin"]))
 
         assert (runner.commands[0].search_path, runner.commands[0].env) == ("/opt/bin", {"PATH": "/bin"})
 
     async def test_guards_have_the_same_surroundings(
-        self, provider: Posix | Shell, runner: FakeRunner
+        self, provider: PosixExec | Shell, runner: FakeRunner
     ) -> None:
         surroundings = {"cwd": "/srv", "path": "/opt", "environment": ["A=1"], "timeout": "5s"}
 
@@ -237,7 +237,7 @@ class TestExecuting:
         assert guard == command
 
     async def test_a_relative_cwd_begins_where_this_program_stands(
-        self, provider: Posix | Shell, runner: FakeRunner
+        self, provider: PosixExec | Shell, runner: FakeRunner
     ) -> None:
         await provider.execute(wanted(cwd="sub"))
 
@@ -247,7 +247,7 @@ class TestExecuting:
         self, runner: FakeRunner, files: FakeFiles, said: list[str]
     ) -> None:
         runner.when("build", stdout="one\ntwo\n", stderr="bad\n")
-        posix = Posix(runner, files, lambda message, **fields: said.append(message))
+        posix = PosixExec(runner, files, lambda message, **fields: said.append(message))
 
         quiet = await posix.execute(wanted(command="build"))
         assert said == []
@@ -257,7 +257,7 @@ class TestExecuting:
         assert quiet == loud == Execution(exitcode=0, output="one\ntwo\nbad\n")
 
     async def test_what_was_made_is_looked_for_afterwards(
-        self, provider: Posix | Shell, runner: FakeRunner, files: FakeFiles
+        self, provider: PosixExec | Shell, runner: FakeRunner, files: FakeFiles
     ) -> None:
         runner.when("make", effect=lambda: files.put("/made"))
         runner.when("/bin/sh", "-c", "make", effect=lambda: files.put("/made"))
@@ -271,7 +271,7 @@ class TestExecuting:
     ) -> None:
         runner.when("slow", stdout="begun", hangs=True)
 
-        done = await Posix(runner, files, print).execute(wanted(command="slow", timeout="1s"))
+        done = await PosixExec(runner, files, print).execute(wanted(command="slow", timeout="1s"))
 
         assert done == Execution(exitcode=-15, output="begun", timed_out=True)
 
@@ -287,12 +287,12 @@ class TestExecuting:
         self, runner: FakeRunner, files: FakeFiles, line: str, message: str
     ) -> None:
         with pytest.raises(CommandError) as caught:
-            await Posix(runner, files, print).execute(wanted(command=line))
+            await PosixExec(runner, files, print).execute(wanted(command=line))
 
         assert caught.value.message == message
 
     async def test_a_variable_that_a_template_spoilt_is_an_error_that_shows_nothing_of_it(
-        self, provider: Posix | Shell
+        self, provider: PosixExec | Shell
     ) -> None:
         with pytest.raises(CommandError) as caught:
             await provider.execute(wanted(environment=["hunter2"]))
