@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 INDEX_SUBJECT = f"{SCHEDULE_PREFIX}.names"
 
-OWN_LIMIT = 256
+OWN_LIMIT = 1000
 """One node reads at most this many due requests that have a subject of their own."""
 
 

@@ -1,7 +1,12 @@
-"""When a schedule is due next: cron with six fields as the broker reads it, for people to see; the broker alone keeps time."""
+"""
+When a schedule is due next. The broker alone keeps time; operators see this, and nodes check signed times against it.
+
+The broker reads cron expressions with six fields, the second first.
+"""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -50,7 +55,8 @@ def six_fields(text: str) -> str:
     """
     words = _NICKNAMES.get(text.strip().lower(), text).split()
     if len(words) == len(_FIELDS) - 1:
-        words = ["0", *words[:-1], _without_seven(text, words[-1])]
+        weekday = re.sub(r"-sun\b", "-7", words[-1], flags=re.IGNORECASE)
+        words = ["0", *words[:-1], _without_seven(text, weekday)]
     if len(words) != len(_FIELDS):
         raise UsageError(
             f"--cron {text!r}: expected five fields (minute hour day month weekday), six (second first), or "
@@ -59,6 +65,11 @@ def six_fields(text: str) -> str:
     for word, field in zip(words, _FIELDS, strict=True):
         _field(text, word, *field)
     return " ".join(words)
+
+
+def shown_fields(fields: str) -> str:
+    """Six fields as people write them in a crontab: without the second if it is 0."""
+    return fields.removeprefix("0 ") if len(fields.split()) == len(_FIELDS) else fields
 
 
 def _without_seven(text: str, word: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import clock, fold_names
 from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
@@ -28,8 +29,9 @@ from ccm_ctl.render import records
 if TYPE_CHECKING:
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import TargetSet
-    from ccm_ctl.fleet.schedules import Schedule, Schedules
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.schedules import Schedules
+    from ccm_ctl.fleet.stored_schedule import Schedule
 
 DEADLINE_S = 3600
 """How late a node may begin unless something else is said."""
@@ -65,9 +67,12 @@ def schedule(application: Application) -> None:
             ["--cron"],
             default="",
             metavar="FIELDS",
-            help="When to run: five crontab fields (minute hour day month weekday), six (second first), or @daily and the like.",
+            help="When to run: five crontab fields (minute hour day month weekday), six (second first), or @hourly, @daily, "
+            "@weekly, @monthly, @yearly.",
         ),
-        click.Option(["--tz"], default="", metavar="ZONE", help="Time zone of --cron. [UTC]"),
+        click.Option(
+            ["--tz"], default="", metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin. [UTC]"
+        ),
         click.Option(["--every"], type=Duration(), help="Interval between runs, at least 1s."),
         click.Option(
             ["--at"], default="", metavar="TIME", help="Time of a single run, such as 2026-12-01T02:00Z."
@@ -102,37 +107,76 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
     content = read_content(Path(path), options["manifest"], "")
 
     async def work(broker: Broker) -> Exit:
-        from ccm_ctl.fleet.discovery import resolve
-
-        schedules, fleet = _open(broker), broker.fleet
-        _, resolved = await resolve(fleet, target_spec(options))
-        if len(resolved.scopes) != 1:
-            raise UsageError(
-                f"a schedule goes to one subject, these nodes are reached by {len(resolved.scopes)}: "
-                "make one for each --targets"
-            )
-        words = when_words(when, zone)
-        what = f"schedule {content.name}, {words}, for"
-        if not await confirm(application, what, resolved, yes=options["yes"]):
-            return NOT_AGREED
-        if content.bundle is not None:
-            await fleet.manifests.put(content.digest, content.packed)
-        request = _request(fleet.operator, content, resolved, options)
-        ends = fleet.clock.now() + timedelta(seconds=options["valid_for"])
-        is_new = not await schedules.put(name, resolved.scopes[0], when, zone, request, ends=ends)
-        application.terminal.record(
-            records.SCHEDULE,
-            name=name,
-            scope=resolved.scopes[0],
-            when=when,
-            new=is_new,
-            ends=ends if fleet.signatory else None,
-        )
-        until = f", signed until {ends:%Y-%m-%d}" if fleet.signatory else ""
-        application.terminal.show(f"{name}: {'stored' if is_new else 'replaced'}, {words}{until}\n")
-        return Exit.OK
+        return await _store(application, broker, name, content, when, zone, options)
 
     return application.run_on_broker(work)
+
+
+async def _store(
+    application: Application,
+    broker: Broker,
+    name: str,
+    content: Content,
+    when: str,
+    zone: str,
+    options: dict[str, Any],
+) -> Exit:
+    """Ask, and store a schedule."""
+    from ccm_ctl.fleet.discovery import resolve
+    from ccm_ctl.fleet.stored_schedule import next_time
+
+    terminal, schedules, fleet = application.terminal, _open(broker), broker.fleet
+    inventory, resolved = await resolve(fleet, target_spec(options))
+    if len(resolved.scopes) != 1:
+        raise UsageError(
+            f"a schedule goes to one subject, these nodes are reached by {len(resolved.scopes)}: "
+            "make one for each --targets"
+        )
+    [scope] = resolved.scopes
+    request = _request(fleet.operator, content, resolved, options)
+    place = await schedules.place(request.protocol, scope, name)
+    older = _older_agents(inventory, resolved) if place.has_own_subject else []
+    if older:
+        terminal.warn(_refused_words(name, scope, older))
+    words = when_words(when, zone)
+    if not await confirm(application, f"schedule {content.name}, {words}, for", resolved, yes=options["yes"]):
+        return NOT_AGREED
+    if content.bundle is not None:
+        await fleet.manifests.put(content.digest, content.packed)
+    now = fleet.clock.now()
+    ends = now + timedelta(seconds=options["valid_for"])
+    is_new = not await schedules.put(name, scope, when, zone, request, ends=ends)
+    due = next_time(when, zone, since=now, now=now)
+    terminal.record(
+        records.SCHEDULE,
+        name=name,
+        scope=scope,
+        when=when,
+        zone=zone or None,
+        new=is_new,
+        next=due,
+        ends=ends if fleet.signatory else None,
+        refused_by=older or None,
+    )
+    next_words = f", next {clock(due)}" if due is not None and not when.startswith("@") else ""
+    until = f", signed until {ends:%Y-%m-%d}" if fleet.signatory else ""
+    terminal.show(f"{name}: {'stored' if is_new else 'replaced'}, {words}{next_words}{until}\n")
+    return Exit.OK
+
+
+def _refused_words(name: str, scope: str, older: list[str]) -> str:
+    from ccm_ctl.fleet.assignments import scope_words
+
+    return (
+        f"{fold_names(older)}: the agent is too old for a second schedule of {scope_words(scope)} and refuses {name}; "
+        "upgrade it, or remove the other schedule first"
+    )
+
+
+def _older_agents(inventory: Inventory, resolved: TargetSet) -> list[str]:
+    """Those of the nodes whose agent does not know schedules with a subject of their own."""
+    nodes = (inventory.nodes[name] for name in resolved.nodes)
+    return [node.name for node in nodes if node.record is not None and not node.record.own_schedules]
 
 
 def _request(
@@ -166,7 +210,6 @@ def _list(application: Application) -> Exit:
 
     async def work(broker: Broker) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import clock
 
         now = broker.fleet.clock.now()
         rows = []
@@ -284,11 +327,13 @@ def when_of(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]
 
 
 def when_words(when: str, zone: str) -> str:
-    """The same, as people say it: `every 7d`, `at 2026-12-01T02:00:00Z`; cron stays as it was written."""
+    """The same, as people say it: `every 7d`, `at 2026-12-01T02:00:00Z`, `0 2 * * * Europe/Berlin`."""
+    from ccm_agent.model.cron import shown_fields
+
     word, _, rest = when.partition(" ")
     if word == "@every":
         return f"every {format_duration(parse_duration(rest))}"
-    return f"at {rest}" if word == "@at" else f"{when} {zone}".strip()
+    return f"at {rest}" if word == "@at" else f"{shown_fields(when)} {zone}".strip()
 
 
 def _check_zone(zone: str) -> None:

@@ -1,16 +1,16 @@
 """
 Schedules: requests that the broker stores and publishes on time, so that no process of ours keeps it.
 
-One message each, on a subject that says what it does to whom. What is due goes out as the request that it is, to the very
-subject that a person would have used.
+One message each, on a subject that says what it does to whom. The first schedule of an action and scope sends its requests to the
+subject that an operator would use, which agents of every version hear. The broker keeps the last due request of each subject, for
+nodes that catch up, so a further schedule of the same action and scope sends to a subject of its own. The index of schedules
+names those (`ccm_agent.bus.schedule_index`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Struct
@@ -18,70 +18,57 @@ from msgspec import Struct
 from ccm_agent.bus.events import EXPECTED_STREAM
 from ccm_agent.bus.layout import SCHEDULES_VERSION
 from ccm_agent.bus.requests import SCHEDULES_STREAM
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, read_claims
+from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex, read_index
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     SCHEDULE_PREFIX,
     due_subject,
-    parse_schedule,
+    own_subject,
     request_subject,
     schedule_subject,
 )
-from ccm_agent.model.cron import Cron
-from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.errors import BusDeniedError, BusSetupError, CcmError, NotFoundError, UsageError
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusSetupError,
+    NotFoundError,
+    ProtocolError,
+    RevisionError,
+    UsageError,
+)
 from ccm_agent.model.suggestions import did_you_mean
-from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.assignments import scope_words
+from ccm_ctl.fleet.stored_schedule import read_past, read_schedule
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.bus.streams import Stored
+    from ccm_agent.model.wire import ManifestRequest
+    from ccm_ctl.fleet.stored_schedule import Schedule
+
+SCHEDULES_LIMIT = 200
+"""Of one action and scope; a node asks for the last due request of each of them when it is back."""
+
+_TRIES = 10
 
 
-class Schedule(Struct, frozen=True, kw_only=True):
+class SchedulePlacement(Struct, frozen=True, kw_only=True):
     """
-    A schedule as it is stored.
+    Where a schedule goes that is to be stored.
 
     Attributes:
-        name: As it is called.
         subject: Where it is stored.
-        protocol, scope: What it asks of whom.
-        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`; "" for one that was due once and is kept for those who
-            catch up.
-        zone: Time zone of a cron; "" is UTC.
-        stored: When it was made.
-        last: When it was due last; None: not yet.
-        ends: When its signature expires; None: it is not signed.
-        request: What it sends.
+        target: Where its requests arrive.
+        is_new: It takes the place of none.
+        has_own_subject: Its requests do not arrive where all requests do, so older agents refuse them.
     """
 
-    name: str
     subject: str
-    protocol: str
-    scope: str
-    when: str
-    zone: str = ""
-    stored: datetime
-    last: datetime | None = None
-    ends: datetime | None = None
-    request: ManifestRequest
-
-    def next_after(self, now: datetime) -> datetime | None:
-        """When it is due next, as far as that can be said from here; None: not again, or unknown."""
-        word, _, rest = self.when.partition(" ")
-        try:
-            if word == "@at":
-                moment = datetime.fromisoformat(rest)
-                return moment if moment > now else None
-            if word == "@every":
-                return max(self.last or self.stored, self.stored) + timedelta(seconds=parse_duration(rest))
-            return Cron(self.when).next_after(now, ZoneInfo(self.zone or "UTC"))
-        except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError):
-            return None  # OverflowError: beyond the calendar; TypeError: a time without a zone
+    target: str
+    is_new: bool
+    has_own_subject: bool
 
 
 class Schedules:
@@ -107,15 +94,20 @@ class Schedules:
         self._connection = connection
         self._signatory = signatory
 
-    async def all(self) -> list[Schedule]:
-        """All of them, by name, those too that were due once and are not due again. What somebody copied there is none."""
+    async def all(self, at_least: int = 0) -> list[Schedule]:
+        """
+        All schedules, by name; those too that were due once and are not due again. A message that was copied there is not one.
+
+        Args:
+            at_least: What the stream held at this sequence is among it.
+        """
         stored = await read_newest(
-            self._connection, SCHEDULES_STREAM, [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"]
+            self._connection, SCHEDULES_STREAM, [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"], at_least
         )
-        due = {each.subject: each.time for each in stored if each.subject.startswith(f"{DUE_PREFIX}.")}
-        found = [_schedule(each, due) for each in stored if each.subject not in due and not each.copied]
+        due = {each.subject: each for each in stored if each.subject.startswith(f"{DUE_PREFIX}.")}
+        found = [read_schedule(each, due) for each in stored if each.subject not in due and not each.copied]
         lasting = {one.subject for one in found if one is not None}
-        past = [_past(each) for each in stored if each.subject in due and not each.copied]
+        past = [read_past(each) for each in stored if each.subject in due and not each.copied]
         removed = {each.subject for each in stored if not each.body}
         found += [one for one in past if one is not None and one.subject not in lasting | removed]
         return sorted((one for one in found if one is not None), key=lambda one: one.name)
@@ -134,6 +126,36 @@ class Schedules:
         near = did_you_mean(name, (one.name for one in known))
         raise NotFoundError(
             f"{name}: there is no such schedule{near or '; `ccmctl schedule list` shows which there are'}"
+        )
+
+    async def place(self, protocol: str, scope: str, name: str) -> SchedulePlacement:
+        """
+        Where a schedule is stored, and where its requests arrive.
+
+        Raises:
+            UsageError: The name is taken for other nodes, or there are too many schedules.
+        """
+        subject = schedule_subject(protocol, scope, name)
+        known = await self.all()
+        for one in known:
+            if one.when and one.name == name and one.subject != subject:
+                raise UsageError(
+                    f"{name}: there is a schedule of that name for {scope_words(one.scope)}; "
+                    f"`ccmctl schedule rm {name}` removes it"
+                )
+        alike = [one for one in known if (one.protocol, one.scope) == (protocol, scope)]
+        before = next((one for one in alike if one.subject == subject), None)
+        others = [one for one in alike if one.subject != subject]
+        if len(others) >= SCHEDULES_LIMIT:
+            raise UsageError(
+                f"{name}: there are {len(others)} schedules for {scope_words(scope)} already; remove one first"
+            )
+        is_shared = not before.has_own_subject if before else all(one.has_own_subject for one in others)
+        return SchedulePlacement(
+            subject=subject,
+            target=request_subject(protocol, scope) if is_shared else own_subject(subject),
+            is_new=before is None or not before.when,
+            has_own_subject=not is_shared,
         )
 
     async def put(
@@ -157,38 +179,31 @@ class Schedules:
             ends: Agents that demand signatures take it no longer after this.
 
         Raises:
-            UsageError: The name is taken for other nodes, or others have a schedule for the same nodes already.
+            UsageError: As `place`.
         """
-        subject = schedule_subject(request.protocol, scope, name)
-        known = [one for one in await self.all() if one.when]
-        for one in known:
-            if one.name == name and one.subject != subject:
-                raise UsageError(
-                    f"{name}: there is a schedule of that name for {scope_words(one.scope)}; "
-                    f"`ccmctl schedule rm {name}` removes it"
-                )
-            if one.name != name and (one.protocol, one.scope) == (request.protocol, scope):
-                raise UsageError(
-                    f"{name}: the schedule {one.name} asks the same of {scope_words(scope)}, "
-                    "and one would hide what the other had due; use one manifest, or other targets"
-                )
-        target = due_subject(request_subject(request.protocol, scope))
-        await self._forget_due(target)
-        headers = {"Nats-Schedule": when, "Nats-Schedule-Target": target}
+        place = await self.place(request.protocol, scope, name)
+        due = due_subject(place.target)
+        if place.has_own_subject:
+            await self._update_index(place.subject)
+        await self._forget_due(due)
+        headers = {"Nats-Schedule": when, "Nats-Schedule-Target": due}
         if zone:
             headers["Nats-Schedule-Time-Zone"] = zone
         body = msgspec.json.encode(request)
         if self._signatory is not None:
             headers |= self._signatory.schedule(
-                request_subject(request.protocol, scope),
+                place.target,
                 body,
                 name=name,
                 when=when,
                 zone=zone,
                 expires_ms=int(ends.timestamp() * 1000),
             )
-        await store(self._connection, subject, body, headers)
-        return any(one.subject == subject for one in known)
+        await store(self._connection, place.subject, body, headers)
+        if place.has_own_subject:
+            # another operator who removed a schedule meanwhile may have written the index without this one
+            await self._update_index(place.subject)
+        return not place.is_new
 
     async def remove(self, name: str) -> None:
         """
@@ -199,7 +214,39 @@ class Schedules:
         """
         one = await self.need(name)
         await store(self._connection, one.subject, b"", {EXPECTED_STREAM: SCHEDULES_STREAM})
-        await self._forget_due(due_subject(request_subject(one.protocol, one.scope)))
+        await self._forget_due(due_subject(one.target))
+        if one.has_own_subject:
+            await self._update_index()
+
+    async def _update_index(self, added: str = "") -> None:
+        """
+        Write the index of what is stored; `added` is about to be.
+
+        Raises:
+            RevisionError: Other operators write it all the time.
+        """
+        for _ in range(_TRIES):
+            index, sequence = await self._read_index()
+            own = {one.subject for one in await self.all(sequence) if one.has_own_subject}
+            wanted = ScheduleIndex(schedules=sorted(own | ({added} if added else set())))
+            if wanted == index:
+                return
+            headers = {
+                EXPECTED_STREAM: SCHEDULES_STREAM,
+                "Nats-Expected-Last-Subject-Sequence": str(sequence),
+            }
+            with contextlib.suppress(RevisionError):
+                await store(self._connection, INDEX_SUBJECT, msgspec.json.encode(wanted), headers)
+                return
+        raise RevisionError("the index of schedules is written by others all the time; try again")
+
+    async def _read_index(self) -> tuple[ScheduleIndex, int]:
+        """The index; one that cannot be used counts as empty and is written again."""
+        try:
+            return await read_index(self._connection, SCHEDULES_STREAM)
+        except ProtocolError:
+            stored = await read_last(self._connection, SCHEDULES_STREAM, INDEX_SUBJECT)
+            return ScheduleIndex(), stored.sequence if stored else 0
 
     async def _forget_due(self, subject: str) -> None:
         """Remove what was due, where the operator may: agents of before do not look whether its schedule is still there."""
@@ -207,55 +254,3 @@ class Schedules:
             return
         with contextlib.suppress(BusDeniedError):
             await call(self._connection, f"STREAM.PURGE.{SCHEDULES_STREAM}", {"filter": subject})
-
-
-def _past(stored: Stored) -> Schedule | None:
-    """A schedule that was due once: the broker removes it then, and names it in what was due."""
-    headers = {key.lower(): value for key, value in stored.headers.items()}
-    try:
-        protocol, scope, name = parse_schedule(headers.get("nats-scheduler", ""))
-        request = decode_foreign(stored.body, ManifestRequest)
-    except (CcmError, msgspec.MsgspecError):
-        return None
-    if due_subject(request_subject(protocol, scope)) != stored.subject or not request.catch_up:
-        return None
-    return Schedule(
-        name=name,
-        subject=headers["nats-scheduler"],
-        protocol=protocol,
-        scope=scope,
-        when="",
-        stored=stored.time,
-        last=stored.time,
-        request=request,
-    )
-
-
-def _schedule(stored: Stored, due: dict[str, datetime]) -> Schedule | None:
-    headers = {key.lower(): value for key, value in stored.headers.items()}
-    try:
-        protocol, scope, name = parse_schedule(stored.subject)
-        request = decode_foreign(stored.body, ManifestRequest)
-    except (CcmError, msgspec.MsgspecError):
-        return None
-    last = due.get(due_subject(request_subject(protocol, scope)))
-    return Schedule(
-        name=name,
-        subject=stored.subject,
-        protocol=protocol,
-        scope=scope,
-        when=headers.get("nats-schedule", ""),
-        zone=headers.get("nats-schedule-time-zone", ""),
-        stored=stored.time,
-        last=last,
-        ends=_end_of(headers.get(SIGNATURE_HEADER.lower(), "")),
-        request=request,
-    )
-
-
-def _end_of(signature: str) -> datetime | None:
-    try:
-        expires = read_claims(signature).expires if signature else 0
-    except SignatureError:
-        return None
-    return datetime.fromtimestamp(expires / 1000, UTC) if expires else None

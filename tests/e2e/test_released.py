@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
-from tests.support.fleet import TOP, Fleet, a_file, a_gate, fleet, manifest
+from tests.support.fleet import TOP, Done, Fleet, a_file, a_gate, fleet, manifest
 from tests.support.nats_server import require_server
 from tests.support.released import unpack_released
 
@@ -133,3 +133,31 @@ def test_released_agent_stays_in_a_secured_fleet_until_it_is_upgraded(tmp_path: 
         assert {one["node"]: one["signatures"] for one in nodes} == {"old1": True, "new1": True}
     finally:
         site.close()
+
+
+def test_released_agent_runs_the_first_schedule_of_a_scope_and_refuses_further_ones(
+    mixed: Fleet, released: Path
+) -> None:
+    def add(name: str) -> Done:
+        path = mixed.write(f"{name}.yaml", manifest(a_file(name)))
+        return mixed.ctl("schedule", "add", name, path, "--every", "1s", "-t", "role=web", "--yes", "--json")
+
+    first, second = add("first"), add("second")
+    old, new = (mixed.agents[name].files for name in ("old1", "new1"))
+    mixed.wait_for(lambda: (old / "first").exists() and (new / "first").exists(), "the first to be due")
+    mixed.wait_for((new / "second").exists, "the second to be due")
+    mixed.wait_for(lambda: "apply-second.request" in mixed.agents["old1"].log, "the older agent to refuse it")
+    shown_there = mixed.ctl("schedule", "list", "--json", code=released).records
+    removed_there = mixed.ctl("schedule", "rm", "second", code=released)
+    left = mixed.ctl("schedule", "list", "--json").records
+
+    assert (first.code, first.err) == (0, "")
+    assert (second.code, second.records[0]["refused_by"]) == (0, ["old1"])
+    assert second.err == (
+        "ccmctl: warning: old1: the agent is too old for a second schedule of role=web and refuses second; upgrade it, "
+        "or remove the other schedule first\n"
+    )
+    assert not (old / "second").exists()
+    assert [one["name"] for one in shown_there] == ["first", "second"]
+    assert (removed_there.code, [one["name"] for one in left]) == (0, ["first"])
+    assert mixed.ctl("schedule", "rm", "first").code == 0

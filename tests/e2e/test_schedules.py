@@ -114,3 +114,33 @@ def test_an_agent_that_was_stopped_takes_the_last_due_request_after_its_return_o
     assert not (there.files / "once").exists()
     assert not (trio.agents["db1"].files / "once").exists()
     assert trio.ctl("schedule", "rm", "once").code == 0
+
+
+def test_killed_agent_catches_up_with_each_schedule_of_its_scope_once(trio: Fleet) -> None:
+    names = ("backup", "patch", "report")
+    away, there = trio.agents["web1"], trio.agents["web2"]
+    away.kill()
+    for name in names:
+        path = trio.write(f"{name}.yaml", manifest(a_file(name)))
+        assert add_at(trio, name, path, "--targets", "role=web", "--catch-up").code == 0
+    for name in names:
+        trio.wait_for((there.files / name).exists, f"{name} to be due")
+
+    away.start()
+    for name in names:
+        trio.wait_for((away.files / name).exists, f"web1 to catch up with {name}")
+        trio.wait_for(lambda name=name: runs(trio, away, name), f"the events of {name}")
+    for agent in (away, there):
+        for name in names:
+            (agent.files / name).unlink()
+        agent.kill()
+        agent.start()
+    trio.wait_present(["web1", "web2"])
+    path = trio.write("after.yaml", manifest(a_file("after")))
+    assert trio.ctl("apply", path, "--targets", "role=web", "--yes").code == 0
+
+    for name in names:
+        [(run, times)] = runs(trio, away, name).items()
+        assert (times, runs(trio, there, name)) == (1, {run: 1})
+        assert not any((agent.files / name).exists() for agent in (away, there))
+        assert trio.ctl("schedule", "rm", name).code == 0

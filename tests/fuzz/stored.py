@@ -41,7 +41,7 @@ from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed
 from ccm_agent.testing.clock import FakeClock
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.messages import hear
-from ccm_ctl.fleet.schedules import _past, _schedule
+from ccm_ctl.fleet.stored_schedule import read_past, read_schedule
 from tests.fuzz.target import Target
 from tests.fuzz.wrapped import run_now, text_of
 
@@ -177,8 +177,8 @@ def schedule(data: bytes) -> object:
     when, _, zone = text_of(words).partition("\0")
     headers = {"Nats-Schedule": when, "Nats-Schedule-Time-Zone": zone, "Nats-Scheduler": f"{SCHEDULE}.x"}
     stored = Stored(subject=f"{SCHEDULE}.x", body=body, sequence=1, time=MOMENT, headers=headers)
-    found = _schedule(stored, {})
-    return _past(stored), found and found.next_after(MOMENT)
+    found = read_schedule(stored, {})
+    return read_past(stored), found and found.next_after(MOMENT)
 
 
 SCHEDULE = f"choria.ccm.schedule.manifest.apply.request.{LEVEL}"

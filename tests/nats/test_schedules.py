@@ -59,21 +59,70 @@ def test_a_schedule_converges_its_nodes_and_no_others_until_it_is_removed(pair: 
     assert pair.ctl("schedule", "rm", "often").code == 1
 
 
-def test_a_schedule_is_run_now_and_replaced_and_none_hides_another(pair: Fleet) -> None:
+def test_a_schedule_is_run_now_and_replaced(pair: Fleet) -> None:
     path = pair.write("nightly.yaml", manifest(a_file("nightly")))
     words = ["--cron", "0 0 2 * * *", "--tz", "Europe/Berlin", "--targets", "role=web", "--yes"]
 
     first = pair.ctl("schedule", "add", "nightly", path, *words)
     again = pair.ctl("schedule", "add", "nightly", path, *words)
-    hiding = pair.ctl("schedule", "add", "other", path, *words)
     ran = pair.ctl("schedule", "run", "nightly", "--yes", "--json")
     [listed] = pair.ctl("schedule", "list", "--json").records
 
-    assert first.out == "nightly: stored, 0 0 2 * * * Europe/Berlin\n"
-    assert again.out == "nightly: replaced, 0 0 2 * * * Europe/Berlin\n"
-    assert hiding.err.startswith("ccmctl: other: the schedule nightly asks the same of role=web,")
+    due = listed["next"][:19].replace("T", " ")
+    assert first.out == f"nightly: stored, 0 2 * * * Europe/Berlin, next {due}Z\n"
+    assert again.out == f"nightly: replaced, 0 2 * * * Europe/Berlin, next {due}Z\n"
     assert (ran.code, ran.states) == (0, {"web1": "changed"})
     assert listed["next"][11:16] in ("00:00", "01:00")
+    assert pair.ctl("schedule", "rm", "nightly").code == 0
+
+
+def test_schedules_for_one_scope_run_each_on_its_own_and_outlive_one_another(pair: Fleet) -> None:
+    names = ("backup", "patch", "report")
+    files = {name: pair.agents["web1"].files / name for name in names}
+    words = ["--every", "1s", "--targets", "role=web", "--yes", "--json"]
+
+    for name in names:
+        added = pair.ctl("schedule", "add", name, pair.write(f"{name}.yaml", manifest(a_file(name))), *words)
+        assert (added.code, added.err, added.records[0]["new"]) == (0, "", True)
+    for name in names:
+        pair.wait_for(files[name].exists, f"{name} to be due")
+    listed = {one["name"]: one for one in pair.ctl("schedule", "list", "--json").records}
+    again = pair.ctl("schedule", "add", "patch", pair.write("patch.yaml", manifest(a_file("patch"))), *words)
+    # the one whose requests arrive where all requests do
+    removed = pair.ctl("schedule", "rm", "backup")
+    for name in ("patch", "report"):
+        files[name].unlink()
+    for name in ("patch", "report"):
+        pair.wait_for(files[name].exists, f"{name} to be due again")
+    left = [one["name"] for one in pair.ctl("schedule", "list", "--json").records]
+    # the place that became free is taken first
+    files["backup"].unlink()
+    back = pair.ctl(
+        "schedule", "add", "backup", pair.write("backup.yaml", manifest(a_file("backup"))), *words
+    )
+    pair.wait_for(files["backup"].exists, "backup to be due")
+
+    assert {name: "last" in one for name, one in listed.items()} == dict.fromkeys(names, True)
+    assert (again.records[0]["new"], removed.code, left) == (False, 0, ["patch", "report"])
+    assert back.records[0]["new"] is True
+    assert not [name for name in names if (pair.agents["db1"].files / name).exists()]
+    for name in names:
+        assert pair.ctl("schedule", "rm", name).code == 0
+    assert pair.ctl("schedule", "list", "--json").out == ""
+
+
+def test_a_second_schedule_of_a_name_for_other_nodes_is_refused(pair: Fleet) -> None:
+    path = pair.write("nightly.yaml", manifest(a_file("nightly")))
+    words = ["--cron", "@daily", "--yes"]
+
+    first = pair.ctl("schedule", "add", "nightly", path, *words, "--targets", "role=web")
+    second = pair.ctl("schedule", "add", "nightly", path, *words, "--targets", "role=db")
+
+    assert (first.code, first.out[:34]) == (0, "nightly: stored, 0 0 * * *, next 2")
+    assert (second.code, second.err) == (
+        1,
+        "ccmctl: nightly: there is a schedule of that name for role=web; `ccmctl schedule rm nightly` removes it\n",
+    )
     assert pair.ctl("schedule", "rm", "nightly").code == 0
 
 

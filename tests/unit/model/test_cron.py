@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ccm_agent.model.cron import Cron, six_fields
+from ccm_agent.model.cron import Cron, shown_fields, six_fields
 from ccm_agent.model.errors import UsageError
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)  # a Saturday
@@ -62,6 +62,15 @@ def test_what_is_no_cron_is_refused(fields: str, said: str) -> None:
         ("  */5  2 * * MON ", "0 */5 2 * * MON"),
         ("0 2 * * 7", "0 0 2 * * 0"),
         ("0 2 * * 5-7", "0 0 2 * * 0,5,6"),
+        ("0 2 * * fri-sun", "0 0 2 * * 0,5,6"),
+        ("0 2 * * mon,SAT-SUN", "0 0 2 * * 0,1,6"),
+        ("0 2 * * Mon-Fri", "0 0 2 * * Mon-Fri"),
+        ("0 2 * jan,JUL *", "0 0 2 * jan,JUL *"),
+        ("@hourly", "0 0 * * * *"),
+        ("@midnight", "0 0 0 * * *"),
+        ("@monthly", "0 0 0 1 * *"),
+        ("@yearly", "0 0 0 1 1 *"),
+        ("@annually", "0 0 0 1 1 *"),
         ("@daily", "0 0 0 * * *"),
         ("@Weekly", "0 0 0 * * 0"),
     ],
@@ -75,3 +84,12 @@ def test_crontab_fields_and_nicknames_become_six_fields(text: str, fields: str) 
 def test_invalid_cron_expression_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--cron"):
         six_fields(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [("0 0 2 * * *", "0 2 * * *"), ("30 0 2 * * *", "30 0 2 * * *"), ("*/20 * * * * *", "*/20 * * * * *")],
+)
+def test_cron_is_shown_as_in_a_crontab_unless_it_has_seconds(fields: str, shown: str) -> None:
+    assert shown_fields(fields) == shown
+    assert six_fields(shown) == fields

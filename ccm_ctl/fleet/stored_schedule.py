@@ -1,0 +1,156 @@
+"""Schedules as the broker stores them: what a message in CCM_SCHEDULES says, and when it is due next."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, read_claims
+from ccm_agent.bus.subjects import due_subject, own_subject, parse_schedule, request_subject
+from ccm_agent.model.cron import Cron
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import ManifestRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccm_agent.bus.streams import Stored
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """
+    A schedule as it is stored.
+
+    Attributes:
+        name: As it is called.
+        subject: Where it is stored.
+        protocol, scope: What it asks of whom.
+        target: The subject that its requests arrive on.
+        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`; "" for one that was due once and is kept for those who
+            catch up.
+        zone: Time zone of a cron; "" is UTC.
+        stored: When it was made.
+        last: When it was due last; None: not yet.
+        ends: When its signature expires; None: it is not signed.
+        request: What it sends.
+    """
+
+    name: str
+    subject: str
+    protocol: str
+    scope: str
+    target: str
+    when: str
+    zone: str = ""
+    stored: datetime
+    last: datetime | None = None
+    ends: datetime | None = None
+    request: ManifestRequest
+
+    @property
+    def has_own_subject(self) -> bool:
+        """Its requests do not arrive where all requests of their kind do."""
+        return self.target != request_subject(self.protocol, self.scope)
+
+    def next_after(self, now: datetime) -> datetime | None:
+        """When it is due next; None: not again, or unknown."""
+        return next_time(self.when, self.zone, since=max(self.last or self.stored, self.stored), now=now)
+
+
+def next_time(when: str, zone: str, *, since: datetime, now: datetime) -> datetime | None:
+    """
+    When a schedule is due next, as far as that can be said without the broker; None: not again, or unknown.
+
+    Args:
+        when, zone: Its times, as in `Schedule`.
+        since: When it was due last, or stored; an interval counts from there.
+        now: The time after which it is looked for.
+    """
+    word, _, rest = when.partition(" ")
+    try:
+        if word == "@at":
+            moment = datetime.fromisoformat(rest)
+            return moment if moment > now else None
+        if word == "@every":
+            return since + timedelta(seconds=parse_duration(rest))
+        return Cron(when).next_after(now, ZoneInfo(zone or "UTC"))
+    except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError):
+        return None  # OverflowError: beyond the calendar; TypeError: a time without a zone
+
+
+def read_past(stored: Stored) -> Schedule | None:
+    """A schedule that was due once: the broker removes it then, and names it in what was due."""
+    headers = {key.lower(): value for key, value in stored.headers.items()}
+    subject = headers.get("nats-scheduler", "")
+    try:
+        protocol, scope, name = parse_schedule(subject)
+        target = _target_of(subject, stored.subject)
+        request = decode_foreign(stored.body, ManifestRequest)
+    except (CcmError, msgspec.MsgspecError):
+        return None
+    if not request.catch_up:
+        return None
+    return Schedule(
+        name=name,
+        subject=subject,
+        protocol=protocol,
+        scope=scope,
+        target=target,
+        when="",
+        stored=stored.time,
+        last=stored.time,
+        request=request,
+    )
+
+
+def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
+    headers = {key.lower(): value for key, value in stored.headers.items()}
+    try:
+        protocol, scope, name = parse_schedule(stored.subject)
+        target = _target_of(stored.subject, headers.get("nats-schedule-target", ""))
+        request = decode_foreign(stored.body, ManifestRequest)
+    except (CcmError, msgspec.MsgspecError):
+        return None
+    last = due.get(due_subject(target))
+    return Schedule(
+        name=name,
+        subject=stored.subject,
+        protocol=protocol,
+        scope=scope,
+        target=target,
+        when=headers.get("nats-schedule", ""),
+        zone=headers.get("nats-schedule-time-zone", ""),
+        stored=stored.time,
+        last=last.time if last is not None else None,
+        ends=_end_of(headers.get(SIGNATURE_HEADER.lower(), "")),
+        request=request,
+    )
+
+
+def _target_of(schedule: str, due: str) -> str:
+    """
+    Where the requests of a schedule arrive, by where it says that the broker stores them.
+
+    Raises:
+        ProtocolError: That is not a place for its requests; agents refuse them.
+    """
+    protocol, scope, _ = parse_schedule(schedule)
+    targets = (request_subject(protocol, scope), own_subject(schedule))
+    for target in targets:
+        if due_subject(target) == due:
+            return target
+    raise ProtocolError(f"{schedule}: it sends to {due}, where agents take no request of it")
+
+
+def _end_of(signature: str) -> datetime | None:
+    try:
+        expires = read_claims(signature).expires if signature else 0
+    except SignatureError:
+        return None
+    return datetime.fromtimestamp(expires / 1000, UTC) if expires else None
