@@ -91,7 +91,7 @@ class App:
         """The engine of this host."""
         from ccm_agent.engine.run import LocalEngine
 
-        return LocalEngine(self.world())
+        return LocalEngine(self.deps())
 
     @asynccontextmanager
     async def source(self, url: str) -> AsyncIterator[ManifestSource]:
@@ -119,7 +119,7 @@ class App:
 
         return NatsObjects(await self.connection(), bucket)
 
-    def world(self) -> EngineDeps:
+    def deps(self) -> EngineDeps:
         """What the engine may use."""
         from ccm_agent.engine.deps import EngineDeps
         from ccm_agent.sessions.refresh_store import RefreshStore, refresh_folder

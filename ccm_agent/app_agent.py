@@ -38,8 +38,8 @@ from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings
 from ccm_agent.bus.trust import Trust
-from ccm_agent.engine.mask import for_bus
-from ccm_agent.engine.parsed import ParsedDocuments
+from ccm_agent.engine.masking import shorten_for_bus
+from ccm_agent.engine.parse_cache import ParseCache
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
@@ -199,16 +199,16 @@ def agent_ports(
                 demand_stamps=settings.stamped_data is True,
             )
 
-        world = replace(
-            app.world(),
+        deps = replace(
+            app.deps(),
             sources=sources,
             make_expressions=expressions,
             register=_register(connection, settings),
-            read_document=ParsedDocuments().read,
+            read_document=ParseCache().read,
             secrets=secrets,
             refreshes=refreshes,
         )
-        return LocalEngine(world)
+        return LocalEngine(deps)
 
     def gather_facts() -> dict[str, Any]:
         layers = [_facts_file(settings.facts_file)] if settings.facts_file else []
@@ -223,7 +223,7 @@ def agent_ports(
         make_engine=make_engine,
         gather_facts=gather_facts,
         matches=TargetMatcher(Threads("ccm-select", 1).call),
-        shorten=lambda event: for_bus(event, app.catalog.find(event.type)),
+        shorten=lambda event: shorten_for_bus(event, app.catalog.find(event.type)),
         clock=clock,
         sources=SourcePorts(
             files=SystemFiles(),

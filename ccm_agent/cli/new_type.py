@@ -189,7 +189,7 @@ def reach(wanted: @Name@Properties) -> Reach:
     return Reach(paths=(wanted.name,))
 
 
-def decide(wanted: @Name@Properties, found: @Name@State, situation: DecisionContext) -> Decision:
+def decide(wanted: @Name@Properties, found: @Name@State, context: DecisionContext) -> Decision:
     """The decision table; see docs/resources/@name@.md."""
     if wanted.ensure == ABSENT:
         if found.ensure == ABSENT:

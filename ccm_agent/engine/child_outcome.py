@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.contract import ChildOutcome
-from ccm_agent.resources.converge import ResolvedResource, is_announced
+from ccm_agent.resources.converge import ResolvedResource, would_have_changed
 
 
 def count_outcomes(
@@ -25,7 +25,7 @@ def count_outcomes(
     changed = [
         event is not None and event.changed and not bad for event, bad in zip(last, failed, strict=True)
     ]
-    made = any(event.changed and not is_announced(event) for event in last if event is not None)
+    made = any(event.changed and not would_have_changed(event) for event in last if event is not None)
     return ChildOutcome(
         resources=len(resources),
         changed=sum(changed),

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ccm_agent.engine.child_outcome import count_outcomes
 from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.load import MakeExpressions, ResolvedManifest, load_manifest
-from ccm_agent.engine.mask import learn, learn_rules
+from ccm_agent.engine.masking import register_rule_secrets, register_secrets
 from ccm_agent.engine.permission import ConfinedContext, Permission
 from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
 from ccm_agent.engine.refreshes import Outline, Refreshes
@@ -50,7 +50,7 @@ from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.resources.contract import ChildManifest, ChildOutcome, ProviderSpec
-from ccm_agent.resources.converge import ResolvedResource, is_announced
+from ccm_agent.resources.converge import ResolvedResource, would_have_changed
 from ccm_agent.resources.registry import ProviderRegistry
 from ccm_agent.sessions.memory import MemorySession
 
@@ -77,29 +77,29 @@ class SharedRunState:
     """What all manifests of one run share."""
 
     def __init__(
-        self, world: EngineDeps, options: ApplyOptions, session: MemorySession, facts: Mapping[str, Any]
+        self, deps: EngineDeps, options: ApplyOptions, session: MemorySession, facts: Mapping[str, Any]
     ) -> None:
-        self.world = world
+        self.deps = deps
         self.options = options
         self.session = session
         self.facts = facts
-        self.runner = StoppableRunner(world.runner, options.stop) if options.stop else world.runner
-        self.registry = ProviderRegistry(world.catalog, world.probe)
+        self.runner = StoppableRunner(deps.runner, options.stop) if options.stop else deps.runner
+        self.registry = ProviderRegistry(deps.catalog, deps.probe)
         self.changes = HostChanges()
-        self.secrets = Secrets(world.secrets)
+        self.secrets = Secrets(deps.secrets)
         self.masker = self.secrets.masker
         self.outer_data: Mapping[str, Any] = {}
-        self.is_cut = False
+        self.is_paused_midway = False
         """Paused, and something was left for another process."""
         self._done: dict[tuple[str, str, str], deque[TransactionEvent]] = {}
         for event in options.done:
             self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)
         self._warm: set[int] = set()
-        self.permission = Permission(options.grant, world.resolve_path) if options.grant else None
+        self.permission = Permission(options.grant, deps.resolve_path) if options.grant else None
         """What the node's policy lets the run touch; None: nothing binds it."""
         self.refreshes = Refreshes(self, None)
         confine = self.permission.confine if self.permission else None
-        self.expressions = MakeExpressions(world.make_expressions, facts, options.environ or {}, confine)
+        self.expressions = MakeExpressions(deps.make_expressions, facts, options.environ or {}, confine)
 
     def note(self, level: str, message: str, **fields: object) -> None:
         """Tell whoever watches something that is not the outcome of a resource."""
@@ -190,11 +190,11 @@ class ManifestContext:
 
     @property
     def files(self) -> Files:
-        return self.state.world.files
+        return self.state.deps.files
 
     @property
     def clock(self) -> Clock:
-        return self.state.world.clock
+        return self.state.deps.clock
 
     @property
     def directory(self) -> str:
@@ -203,7 +203,7 @@ class ManifestContext:
     @property
     def shown_directory(self) -> str:
         shown = posixpath.dirname(self.loaded.document.name)
-        meant = posixpath.normpath(posixpath.join(self.state.world.directory, shown))
+        meant = posixpath.normpath(posixpath.join(self.state.deps.directory, shown))
         return shown if meant == self.directory else self.directory
 
     @property
@@ -223,7 +223,7 @@ class ManifestContext:
         return not self.is_restricted
 
     def port(self, name: str) -> Any:
-        return self.state.world.port(name)
+        return self.state.deps.port(name)
 
     def environment(self, data: Mapping[str, Any] | None = None) -> Environment:
         expressions = self.loaded.expressions
@@ -274,7 +274,7 @@ class ManifestContext:
         return permission.unknown(why) if permission is not None else PolicyError(why)
 
     def now(self) -> datetime:
-        return self.state.world.clock.now()
+        return self.state.deps.clock.now()
 
     async def provider(self, declared: ResolvedResource) -> tuple[str, Any]:
         key = (declared.kind.name, declared.wanted.provider)
@@ -299,15 +299,15 @@ class ManifestContext:
             raise_refusal_behind(err)
             return await asyncio.to_thread(place_error, err, self._document, (*declared.path, "control"))
 
-    async def settle(self, declared: ResolvedResource) -> None:
+    async def finalize(self, declared: ResolvedResource) -> None:
         for field in declared.pending:
             value = getattr(declared.wanted, field)
             if holds_markers(value):
                 setattr(declared.wanted, field, await self._rendered(value, (*declared.path, field)))
         declared.pending = ()
-        learn(self.state.masker, declared.kind, declared.wanted)
-        if declared.kind.settle is not None:
-            declared.kind.settle(declared.wanted)
+        register_secrets(self.state.masker, declared.kind, declared.wanted)
+        if declared.kind.finalize is not None:
+            declared.kind.finalize(declared.wanted)
 
     def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
         event = self._last(reference, declared, "requires")
@@ -315,7 +315,7 @@ class ManifestContext:
 
     def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
         event = self._last(reference, declared, "subscribes to")
-        if is_announced(event) and not self.noop:
+        if would_have_changed(event) and not self.noop:
             # what a child under noop announced has not happened; what an earlier process announced
             # counts as it does in the reference
             return self.state.session.is_foreign(event)
@@ -396,7 +396,7 @@ class ManifestContext:
             str(check.goss_rules), partial(render_rules, check.goss_rules, self.loaded.expressions)
         )
         settled = replace(check, goss_rules=rules)
-        learn_rules(self.state.masker, settled)
+        register_rule_secrets(self.state.masker, settled)
         return settled
 
     async def _rendered(self, value: Any, path: Path) -> Any:
@@ -453,16 +453,16 @@ class ManifestContext:
         document = make_document(data, path, posixpath.dirname(path))
         # the data of the manifest around it has what lies over all of them already
         override = self.data if child.data is None else merge.deep(child.data, self.state.outer_data)
-        world = self.state.world
+        deps = self.state.deps
         try:
             loaded = await asyncio.to_thread(
                 load_manifest,
                 document,
-                world.catalog,
+                deps.catalog,
                 self.state.expressions,
                 (),
                 override,
-                world.read_document,
+                deps.read_document,
                 self.state.secrets,
             )
         except InputError as err:
@@ -472,7 +472,7 @@ class ManifestContext:
             same = around.loaded.document.name == path or around.loaded.document.digest == document.digest
             if same and around.loaded.data == loaded.data:
                 raise ManifestError(f"{path} includes itself with the same data, so it would never end")
-        if not child.allow_apply and any(one.kind.nests for one in loaded.resources):
+        if not child.allow_apply and any(one.kind.contains_manifest for one in loaded.resources):
             raise ManifestError(f"{path} holds `apply` resources, which `allow_apply: false` forbids")
         return loaded
 

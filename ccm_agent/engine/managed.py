@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ccm_agent.engine.context import ManifestContext, SharedRunState
 from ccm_agent.engine.load import ResolvedManifest
-from ccm_agent.engine.mask import learn
+from ccm_agent.engine.masking import register_secrets
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.converge import ResolvedResource
@@ -50,7 +50,7 @@ class _Collector:
         for declared in context.loaded.resources:
             if not await _is_managed(declared, context):
                 continue
-            if declared.kind.nests:
+            if declared.kind.contains_manifest:
                 await self._child(declared, context)
             else:
                 self.found.add(self._shown(_reference(declared), declared, context))
@@ -58,7 +58,7 @@ class _Collector:
 
     def _shown(self, reference: str, declared: ResolvedResource, context: ManifestContext) -> str:
         masker = context.state.masker
-        learn(masker, declared.kind, declared.wanted, declared.pending)
+        register_secrets(masker, declared.kind, declared.wanted, declared.pending)
         shown = masker.name(reference)
         if shown == reference:
             return reference

@@ -39,7 +39,7 @@ def check_order(loaded: ResolvedManifest) -> None:
 
 def _before_children(resources: Sequence[ResolvedResource]) -> Iterator[ResolvedResource]:
     for declared in resources:
-        if declared.kind.nests:
+        if declared.kind.contains_manifest:
             return
         yield declared
 

@@ -52,7 +52,7 @@ class Outline:
         self.subscribers: dict[str, list[ResolvedResource]] = {}
         self.nested: dict[str, ResolvedResource] = {}
         for declared in resources:
-            if declared.kind.nests:
+            if declared.kind.contains_manifest:
                 self.nested[declared.reference] = declared
             for reference in subscriptions(declared):
                 self.subscribers.setdefault(_plain(reference), []).append(declared)
@@ -146,7 +146,7 @@ class Refreshes:
             return
         if self._own and not event.changed and not event.failed:
             await self._did_not_change(declared)
-        if declared.kind.nests and (event.failed or event.unmet_requirements or event.error):
+        if declared.kind.contains_manifest and (event.failed or event.unmet_requirements or event.error):
             self.is_incomplete = True
 
     async def close(self, *, is_complete: bool) -> None:
@@ -242,7 +242,7 @@ class Refreshes:
             label, keys, is_open = "a resource", (ANY,), True
             if self._is_recorded(keys, [], is_open=True):
                 return
-        now = self._state.world.clock.now()
+        now = self._state.deps.clock.now()
         change = TriggerChange(
             id=new_id(now), trigger=Kept(label, keys), since=now, waiting=waiting, is_open=is_open
         )

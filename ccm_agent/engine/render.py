@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.engine import mask
+from ccm_agent.engine import masking
 from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.secret import Masker
@@ -27,9 +27,9 @@ def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
     masker = masker if masker is not None else Masker()
     shown: list[tuple[ResolvedResource, dict[str, Any]]] = []
     for declared in loaded.resources:
-        mask.learn(masker, declared.kind, declared.wanted, declared.pending)
-        mask.learn_checks(masker, declared.wanted)
-        shown.append((declared, msgspec.to_builtins(mask.masked_properties(declared.kind, declared.wanted))))
+        masking.register_secrets(masker, declared.kind, declared.wanted, declared.pending)
+        masking.register_check_secrets(masker, declared.wanted)
+        shown.append((declared, msgspec.to_builtins(masking.mask_properties(declared.kind, declared.wanted))))
     section = {
         "fail_on_error": loaded.fail_on_error,
         "resources": [

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.engine import mask
+from ccm_agent.engine import masking
 from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, SharedRunState
 from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.load import ResolvedManifest, load_manifest
@@ -26,7 +26,7 @@ from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import ManifestDocument, make_document
 from ccm_agent.manifest.expressions import has_markers, raise_refusal_behind
-from ccm_agent.manifest.tinycm.recognise import is_tinycm
+from ccm_agent.manifest.tinycm.detect import is_tinycm
 from ccm_agent.model import merge
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import BusError, CcmError, FileError, InputError, ManifestError
@@ -70,8 +70,8 @@ class LocalEngine:
         world: What it may use.
     """
 
-    def __init__(self, world: EngineDeps) -> None:
-        self.world = world
+    def __init__(self, deps: EngineDeps) -> None:
+        self.deps = deps
         self._salt = secrets.token_bytes(16)
 
     async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
@@ -111,16 +111,16 @@ class LocalEngine:
             from ccm_agent.engine.tinycm.load import TinyHost, load_tinycm
 
             host = TinyHost(facts=state.facts, name=options.node, overlays=overlays, override=options.data)
-            loaded = await load_tinycm(document, self.world, state.expressions, host, state.permission)
+            loaded = await load_tinycm(document, self.deps, state.expressions, host, state.permission)
         else:
             loaded = await asyncio.to_thread(
                 load_manifest,
                 document,
-                self.world.catalog,
+                self.deps.catalog,
                 state.expressions,
                 overlays,
                 options.data,
-                self.world.read_document,
+                self.deps.read_document,
                 state.secrets,
             )
         check_order(loaded)
@@ -143,7 +143,7 @@ class LocalEngine:
         state.note("info", verb, manifest=loaded.document.name, resources=len(loaded.resources))
         await state.refreshes.open()
         await self._start(plan)
-        tally = _Tally()
+        tally = _ResourceLoop()
         for event in options.done:
             # all of them at first, for what stood in a manifest within this one is not come to again
             await tally.record(event, state.session)
@@ -160,7 +160,7 @@ class LocalEngine:
                 await tally.run(context)
             except CcmError as err:
                 broken = err
-            is_complete = broken is None and not state.is_cut and not state.is_stopped
+            is_complete = broken is None and not state.is_paused_midway and not state.is_stopped
             await state.refreshes.close(is_complete=is_complete)
         return self._summary(plan, tally, broken)
 
@@ -176,7 +176,7 @@ class LocalEngine:
         self, type_name: str, properties: Mapping[str, Any], options: ApplyOptions
     ) -> TransactionEvent:
         """Apply one resource; see `engine.request.Engine.ensure`."""
-        kind = self.world.catalog.find(type_name)
+        kind = self.deps.catalog.find(type_name)
         state = await self._begin(options)
         with state.secrets.kept_out_of_errors():
             return await self._ensure(kind, properties, state)
@@ -188,10 +188,10 @@ class LocalEngine:
         state.refreshes = Refreshes(state, state.session.refreshes, is_session=True)
         await state.refreshes.open()
         loaded = await self._empty(state)
-        expander = ResourceBuilder(self.world.catalog, loaded.expressions, None, "")
-        declared = await asyncio.to_thread(expander.declare, kind, dict(properties), ())
+        builder = ResourceBuilder(self.deps.catalog, loaded.expressions, None, "")
+        declared = await asyncio.to_thread(builder.declare, kind, dict(properties), ())
         loaded.resources = [declared]
-        tally = _Tally()
+        tally = _ResourceLoop()
         context = ManifestContext(
             state,
             loaded,
@@ -213,7 +213,7 @@ class LocalEngine:
             ManifestError: There is no such type, or a name is not enough for it.
             CcmError: No provider can look, or it cannot be looked at.
         """
-        kind = self.world.catalog.find(type_name)
+        kind = self.deps.catalog.find(type_name)
         if not kind.can_status:
             raise ManifestError(f"the status of `{type_name}` cannot be asked for: {kind.why_no_status}")
         state = await self._begin(options)
@@ -230,12 +230,12 @@ class LocalEngine:
         declared = ResolvedResource(kind=kind, wanted=wanted)
         loaded.resources = [declared]
         context = ManifestContext(
-            state, loaded, noop=True, health_check_only=False, apply_resources=_Tally().run
+            state, loaded, noop=True, health_check_only=False, apply_resources=_ResourceLoop().run
         )
         _, provider = await context.provider(declared)
         found = await provider.status(wanted)
         if found.timestamp is None:
-            found.timestamp = self.world.clock.now()
+            found.timestamp = self.deps.clock.now()
         return found
 
     # ---- inside ----
@@ -247,30 +247,30 @@ class LocalEngine:
 
             session = await open_session(options.session)
         if options.facts is None:
-            facts = self.world.gather_facts(options.more_facts)
+            facts = self.deps.gather_facts(options.more_facts)
         else:
             facts = merge.deep(options.facts, options.more_facts) if options.more_facts else options.facts
-        return SharedRunState(self.world, options, session, facts)
+        return SharedRunState(self.deps, options, session, facts)
 
     async def _document(self, source: ManifestSource) -> ManifestDocument:
-        path = _join(self.world.directory, source.path) if source.path else ""
+        path = _join(self.deps.directory, source.path) if source.path else ""
         name = source.name or source.path or "manifest"
         directory = source.directory or posixpath.dirname(path)
-        directory = _join(self.world.directory, directory)
+        directory = _join(self.deps.directory, directory)
         if source.text is not None:
             return make_document(source.text, name, directory, source.digest)
         try:
-            data = await self.world.files.read(path, MANIFEST_LIMIT_BYTES)
+            data = await self.deps.files.read(path, MANIFEST_LIMIT_BYTES)
         except FileError as err:
             raise ManifestError(f"the manifest {source.path} cannot be read: {err.message}") from err
         return make_document(data, name, directory, source.digest)
 
     def _refresh_log(self, source: ManifestSource, options: ApplyOptions) -> RefreshLog | None:
         """Where the pending refreshes of a manifest are kept."""
-        if self.world.refreshes is None:
+        if self.deps.refreshes is None:
             return None
-        name = source.name or _join(self.world.directory, source.path)
-        return self.world.refreshes.log(options.scope or f"manifest {name}")
+        name = source.name or _join(self.deps.directory, source.path)
+        return self.deps.refreshes.log(options.scope or f"manifest {name}")
 
     async def _overlays(self, state: SharedRunState) -> tuple[tuple[Resolved, ...], dict[str, int]]:
         """The hiera documents over a manifest's data; relative paths begin where the process stands."""
@@ -279,8 +279,8 @@ class LocalEngine:
             return (), {}
         for url in options.hiera:
             if permission is not None and url not in options.own_hiera:
-                await permission.check_document(url, self.world.directory)
-        sources = self.world.sources(self.world.directory)
+                await permission.check_document(url, self.deps.directory)
+        sources = self.deps.sources(self.deps.directory)
         if options.pins:
             sources = sources.pinned(options.pins)
         begun = time.monotonic()
@@ -307,7 +307,7 @@ class LocalEngine:
         """A manifest without resources, in the working directory: what a single resource lives in."""
         from ccm_agent.hiera import rules
 
-        directory = self.world.directory
+        directory = self.deps.directory
         data: dict[str, Any] = {}
         checks: list[Any] = []
         for overlay in (await self._overlays(state))[0]:
@@ -322,7 +322,7 @@ class LocalEngine:
         )
 
     async def _start(self, plan: PreparedManifest) -> None:
-        options, now = plan.state.options, self.world.clock.now()
+        options, now = plan.state.options, self.deps.clock.now()
         event = SessionStart(
             protocol=SESSION_START,
             event_id=new_id(now),
@@ -336,7 +336,7 @@ class LocalEngine:
             noop=options.noop,
             health_check_only=options.health_check_only,
             requester=options.requester,
-            agent_version=self.world.version,
+            agent_version=self.deps.version,
             cause=options.cause,
         )
         await plan.state.session.start(event)
@@ -345,8 +345,10 @@ class LocalEngine:
             if waiting is not None:
                 await waiting
 
-    def _summary(self, plan: PreparedManifest, tally: _Tally, broken: CcmError | None) -> SessionSummary:
-        options, now = plan.state.options, self.world.clock.now()
+    def _summary(
+        self, plan: PreparedManifest, tally: _ResourceLoop, broken: CcmError | None
+    ) -> SessionSummary:
+        options, now = plan.state.options, self.deps.clock.now()
         summary = plan.state.session.summary(new_id(now), now)
         summary.node, summary.run = options.node, options.run
         summary.manifest, summary.digest = plan.loaded.document.name, plan.loaded.document.digest
@@ -356,7 +358,7 @@ class LocalEngine:
         summary.refresh_pending = plan.state.refreshes.pending
         if broken is not None:
             summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
-        elif plan.state.is_cut:
+        elif plan.state.is_paused_midway:
             summary.reason, summary.code = "paused", PAUSED
         is_bad = summary.reason or summary.failed_resources or summary.requirements_unmet_count
         summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
@@ -377,7 +379,7 @@ def _join(directory: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(directory, path))
 
 
-class _Tally:
+class _ResourceLoop:
     """The loop over resources, and what it remembers for the summary."""
 
     def __init__(self) -> None:
@@ -396,12 +398,12 @@ class _Tally:
         last: dict[tuple[str, str], TransactionEvent] = {}
         for number, declared in enumerate(resources, 1):
             if state.is_paused:
-                state.is_cut = True
+                state.is_paused_midway = True
                 break
             if on_resource is not None:
                 on_resource(state.masker.name(declared.reference), number, len(resources))
             event = await self.apply_one(context, declared)
-            if state.is_cut:
+            if state.is_paused_midway:
                 # the manifest in it is not at its end, so it has no outcome yet
                 break
             last[declared.kind.name, declared.wanted.name] = event
@@ -417,8 +419,8 @@ class _Tally:
         parent = (
             " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
         )
-        mask.learn(state.masker, declared.kind, declared.wanted, declared.pending)
-        mask.learn_checks(state.masker, declared.wanted)
+        masking.register_secrets(state.masker, declared.kind, declared.wanted, declared.pending)
+        masking.register_check_secrets(state.masker, declared.wanted)
         earlier = state.done_before(parent, declared)
         if earlier is not None:
             event = earlier
@@ -427,12 +429,12 @@ class _Tally:
             event = skip(declared, context, stop.reason)
         else:
             event = await converge(declared, context)
-        if not state.is_cut:
+        if not state.is_paused_midway:
             await state.refreshes.ended(declared, context, event)
-        if earlier is not None or state.is_cut:
+        if earlier is not None or state.is_paused_midway:
             return event
         event.parent = parent
-        event = mask.masked(event, declared.kind, state.masker)
+        event = masking.mask_event(event, declared.kind, state.masker)
         await self.record(event, state.session, declared)
         if state.options.on_event is not None:
             waiting = state.options.on_event(event)
@@ -457,7 +459,7 @@ class _Tally:
 
 async def _register(context: ManifestContext, declared: ResolvedResource, event: TransactionEvent) -> None:
     """Publish the entries of a resource that is as wanted, with all its checks passed."""
-    publish = context.state.world.register
+    publish = context.state.deps.register
     if publish is None or context.noop or context.is_restricted or event.failed or event.skipped:
         return
     for entry in declared.wanted.register_when_stable:

@@ -100,8 +100,8 @@ class ResourceBuilder:
             check_properties(kind, wanted)
             if kind.check_in_manifest is not None and self._text is not None:
                 kind.check_in_manifest(wanted)
-            if kind.settle is not None and not pending:
-                kind.settle(wanted)
+            if kind.finalize is not None and not pending:
+                kind.finalize(wanted)
         except InputError as err:
             self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", path)
         return ResolvedResource(kind=kind, wanted=wanted, pending=pending, index=index, path=path)

@@ -15,7 +15,7 @@ from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import ManifestDocument, Path, manifest_of, top_level_warnings
 from ccm_agent.manifest.expressions import has_markers, holds_markers
 from ccm_agent.manifest.properties import make_properties
-from ccm_agent.manifest.tinycm.recognise import is_tinycm
+from ccm_agent.manifest.tinycm.detect import is_tinycm
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, ExpressionError, InputError, Place
 from ccm_agent.model.gathered import unknown_fields
@@ -107,7 +107,7 @@ class _Linter:
         self.findings: list[Finding] = []
         self._document = document
         self._strict = strict_ccm
-        self._expander = _Unresolved(catalog, document)
+        self._builder = _Unresolved(catalog, document)
         self._templated: set[str] = set()
         self._known: set[tuple[str, str]] = set()
         self._has_children = False
@@ -147,7 +147,7 @@ class _Linter:
         everywhere = self._all_names(raw)
         for number, entry in enumerate(raw):
             try:
-                for kind, properties, path in self._expander.instances(entry, ("ccm", "resources", number)):
+                for kind, properties, path in self._builder.instances(entry, ("ccm", "resources", number)):
                     self._resource(kind, properties, path, everywhere)
             except InputError as err:
                 self.findings.append(_finding(err, "form"))
@@ -166,7 +166,7 @@ class _Linter:
             message = f"`ensure` without quotes is a number, and reads as {codec.encode_yaml(ensure).strip()}; put it in quotes"
             self.add(WARNING, "unquoted", message, self.place((*path, "ensure")))
         try:
-            declared = self._expander.declare(kind, raw, path)
+            declared = self._builder.declare(kind, raw, path)
         except InputError as err:
             self.findings.append(_finding(err, "property"))
             return
@@ -225,13 +225,13 @@ class _Linter:
         self._known |= {(declared.kind.name, one) for one in (name, alias) if one}
         if has_markers(name) or has_markers(alias):
             self._templated.add(declared.kind.name)
-        self._has_children = self._has_children or declared.kind.nests
+        self._has_children = self._has_children or declared.kind.contains_manifest
 
     def _all_names(self, raw: list[Any]) -> set[tuple[str, str]]:
         names = set()
         for number, entry in enumerate(raw):
             try:
-                for kind, properties, _ in self._expander.instances(entry, ("ccm", "resources", number)):
+                for kind, properties, _ in self._builder.instances(entry, ("ccm", "resources", number)):
                     names |= {(kind.name, str(properties.get(key))) for key in ("name", "alias")}
             except InputError:
                 continue  # it is found again, and told, when its turn comes

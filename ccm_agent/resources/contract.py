@@ -5,7 +5,7 @@ A type is a folder beside this file with one public name, `TYPE`, a `ResourceTyp
 resource:
 
     look      found = await provider.status(wanted)             # changes nothing
-    decide    decision = TYPE.decide(wanted, found, situation)  # pure: no await, I/O or clock
+    decide    decision = TYPE.decide(wanted, found, context)  # pure: no await, I/O or clock
     act       await step.action(provider)                       # for each step; noop prints step.noop
     verify    look and decide again: a step is a failure        # unless verify=False
 
@@ -68,7 +68,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
     Attributes:
         noop: The text printed under noop, such as "Would have created the file". The texts of several steps are joined by the
-            type's `noop_joint`.
+            type's `noop_separator`.
         action: Makes the change with verbs of the provider. Returns None, or the resulting state if it cannot be read afterwards
             (the exit code of a command); then `status` is not called again.
     """
@@ -350,7 +350,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
             deferred fields may still contain expressions. May set defaults.
         check_in_manifest: Further checks for properties written in a manifest; a request may contain what it refuses. Called
             after `check`.
-        settle: Called once when no template is left: while the manifest is loaded if nothing is deferred, otherwise just before
+        finalize: Called once when no template is left: while the manifest is loaded if nothing is deferred, otherwise just before
             the resource is applied. May normalize; a PropertyError aborts the run.
         has_changed: Whether the resource changed, from the states before and after; None: it changed if steps ran.
         is_extension: Choria CCM does not have this type; `ccm lint --strict-ccm` reports it.
@@ -360,8 +360,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         verify: Whether a second look can tell that the steps worked.
         why_unverified: Why not, if `verify` is False.
         stable_when_changed: A resource that was changed and verified reports `stable` in its state, as Choria CCM's `file` does.
-        nests: Its step is a run of its own, so it also runs under noop and for health checks, and passes these modes on.
-        noop_joint: Joins the noop texts of several steps; after a comma the next text begins with a lower-case letter.
+        contains_manifest: Its step is a run of its own. It also runs under noop and for health checks, and passes these modes on.
+        noop_separator: Joins the noop texts of several steps; after a comma the next text begins with a lower-case letter.
         can_status: Whether `ccm status TYPE NAME` works with only a name; `why_no_status` says why not.
         status_name: Converts the name given to `ccm status` to one that the type accepts. None: unchanged.
         reach: What a resource touches, for the node's policy. None: unknown, so a policy that limits paths, packages or services
@@ -379,15 +379,15 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     default_ensure: str = ""
     check: Callable[[P], None] | None = None
     check_in_manifest: Callable[[P], None] | None = None
-    settle: Callable[[P], None] | None = None
+    finalize: Callable[[P], None] | None = None
     has_changed: Callable[[S, S], bool] | None = None
     is_extension: bool = False
     find_extensions: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None
     verify: bool = True
     why_unverified: str = ""
     stable_when_changed: bool = False
-    nests: bool = False
-    noop_joint: str = ", "
+    contains_manifest: bool = False
+    noop_separator: str = ", "
     can_status: bool = True
     why_no_status: str = ""
     status_name: Callable[[str], str] | None = None

@@ -93,7 +93,7 @@ class RunContext(Protocol):
         """Whether a control expression is true; ExpressionError when it is not boolean or fails."""
         ...
 
-    async def settle(self, declared: ResolvedResource) -> None:
+    async def finalize(self, declared: ResolvedResource) -> None:
         """
         Render the pending fields.
 
@@ -172,7 +172,7 @@ async def _managed(declared: ResolvedResource, run: RunContext) -> TransactionEv
         if event.unmet_requirements:
             event.skipped = True
         else:
-            if not run.health_check_only or declared.kind.nests:
+            if not run.health_check_only or declared.kind.contains_manifest:
                 await _apply(declared, provider, run, event)
             if wanted.health_checks and run.noop and event.changed:
                 _leave_unchecked(wanted.health_checks, event)
@@ -236,7 +236,7 @@ async def _settle(declared: ResolvedResource, run: RunContext, event: Transactio
     if not declared.pending:
         return True
     try:
-        await run.settle(declared)
+        await run.finalize(declared)
         refused = await run.refusal(declared)
     except BusError as err:
         _fail(event, str(err), err.code)
@@ -294,23 +294,23 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
     kind, wanted = declared.kind, declared.wanted
     found = await run.look(declared, provider)
     triggered_by = _trigger(declared, run)
-    situation = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
-    decision = kind.decide(wanted, found, situation)
+    context = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
+    decision = kind.decide(wanted, found, context)
     if decision.unknown:
         raise run.unknown(decision.unknown)
     if decision.error is not None:
         raise decision.error
     state, changed, message = found, False, ""
-    is_noop = run.noop and not kind.nests
+    is_noop = run.noop and not kind.contains_manifest
     if decision.steps:
         if is_noop:
-            message, changed = _noop_message(decision, kind.noop_joint), True
+            message, changed = _noop_message(decision, kind.noop_separator), True
         else:
             state = await _act(declared, provider, run, decision)
             changed = kind.has_changed is None or kind.has_changed(found, state)
     stable = decision.is_stable
     if decision.steps and not is_noop:
-        stable = not changed if kind.nests else kind.stable_when_changed or stable
+        stable = not changed if kind.contains_manifest else kind.stable_when_changed or stable
     if state.timestamp is None:
         state.timestamp = event.timestamp
     state.changed, state.stable, state.refreshed = changed, stable, decision.refreshed
@@ -348,7 +348,7 @@ def _noop_message(decision: Decision, joint: str) -> str:
 async def _act(declared: ResolvedResource, provider: Any, run: RunContext, decision: Decision) -> CommonState:
     """Run the steps and look again; DesiredStateError when the host is still not as wanted."""
     kind, wanted = declared.kind, declared.wanted
-    if not kind.nests:
+    if not kind.contains_manifest:
         await run.changing(declared)
         run.forget()
     left: CommonState | None = None
@@ -409,6 +409,6 @@ def _not_run(
     return HealthResult(status=HealthStatus.UNKNOWN, tries=0, output=str(refused), name=check.name)
 
 
-def is_announced(event: TransactionEvent) -> bool:
+def would_have_changed(event: TransactionEvent) -> bool:
     """A change that was not made: under noop, or within a child manifest that ran under noop."""
     return event.changed and (event.noop or bool(getattr(event.status, "announced", False)))

@@ -107,11 +107,11 @@ def check(wanted: NoteProperties) -> None:
         raise PropertyError("a note has no path")
 
 
-def decide(wanted: NoteProperties, found: NoteState, situation: DecisionContext) -> Decision:
+def decide(wanted: NoteProperties, found: NoteState, context: DecisionContext) -> Decision:
     async def write(board: Board) -> None:
         await board.write(wanted)
 
-    if situation.triggered_by:
+    if context.triggered_by:
         return Decision(steps=(Step(noop="Would have rewritten", action=write),), refreshed=True)
     if found.text == note_text(wanted) and found.ensure == "present":
         return Decision()
@@ -191,7 +191,7 @@ class Bench(Struct):
         return [(event.name, event.outcome.value) for event in self.events]
 
 
-def bench(*kinds: AnyType, board: Board | None = None, **world: Any) -> Bench:
+def bench(*kinds: AnyType, board: Board | None = None, **deps: Any) -> Bench:
     """A bench with notes, child manifests and the types that are given."""
     board = board or Board()
     files, runner = FakeFiles(), FakeRunner()
@@ -209,7 +209,7 @@ def bench(*kinds: AnyType, board: Board | None = None, **world: Any) -> Bench:
         "version": "1.2.3",
     }
     return Bench(
-        engine=LocalEngine(EngineDeps(**(made | world))),
+        engine=LocalEngine(EngineDeps(**(made | deps))),
         board=board,
         files=files,
         runner=runner,

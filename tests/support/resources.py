@@ -49,7 +49,7 @@ class Run:
     async def holds(self, expression: str, declared: ResolvedResource) -> bool:
         raise AssertionError("no control expression was expected")
 
-    async def settle(self, declared: ResolvedResource) -> None:
+    async def finalize(self, declared: ResolvedResource) -> None:
         raise AssertionError("no pending field was expected")
 
     def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:

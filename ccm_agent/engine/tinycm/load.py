@@ -68,7 +68,7 @@ class TinyHost(Struct, frozen=True, kw_only=True):
 
 async def load_tinycm(
     document: ManifestDocument,
-    world: EngineDeps,
+    deps: EngineDeps,
     make_expressions: MakeExpressions,
     host: TinyHost,
     permission: Permission | None = None,
@@ -85,14 +85,14 @@ async def load_tinycm(
     resources: list[ResolvedResource] = []
     expressions = make_expressions(constants, document.directory)
     # no text, so nothing is taken for a template
-    expander = ResourceBuilder(world.catalog, expressions, "", document.name)
+    builder = ResourceBuilder(deps.catalog, expressions, "", document.name)
     for one in definitions:
         try:
-            kind = world.catalog.find(one.type)
+            kind = deps.catalog.find(one.type)
             if permission is not None:
                 await _check_content(one, permission, document.directory)
-            raw = await _raw(one, expressions, world, document.directory)
-            resources.append(expander.declare(kind, raw, (), len(resources)))
+            raw = await _raw(one, expressions, deps, document.directory)
+            resources.append(builder.declare(kind, raw, (), len(resources)))
         except PolicyError:
             raise
         except CcmError as err:
@@ -128,9 +128,7 @@ def _placed(err: CcmError, one: Definition, document: ManifestDocument) -> CcmEr
     )
 
 
-async def _raw(
-    one: Definition, expressions: Expressions, world: EngineDeps, directory: str
-) -> dict[str, Any]:
+async def _raw(one: Definition, expressions: Expressions, deps: EngineDeps, directory: str) -> dict[str, Any]:
     """The properties of our own type; the constants are the data of the expressions."""
     raw: dict[str, Any] = {"name": one.name}
     if one.after:
@@ -150,7 +148,7 @@ async def _raw(
         "mode": one.said.get(MASK, "xxx"),
     }
     if "contents" in one.said:
-        raw |= await _content(one, expressions.environment, world, directory)
+        raw |= await _content(one, expressions.environment, deps, directory)
         if ensure == "exists":
             raw["replace"] = False
     elif ensure == "contents" and ("type" in one.said or "ensure" in one.said):
@@ -159,7 +157,7 @@ async def _raw(
 
 
 async def _content(
-    one: Definition, environment: Environment, world: EngineDeps, directory: str
+    one: Definition, environment: Environment, deps: EngineDeps, directory: str
 ) -> dict[str, Any]:
     """`content`, or `source` where nothing has to be put into what is fetched."""
     kind, written = one.said.get("type", "constant"), str(one.said["contents"])
@@ -175,10 +173,10 @@ async def _content(
         return {"source": written}
     if kind == "http":
         transfer = Transfer(url=written, limit_bytes=CONTENT_LIMIT_BYTES)
-        data = (await world.port("download").fetch(transfer)).content
+        data = (await deps.port("download").fetch(transfer)).content
     else:
         path = posixpath.normpath(posixpath.join(directory, written))
-        data = await world.files.read(path, CONTENT_LIMIT_BYTES)
+        data = await deps.files.read(path, CONTENT_LIMIT_BYTES)
     text = _decoded(data, encoding)
     if needs_constants:
         text = await asyncio.to_thread(

@@ -23,7 +23,7 @@ def reach(wanted: ApplyProperties) -> Reach:
     return Reach(reads=(wanted.name,))
 
 
-def decide(wanted: ApplyProperties, found: ApplyState, situation: DecisionContext) -> Decision:
+def decide(wanted: ApplyProperties, found: ApplyState, context: DecisionContext) -> Decision:
     """One step, whatever was found: whether something is to be done is decided by the child's resources."""
     return Decision(steps=(Step(noop="", action=lambda provider: provider.apply_manifest(wanted)),))
 

@@ -32,7 +32,7 @@ TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     providers=(ProviderSpec(name="http", make=_make_http, rank=10, takes=_is_web),),
     stable_when_changed=True,
     reach=reach,
-    noop_joint=". ",
+    noop_separator=". ",
     can_status=False,
     why_no_status="an archive's state depends on more than its name: what it is checked against stands in the manifest",
     command=COMMAND,

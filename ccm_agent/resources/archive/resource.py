@@ -87,7 +87,7 @@ def reach(wanted: ArchiveProperties) -> Reach:
     return Reach(paths=(wanted.name,), trees=trees, reads=(wanted.url,) if wanted.url else ())
 
 
-def decide(wanted: ArchiveProperties, found: ArchiveState, situation: DecisionContext) -> Decision:
+def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionContext) -> Decision:
     """The decision tables of the archive type; see docs/resources/archive.md."""
     metadata = found.metadata
     if wanted.ensure == ABSENT:
@@ -99,7 +99,7 @@ def decide(wanted: ArchiveProperties, found: ArchiveState, situation: DecisionCo
     reason = _difference(wanted, metadata)
     if not reason:
         return Decision()
-    if situation.verifying:
+    if context.verifying:
         return Decision(steps=(_download(wanted),), reason=reason)
     return Decision(steps=tuple(_steps(wanted, metadata)), reason=reason)
 

@@ -95,9 +95,9 @@ def reach(wanted: ExecProperties) -> Reach:
     return Reach()
 
 
-def decide(wanted: ExecProperties, found: ExecState, situation: DecisionContext) -> Decision:
+def decide(wanted: ExecProperties, found: ExecState, context: DecisionContext) -> Decision:
     """The decision table of the exec type; see docs/resources/exec.md."""
-    if situation.is_restricted and _needs_guards(wanted, found, situation):
+    if context.is_restricted and _needs_guards(wanted, found, context):
         return Decision(unknown="the guards are not run")
     is_stable = (
         found.creates_satisfied
@@ -105,7 +105,7 @@ def decide(wanted: ExecProperties, found: ExecState, situation: DecisionContext)
         or found.unless_satisfied
         or wanted.refreshonly
     )
-    if situation.triggered_by:
+    if context.triggered_by:
         step = Step(noop="Would have executed via subscribe", action=_execution(wanted))
         return Decision(steps=(step,), refreshed=True, stable=is_stable)
     if is_stable:
@@ -113,9 +113,9 @@ def decide(wanted: ExecProperties, found: ExecState, situation: DecisionContext)
     return Decision(steps=(Step(noop="Would have executed", action=_execution(wanted)),))
 
 
-def _needs_guards(wanted: ExecProperties, found: ExecState, situation: DecisionContext) -> bool:
+def _needs_guards(wanted: ExecProperties, found: ExecState, context: DecisionContext) -> bool:
     """Only the guards can say whether the command would run."""
-    is_settled = situation.triggered_by != "" or found.creates_satisfied or wanted.refreshonly
+    is_settled = context.triggered_by != "" or found.creates_satisfied or wanted.refreshonly
     return not is_settled and bool(wanted.onlyif or wanted.unless)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.file.command import COMMAND
 from ccm_agent.resources.file.model import FileProperties, FileState
-from ccm_agent.resources.file.resource import check, decide, find_extensions, reach, settle
+from ccm_agent.resources.file.resource import check, decide, finalize, find_extensions, reach
 
 
 def _make_posix(context: ResourceContext) -> Any:
@@ -24,7 +24,7 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
     state=FileState,
     decide=decide,
     check=check,
-    settle=settle,
+    finalize=finalize,
     ensure=("present", "absent", "directory"),
     find_extensions=find_extensions,
     stable_when_changed=True,

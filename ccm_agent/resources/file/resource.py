@@ -112,13 +112,13 @@ def reach(wanted: FileProperties) -> Reach:
     )
 
 
-def settle(wanted: FileProperties) -> None:
+def finalize(wanted: FileProperties) -> None:
     """A source's `.` and `..` are resolved as written, whatever links there may be."""
     if wanted.source and not wanted.is_url:
         wanted.source = posixpath.normpath(wanted.source)
 
 
-def decide(wanted: FileProperties, found: FileState, situation: DecisionContext) -> Decision:
+def decide(wanted: FileProperties, found: FileState, context: DecisionContext) -> Decision:
     """The decision table of the file type; see docs/resources/file.md."""
     if wanted.ensure == ABSENT:
         return _absent(wanted, found)

@@ -73,12 +73,12 @@ def compare(found: PackageState, version: str) -> int:
     return COMPARE.get(found.metadata.provider, _rpm)(found, version)
 
 
-def decide(wanted: PackageProperties, found: PackageState, situation: DecisionContext) -> Decision:
+def decide(wanted: PackageProperties, found: PackageState, context: DecisionContext) -> Decision:
     """The decision table of the package type; see docs/resources/package.md."""
     name, ensure = wanted.name, wanted.ensure
     is_absent = found.ensure == ABSENT
     if ensure == LATEST:
-        return _latest(name, is_absent, situation)
+        return _latest(name, is_absent, context)
     if ensure == ABSENT:
         if is_absent:
             return Decision()
@@ -104,7 +104,7 @@ def decide(wanted: PackageProperties, found: PackageState, situation: DecisionCo
     return _one(f"Would have downgraded to {ensure}", lambda p: p.downgrade(name, ensure), reason)
 
 
-def _latest(name: str, is_absent: bool, situation: DecisionContext) -> Decision:
+def _latest(name: str, is_absent: bool, context: DecisionContext) -> Decision:
     """
     The package manager alone knows what is latest, so it is always asked.
 
@@ -114,7 +114,7 @@ def _latest(name: str, is_absent: bool, situation: DecisionContext) -> Decision:
         return _one(
             "Would have installed latest", lambda p: p.install(name, LATEST), "it is absent, wanted latest"
         )
-    if situation.verifying:
+    if context.verifying:
         return Decision(stable=False)
     return _one("Would have upgraded to latest", lambda p: p.upgrade(name, LATEST), "")
 

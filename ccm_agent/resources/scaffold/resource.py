@@ -86,14 +86,14 @@ def reach(wanted: ScaffoldProperties) -> Reach:
     return Reach(trees=(wanted.name,), reads_trees=(wanted.source,) if wanted.source else ())
 
 
-def decide(wanted: ScaffoldProperties, found: ScaffoldState, situation: DecisionContext) -> Decision:
+def decide(wanted: ScaffoldProperties, found: ScaffoldState, context: DecisionContext) -> Decision:
     """The stability table of the scaffold type; see docs/resources/scaffold.md."""
     metadata = found.metadata
     if wanted.ensure == ABSENT:
         return _decide_absent(wanted, metadata)
     if not metadata.changed and not metadata.stable:
-        return _decide_nothing(wanted, metadata, situation)
-    if metadata.failing and situation.noop:
+        return _decide_nothing(wanted, metadata, context)
+    if metadata.failing and context.noop:
         files = ", ".join(metadata.failing)
         return Decision(
             error=CommandError(
@@ -103,7 +103,7 @@ def decide(wanted: ScaffoldProperties, found: ScaffoldState, situation: Decision
     purged = [path for path in metadata.purged if path != wanted.name] if wanted.purge else []
     pending = len(metadata.changed) + len(purged)
     # a template may render to something else each time: that what was rendered has been written is for the provider to say
-    if not pending or situation.verifying:
+    if not pending or context.verifying:
         return Decision()
     noop = f"Would have changed {pending} scaffold files"
     return Decision(steps=(Step(noop=noop, action=lambda p: p.render(wanted)),))
@@ -118,10 +118,10 @@ def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> De
 
 
 def _decide_nothing(
-    wanted: ScaffoldProperties, metadata: ScaffoldMetadata, situation: DecisionContext
+    wanted: ScaffoldProperties, metadata: ScaffoldMetadata, context: DecisionContext
 ) -> Decision:
     """Nothing is rendered: a failure, but as in Choria CCM the directory is made first."""
     reason = metadata.reason or "no file is left of what is rendered"
-    if situation.noop:
+    if context.noop:
         return Decision(error=DesiredStateError(f"failed to reach desired state {wanted.ensure}: {reason}"))
     return Decision(steps=(Step(noop="", action=lambda p: p.render(wanted)),), reason=reason)

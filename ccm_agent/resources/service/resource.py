@@ -27,7 +27,7 @@ def reach(wanted: ServiceProperties) -> Reach:
     return Reach(services=(wanted.name,))
 
 
-def decide(wanted: ServiceProperties, found: ServiceState, situation: DecisionContext) -> Decision:
+def decide(wanted: ServiceProperties, found: ServiceState, context: DecisionContext) -> Decision:
     """The decision tables of the service type; see docs/resources/service.md."""
     steps: list[Step] = []
     reasons: list[str] = []
@@ -35,7 +35,7 @@ def decide(wanted: ServiceProperties, found: ServiceState, situation: DecisionCo
     is_running = found.ensure == RUNNING
     # a service that is to be stopped is not restarted, and one that does not run is started once, which is enough
     refreshed = (
-        bool(situation.triggered_by) and wanted.ensure == RUNNING and is_running and not situation.verifying
+        bool(context.triggered_by) and wanted.ensure == RUNNING and is_running and not context.verifying
     )
     if refreshed:
         steps.append(Step(noop="Would have restarted via subscribe", action=lambda p: p.restart(name)))

@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from ccm_agent.agent.process.log_setup import JsonFormatter, TextFormatter
 from ccm_agent.agent.runs.run_report import RunFrame, RunReport
-from ccm_agent.engine.mask import for_bus
+from ccm_agent.engine.masking import shorten_for_bus
 from ccm_agent.engine.render import render_plan
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.metrics.outcomes import OutcomeMetrics
@@ -340,7 +340,7 @@ async def tell(given: Planted, loud: str, session: str) -> Told:
 
 def _shorten(kinds: tuple[Any, ...]) -> Callable[[TransactionEvent], TransactionEvent]:
     known = {kind.name: kind for kind in kinds}
-    return lambda event: for_bus(event, known[event.type]) if event.type in known else event
+    return lambda event: shorten_for_bus(event, known[event.type]) if event.type in known else event
 
 
 class _Log:

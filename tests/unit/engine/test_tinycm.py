@@ -12,7 +12,7 @@ from ccm_agent.engine.request import ManifestSource
 from ccm_agent.engine.tinycm.content import interpolate
 from ccm_agent.manifest.document import make_document
 from ccm_agent.manifest.lint import lint
-from ccm_agent.manifest.tinycm.recognise import is_tinycm
+from ccm_agent.manifest.tinycm.detect import is_tinycm
 from ccm_agent.model.errors import CcmError, TemplateError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.file import TYPE as FILE

@@ -93,8 +93,8 @@ def test_what_a_type_refuses_in_a_manifest_a_request_may_say() -> None:
     text = "- note: {name: a, text: odd}"
 
     def declare(document: str | None) -> Any:
-        expander = ResourceBuilder(Types(kind), make_expressions({}, {}, {}, "/"), document, "m.yaml")
-        return expander.expand([{"note": {"name": "a", "text": "odd"}}], ())[0].wanted
+        builder = ResourceBuilder(Types(kind), make_expressions({}, {}, {}, "/"), document, "m.yaml")
+        return builder.expand([{"note": {"name": "a", "text": "odd"}}], ())[0].wanted
 
     assert declare(None) == note("a", text="odd")
     with pytest.raises(PropertyError, match="note#a: this is odd"):

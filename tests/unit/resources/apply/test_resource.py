@@ -29,8 +29,8 @@ def test_a_url_is_not(name: str) -> None:
 
 
 def test_there_is_always_one_step() -> None:
-    for situation in (DecisionContext(), DecisionContext(noop=True), DecisionContext(triggered_by="note#a")):
-        assert len(decide(ApplyProperties(name="c"), state(), situation).steps) == 1
+    for context in (DecisionContext(), DecisionContext(noop=True), DecisionContext(triggered_by="note#a")):
+        assert len(decide(ApplyProperties(name="c"), state(), context).steps) == 1
 
 
 def test_it_changed_when_a_resource_of_the_child_did() -> None:

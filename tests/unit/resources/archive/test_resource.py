@@ -125,8 +125,8 @@ def found(
     )
 
 
-def steps(properties: ArchiveProperties, state: ArchiveState, **situation: Any) -> list[str]:
-    decision = decide(properties, state, DecisionContext(**situation))
+def steps(properties: ArchiveProperties, state: ArchiveState, **context: Any) -> list[str]:
+    decision = decide(properties, state, DecisionContext(**context))
     assert decision.error is None
     assert decision.is_stable is not bool(decision.steps)
     return [step.noop.removeprefix("Would have ") for step in decision.steps]
@@ -210,7 +210,7 @@ class TestDecide:
             wanted(extract_parent="/opt", creates="/opt/a", cleanup=True), found(), DecisionContext(noop=True)
         )
 
-        assert TYPE.noop_joint.join(step.noop for step in decision.steps) == (
+        assert TYPE.noop_separator.join(step.noop for step in decision.steps) == (
             "Would have downloaded. Would have extracted. Would have cleaned up"
         )
 

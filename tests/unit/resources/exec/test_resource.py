@@ -90,9 +90,9 @@ def test_a_row_of_the_decision_table(
 def test_a_restricted_plan_leaves_open_what_only_guards_can_say(
     properties: dict[str, Any], found: dict[str, Any], triggered_by: str, unknown: str
 ) -> None:
-    situation = DecisionContext(noop=True, is_restricted=True, triggered_by=triggered_by)
+    context = DecisionContext(noop=True, is_restricted=True, triggered_by=triggered_by)
 
-    assert decide(wanted(**properties), state(**found), situation).unknown == unknown
+    assert decide(wanted(**properties), state(**found), context).unknown == unknown
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.model.errors import PropertyError
 from ccm_agent.resources.contract import Decision, DecisionContext
 from ccm_agent.resources.file.model import FileMetadata, FileProperties, FileState, SourceFile
-from ccm_agent.resources.file.resource import check, decide, settle
+from ccm_agent.resources.file.resource import check, decide, finalize
 
 RIGHT: dict[str, Any] = {"owner": "root", "group": "root", "mode": "0644"}
 CREATE = "Would have created the file"
@@ -474,6 +474,6 @@ def test_what_cannot_be_right_is_refused(wrong: FileProperties, field: str, mess
 def test_the_dots_of_a_source_are_resolved_as_written(source: str, settled: str) -> None:
     one = properties(content=None, source=source)
 
-    settle(one)
+    finalize(one)
 
     assert one.source == settled

@@ -19,9 +19,9 @@ def found(version: str, provider: str = "apt", **extended: str) -> PackageState:
     return PackageState(protocol="p", type="package", name="zsh", ensure=bare, metadata=metadata)
 
 
-def verbs(ensure: str, state: PackageState, **situation: Any) -> list[str]:
+def verbs(ensure: str, state: PackageState, **context: Any) -> list[str]:
     """The noop texts of what is decided."""
-    decision = decide(PackageProperties(name="zsh", ensure=ensure), state, DecisionContext(**situation))
+    decision = decide(PackageProperties(name="zsh", ensure=ensure), state, DecisionContext(**context))
     assert decision.error is None
     return [step.noop for step in decision.steps]
 

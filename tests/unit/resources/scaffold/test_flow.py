@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccm_agent.engine.mask import for_bus
+from ccm_agent.engine.masking import shorten_for_bus
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.scaffold import TYPE
@@ -537,7 +537,7 @@ async def test_what_was_applied_is_stable(host: Host, purge: bool, skip_empty: b
 async def test_of_data_only_a_digest_leaves_over_the_bus() -> None:
     event = await Host(TWO).apply(data={"name": "s3cret-word"})
 
-    told = for_bus(event, TYPE)
+    told = shorten_for_bus(event, TYPE)
 
     assert b"s3cret-word" not in msgspec.json.encode(told)
     assert told.properties["data"].startswith("sha256:")

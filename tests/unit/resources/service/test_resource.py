@@ -71,9 +71,9 @@ def test_a_subscription_restarts_what_runs_and_shall_run(
 
 
 def test_a_restart_is_not_asked_for_again_when_it_is_verified() -> None:
-    situation = DecisionContext(triggered_by="file#/etc/x", verifying=True)
+    context = DecisionContext(triggered_by="file#/etc/x", verifying=True)
 
-    assert decide(ServiceProperties(name="httpd", ensure="running"), found("running"), situation).steps == ()
+    assert decide(ServiceProperties(name="httpd", ensure="running"), found("running"), context).steps == ()
 
 
 def test_the_reason_says_what_differs_and_what_systemd_said() -> None:

@@ -45,7 +45,9 @@ _IDENTITY = frozenset({"name", "alias", "ensure", "provider", "require", "subscr
 """Fields that say which resource it is and what it refers to."""
 
 
-def learn(masker: Masker, kind: AnyType, wanted: CommonProperties, pending: Collection[str] = ()) -> None:
+def register_secrets(
+    masker: Masker, kind: AnyType, wanted: CommonProperties, pending: Collection[str] = ()
+) -> None:
     """
     Let a masker know the secrets among a resource's properties.
 
@@ -66,13 +68,13 @@ def learn(masker: Masker, kind: AnyType, wanted: CommonProperties, pending: Coll
             _learn_urls(masker, text)
 
 
-def learn_checks(masker: Masker, wanted: CommonProperties) -> None:
+def register_check_secrets(masker: Masker, wanted: CommonProperties) -> None:
     """The same of the secrets in a resource's health checks."""
     for check in wanted.health_checks:
-        learn_rules(masker, check)
+        register_rule_secrets(masker, check)
 
 
-def learn_rules(masker: Masker, check: HealthCheck) -> None:
+def register_rule_secrets(masker: Masker, check: HealthCheck) -> None:
     """Passwords, URL credentials and header values of a health check's `http` rules."""
     rules = check.goss_rules.get("http") if isinstance(check.goss_rules, dict) else None
     for url, body in rules.items() if isinstance(rules, dict) else ():
@@ -90,13 +92,13 @@ def learn_rules(masker: Masker, check: HealthCheck) -> None:
                 masker.learn(value)
 
 
-def masked(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:
+def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:
     """
     The event without secrets, in its properties, its state, its errors and the output that it quotes, and in its names.
 
     `content` and `environment` stay as written but for what is certainly secret: they do not go over the bus.
     """
-    event.properties = masked_properties(kind, event.properties)
+    event.properties = mask_properties(kind, event.properties)
     if masker.is_idle and not _may_quote_url(_told(event)):
         return event
     event.error = [masker.text(text) for text in event.error]
@@ -138,7 +140,7 @@ def _masked_fields(found: Any, plain: frozenset[str], masker: Masker) -> Any:
     }
 
 
-def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
+def shorten_for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
     """A copy of a masked event in the shape that travels: long and private fields shortened to what identifies them."""
     rules = kind.rules
     if not rules.publish_digest and not rules.publish_names:
@@ -159,7 +161,7 @@ def for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
     return msgspec.structs.replace(event, properties=values)
 
 
-def masked_properties(kind: AnyType, wanted: Any) -> Any:
+def mask_properties(kind: AnyType, wanted: Any) -> Any:
     """A type's properties with its secret fields masked, and credentials out of its URLs."""
     changes: dict[str, Any] = {}
     for field in kind.rules.sensitive:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any
 
-from ccm_agent.engine import mask
+from ccm_agent.engine import masking
 from ccm_agent.model.field_rules import PublishDigest, PublishNames, Sensitive
 from ccm_agent.model.health import HealthResult
 from ccm_agent.model.outcome import TransactionEvent
@@ -64,8 +64,8 @@ def test_a_secret_is_masked_wherever_it_travels() -> None:
         noop_message="Would have set hunter22",
     )
 
-    mask.learn(masker, KIND, wanted)
-    found = mask.masked(told, KIND, masker)
+    masking.register_secrets(masker, KIND, wanted)
+    found = masking.mask_event(told, KIND, masker)
 
     assert "hunter22" not in str(found)
     assert (found.error, found.output) == (["the pin *** is wrong"], "***\n")
@@ -77,8 +77,8 @@ def test_credentials_are_taken_out_of_urls_and_of_what_quotes_them() -> None:
     masker = Masker()
     wanted = NoteProperties(name="a", url="https://me:p%40ss99@host/x")
 
-    mask.learn(masker, KIND, wanted)
-    found = mask.masked(event(wanted, error=["p@ss99 and p%40ss99"]), KIND, masker)
+    masking.register_secrets(masker, KIND, wanted)
+    found = masking.mask_event(event(wanted, error=["p@ss99 and p%40ss99"]), KIND, masker)
 
     assert (found.properties["url"], found.error) == ("https://***@host/x", ["*** and ***"])
 
@@ -86,14 +86,14 @@ def test_credentials_are_taken_out_of_urls_and_of_what_quotes_them() -> None:
 def test_an_event_without_secrets_keeps_its_properties_as_they_are() -> None:
     wanted = NoteProperties(name="a", text="x")
 
-    assert mask.masked(event(wanted), KIND, Masker()).properties is wanted
+    assert masking.mask_event(event(wanted), KIND, Masker()).properties is wanted
 
 
 def test_on_the_bus_content_is_a_digest_and_variables_are_names() -> None:
     wanted = PrivateProperties(name="a", text="héllo", subscribe=["A=1", "B=x=y", "C"])
 
     told = event(wanted)
-    found = mask.for_bus(told, PRIVATE)
+    found = masking.shorten_for_bus(told, PRIVATE)
 
     digest = sha256("héllo".encode()).hexdigest()
     assert found.properties == {
@@ -106,7 +106,7 @@ def test_on_the_bus_content_is_a_digest_and_variables_are_names() -> None:
 
 def test_of_a_mapping_that_is_digested_no_value_leaves() -> None:
     one, same, none = (
-        mask.for_bus(event(PrivateProperties(name="a", words=words)), PRIVATE).properties
+        masking.shorten_for_bus(event(PrivateProperties(name="a", words=words)), PRIVATE).properties
         for words in ({"de": "x", "en": "y"}, {"en": "y", "de": "x"}, {})
     )
 
@@ -118,9 +118,9 @@ def test_of_a_mapping_that_is_digested_no_value_leaves() -> None:
 def test_of_what_is_masked_not_even_a_digest_leaves() -> None:
     wanted = PrivateProperties(name="a", pin="hunter22")
     masker = Masker()
-    mask.learn(masker, PRIVATE, wanted)
+    masking.register_secrets(masker, PRIVATE, wanted)
 
-    found = mask.for_bus(mask.masked(event(wanted), PRIVATE, masker), PRIVATE)
+    found = masking.shorten_for_bus(masking.mask_event(event(wanted), PRIVATE, masker), PRIVATE)
 
     assert found.properties["pin"] == "***"
 
@@ -129,14 +129,16 @@ def variables(subscribe: list[str]) -> tuple[PrivateProperties, Masker]:
     """A note whose `subscribe` holds environment variables, and a masker that knows them."""
     wanted = PrivateProperties(name="a", subscribe=subscribe)
     masker = Masker()
-    mask.learn(masker, PRIVATE, wanted)
+    masking.register_secrets(masker, PRIVATE, wanted)
     return wanted, masker
 
 
 def test_values_of_an_environment_are_masked_in_what_a_command_says() -> None:
     wanted, masker = variables(["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"])
 
-    found = mask.masked(event(wanted, output="APP is some-value in /root, C.UTF-8, true"), PRIVATE, masker)
+    found = masking.mask_event(
+        event(wanted, output="APP is some-value in /root, C.UTF-8, true"), PRIVATE, masker
+    )
 
     assert found.output == "APP is *** in /root, C.UTF-8, true"
     assert found.properties["subscribe"] == ["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"]
@@ -153,7 +155,7 @@ def test_a_value_of_an_environment_changes_names_only_when_its_variable_says_tha
         parent="apply#s3cret-word",
     )
 
-    found = mask.masked(named, PRIVATE, masker)
+    found = masking.mask_event(named, PRIVATE, masker)
 
     assert (found.name, found.alias) == ("deploy production ***", "***")
     assert found.unmet_requirements == ["exec#***", "file#/etc/production"]
@@ -164,7 +166,7 @@ def test_what_still_holds_a_template_is_not_learned() -> None:
     masker = Masker()
     wanted = PrivateProperties(name="a", subscribe=["A={{ x }}"], pin="{{ y }}")
 
-    mask.learn(masker, PRIVATE, wanted, ("subscribe", "pin"))
+    masking.register_secrets(masker, PRIVATE, wanted, ("subscribe", "pin"))
 
     assert masker.is_idle
 
@@ -175,8 +177,8 @@ def test_tokens_in_urls_are_taken_out_of_every_field_and_of_what_quotes_them() -
         name="get https://h/?sig=abcdef", plain="curl 'https://h/?access_token=ghijkl&n=1'"
     )
 
-    mask.learn(masker, KIND, wanted)
-    found = mask.masked(event(wanted, error=["abcdef and ghijkl"]), KIND, masker)
+    masking.register_secrets(masker, KIND, wanted)
+    found = masking.mask_event(event(wanted, error=["abcdef and ghijkl"]), KIND, masker)
 
     assert found.name == "get https://h/?sig=***"
     assert found.properties["plain"] == "curl 'https://h/?access_token=***&n=1'"
@@ -187,6 +189,6 @@ def test_an_output_that_was_cut_does_not_begin_with_the_end_of_a_secret() -> Non
     masker = Masker(["a-very-long-secret"])
     output = "long-secret".ljust(OUTPUT_TAIL, ".")
 
-    found = mask.masked(event(NoteProperties(name="a"), output=output), KIND, masker)
+    found = masking.mask_event(event(NoteProperties(name="a"), output=output), KIND, masker)
 
     assert found.output.startswith("***.")

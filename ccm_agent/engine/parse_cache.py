@@ -14,7 +14,7 @@ LIMIT_BYTES = 16 << 20
 """Of the texts and values that are kept; what was used longest ago goes first."""
 
 
-class ParsedDocuments:
+class ParseCache:
     """The values of documents, by their text. To be used by one thread at a time, as an engine is."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:

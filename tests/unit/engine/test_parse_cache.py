@@ -2,7 +2,7 @@ from typing import Any, cast
 
 import pytest
 
-from ccm_agent.engine.parsed import ParsedDocuments
+from ccm_agent.engine.parse_cache import ParseCache
 from ccm_agent.model import codec
 from ccm_agent.model.errors import DocumentError
 
@@ -24,7 +24,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_text_is_parsed_once_and_gives_the_same_values_each_time(parsed: list[str]) -> None:
-    documents = ParsedDocuments()
+    documents = ParseCache()
 
     first, second = documents.read(TEXT, "a.yaml"), documents.read(TEXT, "b.yaml")
 
@@ -33,7 +33,7 @@ def test_a_text_is_parsed_once_and_gives_the_same_values_each_time(parsed: list[
 
 
 def test_who_changes_the_values_changes_only_their_own(parsed: list[str]) -> None:
-    documents = ParsedDocuments()
+    documents = ParseCache()
     first = cast("Any", documents.read(TEXT, "a.yaml"))
     first["b"]["c"] = "other"
     first["a"].clear()
@@ -42,7 +42,7 @@ def test_who_changes_the_values_changes_only_their_own(parsed: list[str]) -> Non
 
 
 def test_what_cannot_be_read_is_an_error_each_time(parsed: list[str]) -> None:
-    documents = ParsedDocuments()
+    documents = ParseCache()
     for source in ("a.yaml", "b.yaml"):
         with pytest.raises(DocumentError, match=source):
             documents.read("a: [", source)
@@ -51,7 +51,7 @@ def test_what_cannot_be_read_is_an_error_each_time(parsed: list[str]) -> None:
 
 def test_what_was_used_longest_ago_goes_first(parsed: list[str]) -> None:
     texts = [f"{name}: {'x' * 1000}" for name in "abc"]
-    documents = ParsedDocuments(limit_bytes=5000)
+    documents = ParseCache(limit_bytes=5000)
     for text in (texts[0], texts[1], texts[0], texts[2]):
         documents.read(text, "")
     parsed.clear()
