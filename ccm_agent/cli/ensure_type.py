@@ -10,14 +10,34 @@ import msgspec
 
 from ccm_agent.cli import ensure_shared, options
 from ccm_agent.cli import given as given_values
+from ccm_agent.clikit.commands import Argument
+from ccm_agent.clikit.properties import (
+    EVERY_RESOURCE,
+    LIST,
+    MAP,
+    NUMBER,
+    NUMBERS,
+    SWITCH,
+    TEXT,
+    Property,
+    control_options,
+    property_option,
+    section_of,
+    take_controls,
+)
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import AnyType, Flag
 
 Ensure = Callable[[str, dict[str, Any], dict[str, Any]], int]
 """Ensures a resource: its type, its properties, the shared flags."""
 
-CHECK_TRIES = 5
-CHECK_SLEEP = "1s"
+_COMMON = "common_"
+"""Before the names of the parameters of all types: a type may have a property of the same name."""
+
+_PLACEHOLDERS = {"alias": "NAME", "provider": "NAME", "require": "TYPE#NAME"}
+"""Common properties with an option, and what help calls their values."""
+
+_EVERY = frozenset(CommonProperties.__struct_fields__) - {"name", "ensure"}
 
 
 def command_for(kind: AnyType, run: Ensure) -> click.Command:
@@ -26,7 +46,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
     def callback(**given: Any) -> int:
         context = click.get_current_context()
         shared = ensure_shared.gather_shared(context, given)
-        common = _common(given)
+        common = take_controls(given, _COMMON)
         own = {name: value for name, value in given.items() if value is not None and value != ()}
         for name in maps:
             if name in own:
@@ -37,100 +57,52 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
         return run(kind.name, {**own, **common}, shared)
 
     parameters, maps = _parameters(kind)
+    parameters += control_options(_COMMON)
     made = options.CcmCommand(kind.name, callback=callback, params=parameters, help=kind.summary)
-    decorated: click.Command = ensure_shared.shared_flags(_common_flags(made))
+    decorated: click.Command = ensure_shared.shared_flags(made)
     return decorated
 
 
 def _parameters(kind: AnyType) -> tuple[list[click.Parameter], list[str]]:
-    """Arguments and flags of a type's own properties, and the names of those that take K=V."""
-    parameters: list[click.Parameter] = []
-    maps: list[str] = []
-    line = kind.command
+    """Arguments and flags of a type's properties, and the names of those that take K=V."""
+    line, known = kind.command, _properties(kind)
     required = {line.arguments[0], *line.required}
-    for name in line.arguments:
-        shown = name.upper() if name in required else f"[{name.upper()}]"
-        parameters.append(click.Argument([name], required=name in required, metavar=shown))
-    kinds = {field.encode_name: _kind_of(field.type) for field in _info(kind.properties).fields}
-    about = {field.encode_name: _description(field.type) for field in _info(kind.properties).fields}
+    parameters: list[click.Parameter] = [
+        Argument(
+            [name],
+            required=name in required,
+            metavar=name.upper() if name in required else f"[{name.upper()}]",
+            about=known[name].about,
+        )
+        for name in line.arguments
+    ]
     taken = {flag.field for flag in line.flags if flag.field} | set(line.arguments) | set(line.hidden)
     flags = [flag for flag in line.flags if flag.field not in line.arguments]
-    for name, what in kinds.items():
-        if name not in taken and name not in CommonProperties.__struct_fields__ and what:
-            flags.append(Flag(field=name, names=(f"--{name.replace('_', '-')}",)))
+    for name, what in known.items():
+        if name not in taken and what.kind and (name not in _EVERY or name in _PLACEHOLDERS):
+            placeholder = _PLACEHOLDERS.get(name, "") if name in _EVERY else ""
+            flags.append(Flag(field=name, names=(f"--{name.replace('_', '-')}",), placeholder=placeholder))
+    maps: list[str] = []
     for flag in flags:
-        what = flag.kind or kinds.get(flag.field, "") or "text"
+        what = known.get(flag.field, Property(about="", kind=TEXT))
+        what = Property(about=flag.help or what.about, kind=flag.kind or what.kind or TEXT)
         name = flag.field or flag.names[0].lstrip("-").replace("-", "_")
-        if what == "map":
-            maps.append(name)
-        parameters.append(_option(flag, name, what, flag.help or about.get(flag.field, "")))
+        maps += [name] if what.kind == MAP else []
+        section = EVERY_RESOURCE if flag.field in _EVERY else section_of(kind.name)
+        parameters.append(
+            property_option(
+                [*flag.names, name], what, section=section, metavar=flag.placeholder, default=flag.default
+            )
+        )
     return parameters, maps
 
 
-def _option(flag: Flag, name: str, what: str, help_text: str) -> click.Option:
-    names = [*flag.names, name]
-    if what == "switch":
-        return click.Option(names, is_flag=True, default=None, help=help_text)
-    many = what in ("list", "numbers", "map")
-    value_type = click.INT if what in ("number", "numbers") else click.STRING
-    metavar = flag.placeholder or ("K=V" if what == "map" else None)
-    default = tuple(flag.default) if many and flag.default is not None else flag.default
-    return click.Option(
-        names,
-        type=value_type,
-        multiple=many,
-        default=() if many and default is None else default,
-        metavar=metavar,
-        help=help_text,
-    )
-
-
-def _common_flags(made: Any) -> Any:
-    decorators = (
-        click.option("--alias", metavar="NAME", help="Alternative name that other resources can refer to."),
-        click.option(
-            "--check",
-            metavar="COMMAND",
-            help="Health check: a command that follows the Nagios plugin conventions.",
-        ),
-        click.option(
-            "--check-tries",
-            type=int,
-            default=CHECK_TRIES,
-            show_default=True,
-            help="Maximum attempts of the health check.",
-        ),
-        click.option("--check-sleep", default=CHECK_SLEEP, show_default=True, help="Time between attempts."),
-        click.option(
-            "--if", "if_", metavar="CONDITION", help="Manage the resource only if this expression is true."
-        ),
-        click.option(
-            "--unless", "unless_", metavar="CONDITION", help="Skip the resource if this expression is true."
-        ),
-        click.option("--provider", metavar="NAME", help="Use this provider instead of detecting one."),
-        click.option(
-            "--require",
-            multiple=True,
-            metavar="TYPE#NAME",
-            help="Resource that must have succeeded earlier in the session.",
-        ),
-    )
-    return options.decorated(made, decorators)
-
-
-def _common(given: dict[str, Any]) -> dict[str, Any]:
-    """The common properties, taken out of what was given."""
-    check, tries, pause = given.pop("check"), given.pop("check_tries"), given.pop("check_sleep")
-    control = {"if": given.pop("if_"), "unless": given.pop("unless_")}
-    control = {key: value for key, value in control.items() if value}
-    found = {
-        "alias": given.pop("alias"),
-        "provider": given.pop("provider"),
-        "require": list(given.pop("require")),
-        "control": control,
-        "health_checks": [{"command": check, "tries": tries, "try_sleep": pause}] if check else None,
+def _properties(kind: AnyType) -> dict[str, Property]:
+    fields = _info(kind.properties).fields
+    return {
+        field.encode_name: Property(about=_description(field.type), kind=_kind_of(field.type))
+        for field in fields
     }
-    return {name: value for name, value in found.items() if value}
 
 
 def _info(struct: Any) -> msgspec.inspect.StructType:
@@ -148,10 +120,10 @@ def _kind_of(field: msgspec.inspect.Type) -> str:
         inner = [_kind_of(one) for one in field.types if not isinstance(one, inspect.NoneType)]
         return inner[0] if len(inner) == 1 else ""
     if isinstance(field, inspect.ListType):
-        return {"text": "list", "number": "numbers"}.get(_kind_of(field.item_type), "")
+        return {TEXT: LIST, NUMBER: NUMBERS}.get(_kind_of(field.item_type), "")
     if isinstance(field, inspect.DictType):
-        return "map" if _kind_of(field.value_type) == "text" else ""
-    simple = ((inspect.BoolType, "switch"), (inspect.IntType, "number"), (inspect.StrType, "text"))
+        return MAP if _kind_of(field.value_type) == TEXT else ""
+    simple = ((inspect.BoolType, SWITCH), (inspect.IntType, NUMBER), (inspect.StrType, TEXT))
     return next((word for known, word in simple if isinstance(field, known)), "")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ccm_agent.cli.implicit import why_not_trusted
 from ccm_agent.cli.terminal import warn
+from ccm_agent.clikit.properties import split_pair
 from ccm_agent.model import merge
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import UsageError
@@ -22,11 +23,10 @@ def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
     """`K=V` or `K:V` texts as a mapping, the last one of a key winning; UsageError for one with neither mark."""
     found = {}
     for text in texts:
-        mark = min("=:", key=lambda one: text.find(one) if one in text else len(text))
-        key, mark, value = text.partition(mark)
-        if not mark or not key:
+        pair = split_pair(text)
+        if pair is None:
             raise UsageError(f"{flag} {text}: write NAME=VALUE")
-        found[key] = value
+        found[pair[0]] = pair[1]
     return found
 
 

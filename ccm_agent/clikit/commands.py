@@ -26,6 +26,22 @@ def examples(*lines: str) -> str:
     return "Examples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+class Option(click.Option):
+    """An option in a section of the help screen; "" is the last one, `Options`."""
+
+    def __init__(self, *given: Any, section: str = "", **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.section = section
+
+
+class Argument(click.Argument):
+    """An argument that the help screen explains."""
+
+    def __init__(self, *given: Any, about: str = "", **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.about = about
+
+
 class BaseCommand(click.Command):
     """
     A command. Its epilog is printed as it is written; see `examples`.
@@ -71,6 +87,30 @@ class BaseCommand(click.Command):
         """Write a text of the command line itself, such as a help screen."""
         sys.stdout.write(text)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Arguments that are explained, then the options by section."""
+        params = self.get_params(ctx)
+        arguments = [
+            (one.make_metavar(ctx), about)
+            for one in params
+            if isinstance(one, Argument) and (about := self.explain(ctx, one))
+        ]
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": arguments}
+        last: list[tuple[str, str]] = []
+        for one in params:
+            if isinstance(one, click.Option) and (row := one.get_help_record(ctx)):
+                title = one.section if isinstance(one, Option) else ""
+                (sections.setdefault(title, []) if title else last).append(row)
+        sections["Options"] = last
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def explain(self, ctx: click.Context, argument: Argument) -> str:
+        """What the help screen says about an argument."""
+        return argument.about
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, unwrapped."""
         if self.epilog:
@@ -105,6 +145,11 @@ class Group(BaseCommand, click.Group):
         from ccm_agent.model.suggestions import did_you_mean
 
         return f"unknown command `{name}`{did_you_mean(name, known)}"
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, then the commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Names and the whole first sentence of each: click would cut it off at the width of the terminal."""

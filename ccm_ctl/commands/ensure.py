@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.clikit.commands import Argument
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
@@ -37,7 +38,19 @@ class Ensure(CtlCommand):
             return params
         taken = {name for param in params for name in (*param.opts, *param.secondary_opts)}
         flags = properties.flags_of(ctx.meta[_TYPE], taken)
-        return [*params[: len(self.params)], *flags, *params[len(self.params) :]]
+        arguments = sum(isinstance(param, click.Argument) for param in params)
+        return [*params[:arguments], *flags, *params[arguments:]]
+
+    def explain(self, ctx: click.Context, argument: Argument) -> str:
+        """The types, or what the arguments of a type are."""
+        if _TYPE not in ctx.meta:
+            return ", ".join(properties.type_names()) if argument.name == "type_name" else ""
+        known = properties.properties_of(ctx.meta[_TYPE])
+        about = {
+            "name": properties.name_about(ctx.meta[_TYPE]),
+            "words": f"ENSURE: {known['ensure'].about} KEY=VALUE sets a property, like its option.",
+        }
+        return about.get(argument.name or "", "")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the type first, then parse with its flags."""
@@ -74,9 +87,9 @@ class Ensure(CtlCommand):
         "ccmctl ensure exec 'apt-get update' unless='test -e /run/updated' returns:='[0, 100]' --all",
     ],
     options=[
-        click.Argument(["type_name"], metavar="TYPE"),
-        click.Argument(["name"], metavar="NAME"),
-        click.Argument(["words"], metavar="[STATE] [KEY=VALUE]...", nargs=-1, type=click.UNPROCESSED),
+        Argument(["type_name"], metavar="TYPE"),
+        Argument(["name"], metavar="NAME"),
+        Argument(["words"], metavar="[ENSURE] [KEY=VALUE]...", nargs=-1, type=click.UNPROCESSED),
         *run_options(),
         click.Option(
             ["--prop", "-p"],
@@ -90,8 +103,8 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
     """
     Manage a single resource on nodes.
 
-    Properties are written --KEY VALUE, KEY=VALUE or --prop KEY=VALUE; a single word is the desired state.
-    `ccmctl ensure TYPE --help` lists them.
+    `ccmctl ensure TYPE --help` lists the values of ENSURE and the properties of a type. Properties are written
+    --KEY VALUE, KEY=VALUE or --prop KEY=VALUE.
     """
     wanted = properties.take_flags(type_name, options)
     read_properties(type_name, [*options["words"]], options["prop"], wanted)

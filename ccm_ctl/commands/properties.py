@@ -13,35 +13,31 @@ from typing import Any
 import click
 import msgspec
 
+from ccm_agent.clikit.properties import (
+    CONTROLS,
+    EVERY_RESOURCE,
+    SWITCH,
+    Property,
+    control_options,
+    property_option,
+    section_of,
+    split_pair,
+    take_controls,
+)
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.suggestions import did_you_mean
 
 SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
 """Package data: in a checkout a link to schemas/v1."""
 
-CONTROLS = ("if", "unless")
-"""Flags that every type has, as with `ccm ensure`; a property of such a name is written KEY=VALUE only."""
-
 _PREFIX, _SUFFIX = "resource_", ".json"
-_CHECK = ("check", "check_tries", "check_sleep")
 FLAG = "property_"
 """Before the names of parameters that are properties: some are called as parameters of the command are."""
 
 _COMMON = "common_"
 """The same for the flags of all types."""
 
-
-class Property(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    One property.
-
-    Attributes:
-        about: What it is for.
-        kind: `text`, `switch`, `number`, `list` (of texts), `numbers`, `map` (of texts); "" takes JSON only.
-    """
-
-    about: str
-    kind: str
+_OF_EVERY_RESOURCE = frozenset({"alias", "provider", "require"})
 
 
 def type_names() -> list[str]:
@@ -65,12 +61,18 @@ def properties_of(type_name: str) -> dict[str, Property]:
     if type_name not in known:
         hint = did_you_mean(type_name, known) or f"; there are {', '.join(known)}"
         raise UsageError(f"unknown resource type `{type_name}`{hint}")
-    schema = msgspec.json.decode((SCHEMAS / f"{_PREFIX}{type_name}{_SUFFIX}").read_bytes())
     return {
-        name: Property(about=field.get("description", ""), kind=_kind_of(field))
-        for name, field in schema["properties"].items()
+        name: Property(
+            about=field.get("description", ""), kind=_kind_of(field), values=tuple(field.get("enum", ()))
+        )
+        for name, field in _schema(type_name)["properties"].items()
         if name != "name"
     }
+
+
+def _schema(type_name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = msgspec.json.decode((SCHEMAS / f"{_PREFIX}{type_name}{_SUFFIX}").read_bytes())
+    return schema
 
 
 def _kind_of(field: dict[str, Any]) -> str:
@@ -86,41 +88,35 @@ def _kind_of(field: dict[str, Any]) -> str:
     return {"boolean": "switch", "integer": "number", "string": "text"}.get(kind or "", "")
 
 
+def name_about(type_name: str) -> str:
+    """What the name of a resource of a type is."""
+    return str(_schema(type_name)["properties"]["name"].get("description", ""))
+
+
 def flags_of(type_name: str, taken: set[str]) -> list[click.Parameter]:
-    """A flag for each property of a type, except for those whose flag would be one of `taken`, and the common ones."""
+    """
+    A flag for each property of a type, and the common ones.
+
+    A property whose flag would be one of `taken`, or of a control, is written KEY=VALUE only. `ensure` has an argument; its
+    flag is for scripts.
+    """
     made: list[click.Parameter] = []
-    for name, what in properties_of(type_name).items():
+    known = properties_of(type_name)
+    for name, what in sorted(known.items(), key=lambda item: item[0] in _OF_EVERY_RESOURCE):
         word = f"--{name.replace('_', '-')}"
         if not what.kind or word in taken or name in CONTROLS:
             continue
-        if what.kind == "switch":
-            made.append(
-                click.Option(
-                    [f"{word}/--no-{word[2:]}", f"{FLAG}{name}"], is_flag=True, default=None, help=what.about
-                )
-            )
-        else:
-            metavar = {"number": "N", "numbers": "N", "map": "KEY:VALUE"}.get(what.kind, "TEXT")
-            made.append(
-                click.Option([word, f"{FLAG}{name}"], multiple=True, metavar=metavar, help=what.about)
-            )
-    return [*made, *_common_flags()]
+        names = [f"{word}/--no-{word[2:]}" if what.kind == SWITCH else word, f"{FLAG}{name}"]
+        section = EVERY_RESOURCE if name in _OF_EVERY_RESOURCE else section_of(type_name)
+        # Values are read by `add`, which takes templates as well; a value that is given twice is an error there.
+        made.append(_repeatable(property_option(names, what, section=section, hidden=name == "ensure")))
+    return [*made, *control_options(_COMMON)]
 
 
-def _common_flags() -> list[click.Parameter]:
-    def option(name: str, metavar: str, about: str, default: str | None = None) -> click.Option:
-        names = [f"--{name.replace('_', '-')}", f"{_COMMON}{name}"]
-        return click.Option(
-            names, metavar=metavar, help=about, default=default, show_default=default is not None
-        )
-
-    return [
-        option("check", "COMMAND", "A health check: a command in nagios format."),
-        option("check_tries", "N", "How often to try it.", "5"),
-        option("check_sleep", "TIME", "Pause between tries.", "1s"),
-        option("if", "EXPR", "Manage it only where this expression is true."),
-        option("unless", "EXPR", "Do not manage it where this expression is true."),
-    ]
+def _repeatable(option: click.Option) -> click.Option:
+    if not option.is_flag:
+        option.multiple, option.type, option.default = True, click.STRING, ()
+    return option
 
 
 def take_flags(type_name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -131,19 +127,12 @@ def take_flags(type_name: str, options: dict[str, Any]) -> dict[str, Any]:
         UsageError: A value is not one of its kind.
     """
     given = {name.removeprefix(FLAG): options.pop(name) for name in list(options) if name.startswith(FLAG)}
-    check, tries, pause = (options.pop(f"{_COMMON}{name}") for name in _CHECK)
-    control = {name: value for name in CONTROLS if (value := options.pop(f"{_COMMON}{name}"))}
+    controls = take_controls(options, _COMMON)
     found: dict[str, Any] = {}
     for name, value in given.items():
         for one in value if isinstance(value, tuple) else () if value is None else (value,):
             add(found, type_name, name, one)
-    if control:
-        found["control"] = control
-    if check:
-        found["health_checks"] = [
-            {"command": check, "tries": _number("--check-tries", tries), "try_sleep": pause}
-        ]
-    return found
+    return found | controls
 
 
 def add(found: dict[str, Any], type_name: str, name: str, value: object) -> None:
@@ -192,10 +181,10 @@ def _read(name: str, kind: str, text: str) -> object:
     if kind == "list":
         return [text]
     if kind == "map":
-        key, colon, value = text.partition(":")
-        if not colon:
-            raise UsageError(f"{name}: not a pair; write it as KEY:VALUE")
-        return {key: value.strip()}
+        pair = split_pair(text)
+        if pair is None:
+            raise UsageError(f"{name}: not a pair; write it as KEY=VALUE")
+        return {pair[0]: pair[1].strip()}
     if not kind:
         raise UsageError(f"{name}: takes more than a text; write it as {name}:=JSON")
     return text

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
@@ -16,18 +17,24 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.discovery import TargetSet
 
 
+TARGETS = "Targets"
+"""The section of options that select nodes."""
+
+
 def target_options(*, everybody: bool = True) -> list[click.Parameter]:
     """Options of every command that is about several nodes; without `everybody` saying nothing means all."""
     options: list[click.Parameter] = [
-        click.Option(
+        Option(
             ["--targets", "-t"],
+            section=TARGETS,
             multiple=True,
             metavar="SELECTOR",
             callback=_check_selectors,
             help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b). Repeat to match any of several selectors.",
         ),
-        click.Option(
+        Option(
             ["--where", "-w"],
+            section=TARGETS,
             metavar="EXPR",
             default="",
             callback=_check_where,
@@ -35,7 +42,7 @@ def target_options(*, everybody: bool = True) -> list[click.Parameter]:
         ),
     ]
     if everybody:
-        options.append(click.Option(["--all"], is_flag=True, help="Select all nodes."))
+        options.append(Option(["--all"], section=TARGETS, is_flag=True, help="Select all nodes."))
     return options
 
 
@@ -104,8 +111,12 @@ def run_options() -> list[click.Parameter]:
     """Options of every command that starts a run."""
     return [
         *target_options(),
-        click.Option(
-            ["--limit"], type=click.IntRange(1), metavar="N", help="Limit the run to at most N nodes."
+        Option(
+            ["--limit"],
+            section=TARGETS,
+            type=click.IntRange(1),
+            metavar="N",
+            help="Limit the run to at most N nodes.",
         ),
         click.Option(
             ["--deadline"],

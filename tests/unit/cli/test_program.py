@@ -369,3 +369,25 @@ def test_every_verb_shows_examples_or_verbs_that_do(verb: str, capsys: pytest.Ca
 )
 def test_no_sentence_of_a_list_of_verbs_is_cut_off(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "..." not in helped(capsys, *words.split()).partition("Commands:\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "values"),
+    [
+        pytest.param("file", "[ENSURE] `present` (a regular file), `absent` or `directory`.", id="file"),
+        pytest.param("package", "[ENSURE] `present`, `absent`, `latest`, or a version.", id="package"),
+        pytest.param("service", "[ENSURE] `running` (default) or `stopped`.", id="service"),
+    ],
+)
+def test_the_help_of_a_type_groups_its_options_and_lists_the_values_of_ensure(
+    type_name: str, values: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = helped(capsys, "ensure", type_name)
+
+    titles = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert [title for title in titles if title != f"Properties of a {type_name}:"] == [
+        "Arguments:",
+        "Properties of every resource:",
+        "Options:",
+    ]
+    assert values in " ".join(shown.split())

@@ -51,7 +51,7 @@ def test_properties_are_sent_as_the_type_has_them(words: str, properties: dict[s
         ("file x --mode 1 --mode 2", "mode: given twice; it takes one value"),
         ("file x force=maybe", "force: 'maybe' is neither true nor false"),
         ("exec x --returns a", "returns: 'a' is not a number"),
-        ("archive x --headers a", "headers: not a pair; write it as KEY:VALUE"),
+        ("archive x --headers a", "headers: not a pair; write it as KEY=VALUE"),
         ("scaffold x data=a", "data: takes more than a text; write it as data:=JSON"),
         ("file x --contnet a", "--contnet: no such flag, did you mean `--content`?"),
         ("fiel x", "unknown resource type `fiel`, did you mean `file`?"),
@@ -86,6 +86,21 @@ def test_the_help_of_a_type_lists_its_flags_with_what_its_schema_says() -> None:
         "--force / --no-force With `ensure: absent`: remove a directory together with its contents." in shown
     )
     assert "--unless EXPR" in shown
+
+
+def test_the_help_of_a_type_groups_its_options_and_lists_the_values_of_ensure() -> None:
+    shown = Desk(FakeNode("web1")).ccmctl("ensure", "service", "--help").screen
+
+    titles = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [
+        "Arguments:",
+        "Properties of a service:",
+        "Properties of every resource:",
+        "Targets:",
+        "Options:",
+        "Examples:",
+    ]
+    assert "ENSURE: `running` (default) or `stopped`." in " ".join(shown.split())
 
 
 def test_one_resource_becomes_a_run() -> None:
