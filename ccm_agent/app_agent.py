@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ccm_agent.agent.agent import Agent
 from ccm_agent.agent.cache.document_cache import CachedDownload
 from ccm_agent.agent.context import AgentPorts
-from ccm_agent.agent.desired.source import SourcePorts
+from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.node import control_socket as control_socket
 from ccm_agent.agent.process.broker_settings import bus_settings, read_trust
 from ccm_agent.agent.process.config import Settings, read_config, with_context

@@ -1,51 +1,71 @@
 """
-What an agent asks of the world, in one place: `app_agent.py` makes the real ones, tests make others.
+What the parts of an agent share: its ports, and the one context that is passed to its services.
+
+`app_agent.py` makes ports for the real host and broker, tests make others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
-from ccm_agent.agent.desired.source import SourcePorts
+from ccm_agent.agent.cache.bundle_cache import BundleCache
+from ccm_agent.agent.cache.document_cache import CachedBuckets
+from ccm_agent.agent.desired.origins import SourcePorts
+from ccm_agent.agent.events.publisher import AgentEventPublisher, Author
+from ccm_agent.agent.events.spool import Spool
+from ccm_agent.agent.node.facts import AssignedFacts, FactCache
+from ccm_agent.agent.node.presence import NodePresence
+from ccm_agent.agent.node.status import read_status
+from ccm_agent.agent.process.config import Settings
+from ccm_agent.agent.process.state_folder import determine_identity, machine_id
+from ccm_agent.agent.requests.authentication import Authenticator, RevisionGuard
+from ccm_agent.agent.requests.request_log import RequestLog
+from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy
+from ccm_agent.agent.runs.recovery import Checkpoints
+from ccm_agent.agent.runs.run_executor import PendingRefreshes
+from ccm_agent.agent.runs.run_queue import RunQueue
 from ccm_agent.agent.runs.run_report import Shorten
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.trust import Trust
 from ccm_agent.engine.request import Engine
-from ccm_agent.metrics.registry import Reading
+from ccm_agent.metrics.agent import AgentMetrics
+from ccm_agent.metrics.registry import MetricsRegistry, Reading
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValue, Objects, Requests
 from ccm_agent.model.secret import Masker
+from ccm_agent.model.wire import NodeRecord
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.templates.target_matcher import Matches
 
 
-async def _cannot_say(_node: str) -> None:
-    """Without a broker."""
+async def _unknown(_node: str) -> None:
+    """Without a broker, what a node can read is not known."""
 
 
 class AgentPorts(Struct, frozen=True, kw_only=True):
     """
-    What an agent asks of the world; `app.py` makes the real ones.
+    What an agent needs of its host and its broker.
 
     Attributes:
         link, requests, events, objects: The bus.
         bucket: A bucket by name.
         make_engine: The engine, given buckets to read data from, and the numbers of documents that were seen.
         gather_facts: All facts of this host; blocking.
-        matches: Whether targets and expression of a request mean a node with these facts.
-        shorten: Makes of an event what may stand on the bus.
+        matches: Whether targets and expression of a request select a node with these facts.
+        shorten: The form of an event that may be published.
         clock: Time.
         sources: Where manifests of the configuration come from; None: there are none.
         readings: Numbers of the process and its connection, for the metrics.
         trust: The trust block of this node's credentials; None: it has none.
         node_key: What events are signed with.
-        close: Ends what the engine has left running.
+        close: Ends programs that the engine has left running.
         waits_for: Locks of this host that the current resource waits for, each with its holder.
-        resource_types: Names of the resource types there are, for the node's policy.
+        resource_types: Names of the resource types, for the node's policy.
         secrets: What runs learn to be secret, for the log.
-        can_read_own: Whether a node can read documents that are stored for it alone; None when that cannot be said now.
+        can_read_own: Whether a node can read documents that are stored for it alone; None when that is not known now.
         refreshes: Where the engine keeps which refreshes are pending; None: it forgets them.
     """
 
@@ -67,5 +87,88 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     resource_types: Callable[[], Collection[str]] = tuple
     close: Callable[[], None] = lambda: None
     secrets: Masker | None = None
-    can_read_own: Callable[[str], Awaitable[bool | None]] = _cannot_say
+    can_read_own: Callable[[str], Awaitable[bool | None]] = _unknown
     refreshes: RefreshStore | None = None
+
+
+class AgentContext:
+    """
+    The state of one agent that its services share. It starts nothing.
+
+    Attributes:
+        settings: The configuration as it is now; `Agent.reload` replaces it.
+        ports, clock, link: The world outside.
+        node, version, machine, started: This agent; `machine` and `started` tell two agents with one name apart.
+        state: The state folder.
+        spool, events: Events that wait for the broker; what the agent reports about itself.
+        request_log, run_queue, checkpoints: Runs that were accepted, that wait, and that continue after a restart.
+        authenticator, revision_guard: Which requests and documents are obeyed.
+        admission: Whether a run may start now.
+        assigned, facts, scopes: Facts, and the scopes that requests to this node are sent to.
+        record, presence: This node's entry in the inventory.
+        author: Signs events and answers.
+        refreshes: Pending refreshes.
+        bundles, documents, engine: What runs are made of, and what carries them out.
+        metrics: Counts what the agent does; None where metrics are off.
+    """
+
+    def __init__(self, settings: Settings, ports: AgentPorts, *, version: str) -> None:
+        """Blocking: reads the identity and the node's key."""
+        state, clock = Path(settings.state_dir), ports.clock
+        self.settings, self.ports, self.clock, self.link, self.state = (
+            settings,
+            ports,
+            clock,
+            ports.link,
+            state,
+        )
+        self.node, self.version = determine_identity(settings.identity, state), version
+        self.machine, self.started = machine_id(state), clock.now()
+        self.metrics = AgentMetrics(MetricsRegistry()) if settings.monitor_port else None
+        self.authenticator = Authenticator(
+            ports.trust, clock, state / "signers.json", settings.trusted_signers
+        )
+        self.revision_guard = RevisionGuard(state / "documents.json", self.authenticator)
+        limits = settings.spool_limit_bytes, settings.spool_segment_bytes
+        self.spool = Spool(state / "spool", limit_bytes=limits[0], segment_bytes=limits[1])
+        self.events = AgentEventPublisher(self.node, version, self.machine, self.spool, clock)
+        self.request_log = RequestLog(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=clock)
+        self.run_queue = RunQueue(settings.queue_limit)
+        self.checkpoints = Checkpoints(state / "continuation.json")
+        facts_bucket = ports.bucket("CCM_FACTS")
+        self.assigned = AssignedFacts(self.node, facts_bucket, self.revision_guard, state / "assigned.json")
+        self.facts = FactCache(ports.gather_facts, self.assigned, clock, self.metrics)
+        record = NodeRecord(node=self.node, machine=self.machine, started=self.started, version=version)
+        record.signatures, record.unsigned = self.authenticator.is_demanded, settings.accepted_unsigned
+        self.record, self.scopes = record, list[str]()
+        self.presence = NodePresence(ports.bucket("CCM_NODES"), record, clock, ttl_s=settings.presence_ttl_s)
+        self.admission = Admission(
+            Maintenance(state, clock), NodePolicy(ports.resource_types, clock), self.presence
+        )
+        self.author = Author(ports.node_key, record, self.events, clock)
+        self.refreshes = PendingRefreshes(ports.refreshes, record, self.presence.request_heartbeat)
+        self.bundles = BundleCache(ports.objects, state / "bundles")
+        self.documents = CachedBuckets(
+            ports.bucket,
+            self.revision_guard,
+            state / "data",
+            self.events.refused,
+            demand_stamps=settings.stamped_data,
+        )
+        self.engine = ports.make_engine(self.documents.open, self.revision_guard.numbers)
+
+    def open(self) -> None:
+        """Read what an earlier process left. Blocking."""
+        self.load_policy()
+        self.admission.maintenance.open()
+        self.authenticator.open()
+        self.revision_guard.open()
+        self.assigned.open()
+        self.presence.recall(read_status(self.state))
+        self.refreshes.open()
+        self.checkpoints.open()
+
+    def load_policy(self) -> None:
+        """Read the node's policy, a file of a few kilobytes. Blocking."""
+        settings = self.settings
+        self.admission.policy.load(settings.policy_file, is_required=settings.is_policy_required)

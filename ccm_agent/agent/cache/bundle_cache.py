@@ -40,7 +40,7 @@ class BundleCache:
     The unpacked bundles of one agent.
 
     Attributes:
-        standing: Digests of what is applied again and again: those stay, however many others come.
+        current: Digests of what is applied again and again: those stay, however many others come.
     """
 
     def __init__(self, objects: Objects, folder: Path, limits: BundleLimits | None = None) -> None:
@@ -52,7 +52,7 @@ class BundleCache:
             folder: A folder of the bundles' own.
             limits: How much a bundle may unpack to.
         """
-        self.standing: frozenset[str] = frozenset()
+        self.current: frozenset[str] = frozenset()
         self._lock = asyncio.Lock()
         self._objects = objects
         self._folder = folder
@@ -98,7 +98,7 @@ class BundleCache:
             (
                 path
                 for path in self._folder.iterdir()
-                if path != used and path.name not in self.standing and path.is_dir()
+                if path != used and path.name not in self.current and path.is_dir()
             ),
             key=lambda path: path.stat().st_mtime,
             reverse=True,

@@ -1,7 +1,8 @@
 """
-What is assigned to this node, and who converges on it: the assignments are read, judged, and each given to its worker.
+The assignments of this node: they are read, it is decided which of them apply, and each gets a convergence loop.
 
-Read by direct get at a poke, at each connection and now and then; judged again when facts change. No consumer is made.
+They are read by direct get when a notification arrives, at each connection and on an interval; the decision is made again when
+facts change. No consumer is made.
 """
 
 from __future__ import annotations
@@ -10,166 +11,135 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
-from ccm_agent.agent.cache.bundle_cache import BundleCache
-from ccm_agent.agent.cache.document_cache import CachedBuckets
-from ccm_agent.agent.desired.assignment_cache import AssignmentCache
-from ccm_agent.agent.desired.assignment_loop import AssignmentContext, AssignmentLoop, deadline_refusal
-from ccm_agent.agent.desired.assignment_rules import (
+from ccm_agent.agent.desired.assignment_source import (
+    SCOPE,
+    AssignmentSource,
+    AssignmentStatus,
+    deadline_refusal,
+)
+from ccm_agent.agent.desired.assignments import (
+    BUCKET,
+    CAUSE,
     DATA_BUCKET,
     VANISHED,
+    AssignmentCache,
     MatchingAssignment,
+    ResourceConflicts,
     StoredAssignment,
     conflicts,
     select_by_precedence,
 )
-from ccm_agent.agent.desired.assignment_status import AssignmentStatus
-from ccm_agent.agent.desired.drift import Drift, forget_others
-from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
-from ccm_agent.agent.desired.run_once import ConvergenceResult
+from ccm_agent.agent.desired.drift import forget_others
+from ccm_agent.agent.desired.loop import ConvergenceLoop, ConvergenceResult, pause
 from ccm_agent.agent.node.presence import facts_digest
-from ccm_agent.agent.runs.run_executor import PendingRefreshes
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.ports import BrokerConnection, KeyValue
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
 
 log = logging.getLogger(__name__)
 
-KIND = "assignment "
-"""Before its name, what was settled under an assignment is kept by."""
-
 FIRST_READ_S = 5.0
-"""A node that starts waits so long for the broker, besides the spread of its first attempt; then what it knew stands."""
+"""A node that starts waits so long for the broker, besides the spread of its first attempt; then it applies what it knew."""
 
 
 READ_AGAIN_S = 10.0
-"""After a reading that failed though the broker is there; each node somewhat sooner, and twice as long each time it fails."""
-
-
-class ReconcilerContext(Struct, frozen=True, kw_only=True):
-    """
-    What assignments ask of the rest of the agent.
-
-    Attributes:
-        loop_context: What their workers need.
-        bucket: `CCM_ASSIGNMENTS`, for its pokes.
-        source: The same, read.
-        link: The connection.
-        scopes: The node's scopes as they are now.
-        facts: All facts, as fresh as the configuration says.
-        matches: Whether targets and expression mean this node with these facts.
-        resource_conflicts: Finds resources that several assignments manage.
-        bundles, data: What is kept on disk.
-        assigned: Assigned facts; under others a change is no drift.
-        folder: Where it is kept what is settled.
-        refreshes: What is still to be refreshed here.
-        on_conflict: Told the sentence about assignments in conflict; "" when there are none.
-    """
-
-    loop_context: AssignmentContext
-    bucket: KeyValue
-    source: AssignmentCache
-    link: BrokerConnection
-    scopes: Callable[[], list[str]]
-    facts: Callable[[], Awaitable[Mapping[str, Any]]]
-    matches: Callable[[list[str], str, Mapping[str, Any]], Awaitable[bool]]
-    resource_conflicts: ResourceConflicts
-    bundles: BundleCache
-    data: CachedBuckets
-    assigned: Callable[[], Mapping[str, Any]]
-    folder: Path
-    refreshes: PendingRefreshes
-    on_conflict: Callable[[str], None]
+"""Pause after a reading that failed while connected; each node pauses somewhat less, and twice as long after each failure."""
 
 
 class AssignmentReconciler:
-    """The assignments of one agent."""
+    """
+    Runs the loops of one agent's assignments.
 
-    def __init__(self, context: ReconcilerContext) -> None:
-        """Nothing runs yet."""
+    Attributes:
+        states: The state of each assignment that applies to this node.
+    """
+
+    def __init__(self, context: AgentContext) -> None:
         self._context = context
+        self._bucket = context.ports.bucket(BUCKET)
+        self._cache = AssignmentCache(context)
+        self._conflicts = ResourceConflicts(context)
+        self.states = AssignmentStatus(
+            context.node,
+            context.state / "assignment_states.json",
+            context.clock,
+            self._publish,
+            pending=lambda name: context.refreshes.of(f"{SCOPE}{name}"),
+        )
         self._wake = asyncio.Event()
         self._is_up = asyncio.Event()
         self._must_read = False
         self._poked: dict[str, int] = {}
         self._failures = 0
-        self._pokes: dict[str, Callable[[], Awaitable[None]]] = {}
-        self._workers: dict[str, tuple[AssignmentLoop, asyncio.Task[None]]] = {}
+        self._stops: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._loops: dict[str, tuple[AssignmentSource, ConvergenceLoop, asyncio.Task[None]]] = {}
         self._pinned: dict[int, set[tuple[str, int]]] = {}
         self._without_data: set[str] = set()
-        self._keeping: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._conflict = ""
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}
         self._has_read = self._has_swept = False
         self._limited = LimitedLog(log)
 
-    @property
-    def states(self) -> AssignmentStatus:
-        """How this node stands to each assignment that means it."""
-        return self._context.loop_context.states
-
     def open(self) -> None:
-        """Take what an earlier process knew. Blocking."""
-        self._context.source.open()
+        """Read what an earlier process knew. Blocking."""
+        self._cache.open()
         self.states.open()
-        self._pinned = _pinners(self._context.source.known.values())
+        self._pinned = _pinners(self._cache.known.values())
 
     def read_again(self) -> None:
         """The bucket may hold other assignments now, or the node listens to other scopes."""
         self._must_read = True
         self._wake.set()
 
-    def look_again(self) -> None:
-        """Facts may be others now, or the node was disabled, or enabled."""
+    def decide_again(self) -> None:
+        """Facts may have changed, or the policy, or the node was disabled or enabled."""
         self._wake.set()
 
     async def once(self) -> list[ConvergenceResult]:
-        """Converge on everything now, whenever it is due; how each ended."""
+        """Converge on all assignments now, whenever they are due; their results."""
         await self._is_up.wait()
-        orders = [worker.once() for worker, _ in self._workers.values()]
-        return list(await asyncio.gather(*orders))
+        requests = [loop.triggers.request() for _, loop, _ in self._loops.values()]
+        return list(await asyncio.gather(*requests))
 
     async def run(self) -> None:
-        """Converge on what is assigned, for ever."""
-        self.states.tell()
+        """Converge until cancelled."""
+        self.states.publish()
         async with asyncio.TaskGroup() as group:
             await self._first()
             while True:
                 self._wake.clear()
                 try:
                     await self._read()
-                    await self._judge(group)
+                    await self._decide(group)
                 except Exception:  # noqa: BLE001 - one bad moment must not end the assignments
                     self._limited.exception("assignments could not be looked at")
-                await self.states.keep()
+                await self.states.save()
                 self._is_up.set()
-                self._keep_later(group)
+                self._save_later(group)
                 await self._wait()
 
-    def _keep_later(self, group: asyncio.TaskGroup) -> None:
-        """A disk is written to as assignments are applied: not by a whole fleet at the moment at which it hears something."""
-        is_idle = self._keeping is None or self._keeping.done()
-        if is_idle and (self._context.source.is_dirty or self._context.data.has_unused):
-            self._keeping = group.create_task(self._keep(), name="assignments:keep")
+    def _save_later(self, group: asyncio.TaskGroup) -> None:
+        """Write to disk after a pause: not the whole fleet at the moment of a notification."""
+        is_idle = self._saving is None or self._saving.done()
+        if is_idle and (self._cache.is_dirty or self._context.documents.has_unused):
+            self._saving = group.create_task(self._save(), name="assignments:save")
 
-    async def _keep(self) -> None:
-        pause_s = self._context.loop_context.settings().change_pause_s
-        if pause_s:
-            await self._context.loop_context.clock.sleep(random.uniform(0, pause_s))
-        await self._context.loop_context.keep()
+    async def _save(self) -> None:
+        await pause(self._context)
+        await self._cache.save()
 
     async def _first(self) -> None:
         """Wait for the first reading, for a while: what was known before may be out of date."""
-        context = self._context
-        if not context.source.known:
+        if not self._cache.known:
             return
-        rest_s = context.loop_context.settings().connect_spread_s + FIRST_READ_S
-        sleep = asyncio.create_task(context.loop_context.clock.sleep(rest_s), name="assignments:first")
+        rest_s = self._context.settings.connect_spread_s + FIRST_READ_S
+        sleep = asyncio.create_task(self._context.clock.sleep(rest_s), name="assignments:first")
         there = asyncio.create_task(self._wake.wait(), name="assignments:connected")
         try:
             await asyncio.wait({sleep, there}, return_when=asyncio.FIRST_COMPLETED)
@@ -178,12 +148,12 @@ class AssignmentReconciler:
             there.cancel()
 
     async def _wait(self) -> None:
-        """Until there is a reason; where facts decide until they may be others, and after a failed reading for a moment."""
+        """Wait for a reason; where facts decide, until they may have changed, and after a failed reading for a moment."""
         limit_s: float | None = None
         if self._must_read and self._context.link.connected:
             limit_s = random.uniform(0.5, 1.0) * READ_AGAIN_S * 2 ** min(self._failures - 1, 6)
-        elif any(map(_asks, self._context.source.known.values())):
-            limit_s = self._context.loop_context.settings().facts_interval_s
+        elif any(map(_depends_on_facts, self._cache.known.values())):
+            limit_s = self._context.settings.facts_interval_s
         try:
             async with asyncio.timeout(limit_s):
                 await self._wake.wait()
@@ -201,124 +171,121 @@ class AssignmentReconciler:
         try:
             if is_whole:
                 await self._listen()
-                is_news = await self._context.source.read(
-                    self._context.scopes(), max(poked.values(), default=0)
-                )
+                is_news = await self._cache.read(self._context.scopes, max(poked.values(), default=0))
             else:
                 is_news = await self._read_one(*poked.popitem())
             if is_news:
-                self._limited.info(
-                    "assignments have changed", extra={"assignments": len(self._context.source.known)}
-                )
+                self._limited.info("assignments have changed", extra={"assignments": len(self._cache.known)})
             self._failures = 0
             self._has_read = True
         except ProtocolError:
-            return  # it was told; what stands stands
+            return  # it was reported; what was read before stays in force
         except BusError as err:
-            # a broker that is slow, for a whole fleet asks at once, would otherwise be asked again at the next interval
+            # a broker may be slow while a whole fleet asks; the next interval would be late
             self._failures += 1
             self._must_read = True
             self._limited.info("assignments cannot be read now", extra={"reason": str(err)})
 
     async def _listen(self) -> None:
-        """Be poked for each scope of the node, and for no other."""
-        scopes = self._context.scopes()
-        for scope in [one for one in self._pokes if one not in scopes]:
-            await self._pokes.pop(scope)()
+        """Be notified of changes in each scope of the node, and in no other."""
+        scopes = self._context.scopes
+        for scope in [one for one in self._stops if one not in scopes]:
+            await self._stops.pop(scope)()
         for scope in scopes:
-            if scope not in self._pokes:
-                self._pokes[scope] = await self._context.bucket.pokes(f"{scope}.*", self._on_poke)
+            if scope not in self._stops:
+                self._stops[scope] = await self._bucket.pokes(f"{scope}.*", self._on_poke)
 
     async def _read_one(self, key: str, revision: int) -> bool:
-        """What a poke names, unless that scope is none of the node's any more."""
-        if key.rpartition(".")[0] not in self._context.scopes():
+        """Read what a notification names, unless that scope is not one of the node's any more."""
+        if key.rpartition(".")[0] not in self._context.scopes:
             return False
-        return await self._context.source.read_one(key, revision)
+        return await self._cache.read_one(key, revision)
 
     def _on_poke(self, key: str, revision: int) -> None:
         self._poked[key] = max(self._poked.get(key, 0), revision)
         self._wake.set()
 
-    # -- judging
+    # -- deciding
 
-    async def _judge(self, group: asyncio.TaskGroup) -> None:
-        """Give each worker what counts now."""
-        scopes = self._context.scopes()
-        known = [one for one in self._context.source.known.values() if one.assignment.scope in scopes]
-        facts = await self._context.facts() if any(map(_asks, known)) else {}
+    async def _decide(self, group: asyncio.TaskGroup) -> None:
+        """Decide which assignments apply, and give each loop its assignment."""
+        scopes = self._context.scopes
+        known = [one for one in self._cache.known.values() if one.assignment.scope in scopes]
+        facts = await self._facts() if any(map(_depends_on_facts, known)) else {}
         best = select_by_precedence(
-            [candidate for one in known if (candidate := await self._meant(one, facts))]
+            [candidate for one in known if (candidate := await self._matching(one, facts))]
         )
         await self._keep_needed(best)
         refused = await self._refused(best) | self._lost(best)
-        self.states.keep_only(set(best), set(self._context.source.known))
-        for name in [name for name in self._workers if name not in best]:
+        self.states.retain(set(best), set(self._cache.known))
+        for name in [name for name in self._loops if name not in best]:
             self._limited.info("an assignment has ended", extra={"assignment": name})
-            worker, task = self._workers.pop(name)
+            source, _, task = self._loops.pop(name)
             task.cancel()
-            self._endings[name] = group.create_task(
-                self._end(name, worker, task), name=f"assignment:{name}:end"
-            )
+            self._endings[name] = group.create_task(self._end(source, task), name=f"assignment:{name}:end")
         for name, candidate in best.items():
             if name in refused:
                 candidate = MatchingAssignment(known=candidate.known, refusal=refused[name])
-            self._worker(name, group).assign(candidate)
+            self._source(name, group).assign(candidate)
         if self._has_read and not self._has_swept:
             self._has_swept = True
-            await self._context.refreshes.keep_only(KIND, {f"{KIND}{name}" for name in best})
-            await asyncio.to_thread(forget_others, self._context.folder, KIND, set(best))
+            await self._context.refreshes.keep_only(SCOPE, {f"{SCOPE}{name}" for name in best})
+            folder = self._context.state / "converged"
+            await asyncio.to_thread(forget_others, folder, SCOPE, set(best))
 
-    async def _end(self, name: str, worker: AssignmentLoop, task: asyncio.Task[None]) -> None:
-        """What was settled under an assignment that is no more says nothing about one that comes under its name."""
+    async def _end(self, source: AssignmentSource, task: asyncio.Task[None]) -> None:
+        """Forget what is known about an assignment that was removed: another one may come under its name."""
         await asyncio.wait({task})
-        await worker.forget()
-        await self._context.refreshes.forget(f"{KIND}{name}")
-        if self._endings.get(name) is asyncio.current_task():
-            del self._endings[name]
+        await source.drift.forget()
+        await self._context.refreshes.forget(source.scope)
+        if self._endings.get(source.name) is asyncio.current_task():
+            del self._endings[source.name]
 
-    async def _meant(self, known: StoredAssignment, facts: Mapping[str, Any]) -> MatchingAssignment | None:
-        """The assignment, if it means this node; one whose selector cannot be read is refused rather than passed over."""
+    async def _matching(self, known: StoredAssignment, facts: Mapping[str, Any]) -> MatchingAssignment | None:
+        """The assignment, if it selects this node; one whose selector cannot be read is refused rather than ignored."""
         assignment = known.assignment
-        if not _asks(known):
+        if not _depends_on_facts(known):
             return MatchingAssignment(known=known)
         try:
-            is_meant = await self._context.matches(assignment.targets, assignment.where, facts)
+            matches = await self._context.ports.matches(
+                assignment.targets, assignment.where, self._context.node, facts
+            )
         except CcmError as err:
-            if self._told.get(known.key) != str(err):
-                self._told[known.key] = str(err)
-                self._context.loop_context.on_refused(known.key, str(err))
+            if self._reported.get(known.key) != str(err):
+                self._reported[known.key] = str(err)
+                self._context.events.refused(known.key, str(err))
             return MatchingAssignment(known=known, refusal=Refusal(err.code, str(err)))
-        self._told.pop(known.key, None)
-        return MatchingAssignment(known=known) if is_meant else None
+        self._reported.pop(known.key, None)
+        return MatchingAssignment(known=known) if matches else None
 
     async def _refused(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:
-        """Who is refused because another one manages the same; a plan manages nothing, nor does what comes too late."""
+        """Assignments that are refused because another one manages the same resource; plans and late ones manage nothing."""
+        status, clock, policy = self.states, self._context.clock, self._context.admission.policy
         applied = {
             name: one.known
             for name, one in best.items()
             if one.refusal is None
             and one.known.assignment.mode == "apply"
-            and deadline_refusal(self._context.loop_context, one.known) is None
-            and self._context.loop_context.forbids(one.known, "apply") is None
+            and deadline_refusal(status, clock, one.known) is None
+            and policy.refusal(one.known.asked_by, CAUSE, "apply") is None
         }
         refused: dict[str, Refusal] = {}
         if len(applied) > 1:
-            facts = await self._context.facts()
-            refused = conflicts(
-                await self._context.resource_conflicts.managed(applied, facts, facts_digest(facts))
-            )
+            facts = await self._facts()
+            refused = conflicts(await self._conflicts.managed(applied, facts, facts_digest(facts)))
         sentences = sorted({str(one) for one in refused.values()})
         sentence = "; ".join(sentences)
         if sentence != self._conflict:
             self._conflict = sentence
-            self._context.on_conflict(sentence)
+            self._context.presence.set_warning("assignments", sentence)
+            self._context.presence.request_heartbeat()
             for one in sentences:
                 self._limited.error("assignments are in conflict", extra={"reason": one})
         return refused
 
     def _lost(self, best: Mapping[str, MatchingAssignment]) -> dict[str, Refusal]:
-        """Those that vanished from the bucket and whose pinned data is that of another broker now."""
-        self._without_data &= self._context.source.vanished
+        """Assignments that vanished from the bucket, and whose pinned data is that of another broker now."""
+        self._without_data &= self._cache.vanished
         reason = (
             "it is gone from the bucket without having been unassigned, and so is the data that it pins; "
             "assign it again, or unassign it"
@@ -331,47 +298,55 @@ class AssignmentReconciler:
 
     async def _keep_needed(self, best: Mapping[str, MatchingAssignment]) -> None:
         """
-        What stands must be on disk when the node starts without a network; the rest of the past may go.
+        Keep on disk what the node needs when it starts without a network, and release old revisions of data.
 
-        A revision that only assignments pin which are new goes too, and is fetched again: on a broker that was made anew, or put
-        back to a backup, it is another past.
+        A revision that only new assignments pin is released too, and fetched again: on a broker that was rebuilt, or restored
+        from a backup, it has other content.
         """
-        standing = [one.known for one in best.values()]
-        self._context.bundles.standing = frozenset(one.assignment.bundle.digest for one in standing)
-        pinned, before = _pinners(standing), self._pinned
+        current = [one.known for one in best.values()]
+        self._context.bundles.current = frozenset(one.assignment.bundle.digest for one in current)
+        pinned, before = _pinners(current), self._pinned
         if pinned != before or not self._is_up.is_set():
             self._pinned = pinned
             used = {revision for revision, who in pinned.items() if self._is_same_past(revision, who, before)}
-            await self._context.data.forget_pins(DATA_BUCKET, used)
+            await self._context.documents.forget_pins(DATA_BUCKET, used)
 
     def _is_same_past(
         self, revision: int, pinners: set[tuple[str, int]], before: Mapping[int, set[tuple[str, int]]]
     ) -> bool:
         """
-        A pinned revision is the one that is on disk.
+        Whether a pinned revision is the one that is on disk.
 
-        It is when an assignment goes on that pinned it before. It is not when one that has vanished from the bucket is the only
-        such one: what is new there pins the past of another broker. The vanished one is refused then, for its data is lost.
+        It is when an assignment that pinned it before is still there. It is not when the only such assignment has vanished from
+        the bucket: what is new there pins a revision of another broker. The vanished one is refused then, because its data is
+        lost.
         """
-        known, vanished = before.get(revision, set()), self._context.source.vanished
+        known, vanished = before.get(revision, set()), self._cache.vanished
         is_other = any(one not in known for one in pinners)
         going_on = {one for one in pinners & known if not (is_other and one[0] in vanished)}
         if not going_on:
             self._without_data |= {key for key, _ in pinners & known}
         return bool(going_on)
 
-    def _worker(self, name: str, group: asyncio.TaskGroup) -> AssignmentLoop:
-        if name not in self._workers:
-            drift = Drift(f"{KIND}{name}", self._context.folder, self._context.assigned)
-            worker = AssignmentLoop(name, drift, self._context.loop_context)
-            ending = self._endings.pop(name, None)
-            task = group.create_task(worker.run(after=ending), name=f"assignment:{name}")
-            self._workers[name] = worker, task
-        return self._workers[name][0]
+    def _source(self, name: str, group: asyncio.TaskGroup) -> AssignmentSource:
+        if name not in self._loops:
+            source = AssignmentSource(name, self._context, self._cache, self.states)
+            loop = ConvergenceLoop(source, self._context)
+            task = group.create_task(loop.run(after=self._endings.pop(name, None)), name=f"assignment:{name}")
+            self._loops[name] = source, loop, task
+        return self._loops[name][0]
+
+    async def _facts(self) -> Mapping[str, Any]:
+        return await self._context.facts.current(self._context.settings.facts_interval_s)
+
+    def _publish(self, is_urgent: bool) -> None:
+        self._context.record.assignments = dict(self.states.published)
+        if is_urgent:
+            self._context.presence.request_heartbeat()
 
 
 def _pinners(known: Iterable[StoredAssignment]) -> dict[int, set[tuple[str, int]]]:
-    """The revisions of data that are pinned, and by which assignments."""
+    """The pinned revisions of data, and the assignments that pin them."""
     found: dict[int, set[tuple[str, int]]] = {}
     for one in known:
         if one.assignment.data_revision:
@@ -379,6 +354,6 @@ def _pinners(known: Iterable[StoredAssignment]) -> dict[int, set[tuple[str, int]
     return found
 
 
-def _asks(known: StoredAssignment) -> bool:
-    """Whom it means depends on more facts than its scope says."""
+def _depends_on_facts(known: StoredAssignment) -> bool:
+    """Which nodes it selects depends on more facts than its scope says."""
     return bool(known.assignment.targets or known.assignment.where)

@@ -1,8 +1,9 @@
 """
-What was corrected, and what was meant to change.
+What a run corrected, what was meant to change, and when a critical health check leads to an apply.
 
-A change under the manifest, data and assigned facts under which this resource was last seen as wanted is drift that was
-corrected; under anything new it is intended. What is known of each source is kept on disk, so a restart makes no drift intended.
+A change under the manifest, data and assigned facts under which this resource was last seen as desired is drift that was
+corrected; under anything new it is intended. What is known of each source is kept on disk, so a restart makes no drift
+intended.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -17,8 +19,10 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import load_state, save_state_sync
+from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.outcome import Outcome, SessionStart, TransactionEvent
+from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.ports import Clock
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +31,7 @@ NAMED_LIMIT = 20
 
 
 OnDrift = Callable[[str, str, "Drift"], None]
-"""Told of the corrections of a run: the source's name, the run, and what is known of its resources."""
+"""Reports the corrections of a run: the source's name, the run, and what is known of its resources."""
 
 
 class _Settled(Struct, kw_only=True):
@@ -72,8 +76,8 @@ class Drift:
             self._wanted, self._settled = kept.wanted, set(kept.resources)
             self._kept = (self._wanted, frozenset(self._settled))
 
-    def begin(self, start: SessionStart) -> None:
-        """A run begins; its digests say whether what is wanted has changed."""
+    def start(self, start: SessionStart) -> None:
+        """A run starts; its digests say whether the desired state has changed."""
         self.corrected, self.corrections = [], 0
         wanted = [start.digest, sorted(start.data_revisions.items()), self._context()]
         digest = hashlib.sha256(msgspec.json.encode(wanted, order="sorted")).hexdigest()
@@ -101,23 +105,23 @@ class Drift:
                 self.corrected.append(_reference(event))
         return was_settled
 
-    async def conclude(self, name: str, run: str, tell: OnDrift) -> None:
+    async def finish(self, name: str, run: str, report: OnDrift) -> None:
         """
-        A run is over: tell what it corrected, then write down what is known.
+        A run has ended: report what it corrected, then write down what is known.
 
-        Told before anything is waited for: the agent may be about to stop, and what is kept is no news to the next process.
+        It is reported before anything is awaited: the agent may be about to stop, and the next process would not report it.
 
         Args:
-            name: What people call the source.
+            name: The source, for operators.
             run: The run.
-            tell: Told of the corrections, if there were any.
+            report: Called if there were corrections.
         """
         if self.corrections:
-            tell(name, run, self)
-        await self.keep()
+            report(name, run, self)
+        await self.save()
 
-    async def keep(self) -> None:
-        """Write down what is known, if it is not written already."""
+    async def save(self) -> None:
+        """Write down what is known, if it has changed."""
         now = (self._wanted, frozenset(self._settled))
         if now == self._kept:
             return
@@ -132,7 +136,7 @@ class Drift:
             log.warning("what is settled is not kept on disk", extra={"reason": str(err)})
 
     async def forget(self) -> None:
-        """There is no such source any more: nothing is kept of it. Who kept it does not run any more."""
+        """The source was removed: delete what is stored about it. Its loop must have ended."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
         self._wanted, self._kept = "", ("", frozenset())
@@ -157,3 +161,58 @@ def _remove(path: Path) -> None:
 
 def _reference(event: TransactionEvent) -> str:
     return f"{event.type}#{event.name}"
+
+
+REMEDIATIONS_AN_HOUR = 2
+"""A check that an apply does not heal must not make the node apply for ever."""
+
+HOUR_S = 3600.0
+
+HEALTH = "health"
+"""Cause of runs of checks that nobody asked for, and of the applies that follow from them."""
+
+
+class Remediation:
+    """Decides whether a critical health check leads to an apply: not on a disabled node, and twice an hour at most."""
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        clock: Clock,
+        is_disabled: Callable[[], bool],
+        metrics: AgentMetrics | None,
+    ) -> None:
+        """
+        Args:
+            kind, name: What is applied: "source" or "assignment", and which.
+            clock: Time.
+            is_disabled: The node converges on nothing now.
+            metrics: Counts the applies that follow; None where metrics are off.
+        """
+        self._what = {kind: name}
+        self._name = name
+        self._clock = clock
+        self._is_disabled = is_disabled
+        self._metrics = metrics
+        self._acted: deque[float] = deque(maxlen=REMEDIATIONS_AN_HOUR)
+
+    def follows(self, summary: SessionSummary | None) -> bool:
+        """Whether an apply follows from this run of checks, which is then counted; None: the checks did not end."""
+        if summary is None or not summary.health_check_critical_count:
+            return False
+        if self._is_disabled():
+            log.warning("a critical health check is left alone: the node is disabled", extra=self._what)
+            return False
+        now = self._clock.monotonic()
+        if len(self._acted) == REMEDIATIONS_AN_HOUR and now - self._acted[0] < HOUR_S:
+            log.warning(
+                "a critical health check is left alone: it was acted upon twice in the last hour",
+                extra=self._what,
+            )
+            return False
+        self._acted.append(now)
+        if self._metrics is not None:
+            self._metrics.remediated(self._name)
+        log.warning("a critical health check is acted upon", extra=self._what)
+        return True

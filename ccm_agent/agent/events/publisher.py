@@ -272,8 +272,8 @@ class Author:
         """The signature of an answer, which has no place in the chain: it is in no stream. "" without a key."""
         return self._key.sign(subject, body, "", int(self._clock.now().timestamp() * 1000))
 
-    def begin(self) -> None:
-        """Say that the agent started, and with which key it signs."""
+    def report_start(self) -> None:
+        """Publish that the agent started, and with which key it signs."""
         self._agent_events.started(self._key)
 
     async def renew(self) -> None:

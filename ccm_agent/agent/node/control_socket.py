@@ -109,7 +109,7 @@ class ControlSocket:
             await self._converge(writer)
             return
         if ask == LOOK:
-            await self._agent.look_at_disabling()
+            await self._agent.reload_maintenance()
         elif ask != STATUS:
             await _say(
                 writer, {"end": "error", "reason": f"this agent knows no `{ask}`; is it an older one?"}

@@ -90,7 +90,7 @@ class AssignedFacts:
         try:
             if entry is None or not entry.value:
                 self._revision_guard.check_absence(BUCKET, self._node, entry)
-                await self._revision_guard.keep()
+                await self._revision_guard.save()
                 return await self._adopt({}, 0)
             document = self._revision_guard.check(BUCKET, entry)
             if not isinstance(document.body, dict):
@@ -173,7 +173,7 @@ class FactCache:
     def __init__(
         self,
         gather: Gather,
-        assigned: Callable[[], Mapping[str, Any]],
+        assigned: AssignedFacts,
         clock: Clock,
         metrics: AgentMetrics | None = None,
     ) -> None:
@@ -182,7 +182,7 @@ class FactCache:
 
         Args:
             gather: Reads them.
-            assigned: What is assigned at this moment.
+            assigned: The assigned facts.
             clock: What time it is.
             metrics: Counts what it took; None: nobody counts.
         """
@@ -211,6 +211,10 @@ class FactCache:
                 await self._refresh()
         return self._merge()
 
+    async def routed(self, paths: tuple[str, ...]) -> dict[str, str | int | bool]:
+        """The facts that requests can be addressed to: assigned ones, and gathered ones at these dotted paths."""
+        return routed_facts(self._assigned.facts, await self.latest() if paths else {}, paths)
+
     async def _refresh(self) -> None:
         begun = self._clock.monotonic()
         failed = False
@@ -225,7 +229,7 @@ class FactCache:
             self._metrics.facts_gathered(self._gathered_at - begun, failed=failed)
 
     def _merge(self) -> Mapping[str, Any]:
-        gathered, assigned = self._gathered or {}, self._assigned()
+        gathered, assigned = self._gathered or {}, self._assigned.facts
         if self._merged is None or self._merged[0] is not gathered or self._merged[1] is not assigned:
             merged = with_go_names(merge.deep(dict(gathered), dict(assigned)))
             self._merged = (gathered, assigned, merged)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from ccm_agent.agent.node.status import NodeStatus
 from ccm_agent.metrics.registry import CONTENT_TYPE, MetricsRegistry, Reading
-from ccm_agent.model.ports import BrokerConnection
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.events.publisher import EventPublisher
 
 log = logging.getLogger(__name__)
 
@@ -124,31 +124,24 @@ class MetricsServer:
         return web.Response(body=text.encode(errors="replace"), headers={"Content-Type": CONTENT_TYPE})
 
 
-def add_gauges(
-    registry: MetricsRegistry, standing: NodeStatus, link: BrokerConnection, others: Iterable[Reading]
-) -> None:
-    """Take in the numbers of an agent's parts, and `others` beside them."""
+def add_gauges(registry: MetricsRegistry, context: AgentContext, publisher: EventPublisher) -> None:
+    """Add the values of an agent's parts, and of its process."""
     loop = asyncio.get_running_loop()
-    spool, run_queue, heartbeat = standing.spool, standing.run_queue, standing.heartbeat
+    spool, run_queue, presence = context.spool, context.run_queue, context.presence
     prefix = "choria_ccm_agent"
     registry.add(
         Reading(f"{prefix}_spool_events", "Events not yet acknowledged", lambda: spool.backlog),
         Reading(f"{prefix}_spool_bytes", "Size of the spool", lambda: spool.size_bytes),
-        Reading(
-            f"{prefix}_events_sent_total",
-            "Events acknowledged",
-            lambda: standing.delivery.sent,
-            kind="counter",
-        ),
+        Reading(f"{prefix}_events_sent_total", "Events acknowledged", lambda: publisher.sent, kind="counter"),
         Reading(f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)),
         Reading(f"{prefix}_running", "A run is under way", lambda: run_queue.current is not None),
-        Reading(f"{prefix}_connected", "The broker is there", lambda: link.connected),
+        Reading(f"{prefix}_connected", "The broker is there", lambda: context.link.connected),
         Reading(
             f"{prefix}_disabled",
             "An operator disabled the agent",
-            lambda: heartbeat.record.disabled is not None,
+            lambda: context.record.disabled is not None,
         ),
-        Reading(f"{prefix}_duplicate", "Another agent uses the identity", lambda: heartbeat.is_duplicate),
+        Reading(f"{prefix}_duplicate", "Another agent uses the identity", lambda: presence.is_duplicate),
         Reading(f"{prefix}_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop))),
-        *others,
+        *context.ports.readings,
     )

@@ -11,22 +11,22 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.events.publisher import AgentEventPublisher
-from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.agent.requests.subscriptions import Subscriptions
 from ccm_agent.facts.gather import lasting
 from ccm_agent.model.errors import BusError, RevisionError
 from ccm_agent.model.json_text import encode_told
-from ccm_agent.model.ports import BrokerConnection, Clock, KeyValue
+from ccm_agent.model.ports import Clock, KeyValue
 from ccm_agent.model.untrusted_json import Moment
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, FactsRecord, NodeRecord, Presence
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.requests.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ RECORD_AGE_S = 3600.0
 FACTS_AGE_S = 86_400.0
 """What did not change is written again after this time: somebody may have removed a node that lives."""
 
-COMPLAINTS = ("identity", "policy", "assignments")
+WARNINGS = ("identity", "policy", "assignments")
 """What a record's `conflict` may be about, the worse first."""
 
 FACTS_LIMIT_BYTES = 900_000
@@ -64,6 +64,7 @@ class NodePresence:
 
     Attributes:
         is_duplicate: Another agent of this name lives.
+        is_requested: Set when a heartbeat should be sent now.
     """
 
     def __init__(self, bucket: KeyValue, record: NodeRecord, clock: Clock, *, ttl_s: int) -> None:
@@ -78,10 +79,11 @@ class NodePresence:
         """
         self.record = record
         self.is_duplicate = False
+        self.is_requested = asyncio.Event()
         self._bucket = bucket
         self._clock = clock
         self._ttl_s = ttl_s
-        self._complaints: dict[str, str] = {}
+        self._warnings: dict[str, str] = {}
         self._conflicts = 0
         self._peaceful = 0
         self._revision = 0
@@ -110,12 +112,14 @@ class NodePresence:
                 found.last_time,
             )
 
-    def complain(self, about: str, sentence: str) -> None:
-        """Something is wrong with this node's identity or assignments; "" says that it is not any more."""
-        self._complaints[about] = sentence
-        self.record.conflict = "; ".join(
-            self._complaints[one] for one in COMPLAINTS if self._complaints.get(one)
-        )
+    def set_warning(self, about: str, sentence: str) -> None:
+        """Report what is wrong with this node's identity, policy or assignments; "" withdraws it."""
+        self._warnings[about] = sentence
+        self.record.conflict = "; ".join(self._warnings[one] for one in WARNINGS if self._warnings.get(one))
+
+    def request_heartbeat(self) -> None:
+        """The record has news that should not wait for the next heartbeat."""
+        self.is_requested.set()
 
     async def beat(self, run: str) -> bool:
         """
@@ -204,8 +208,8 @@ class NodePresence:
             body = encode_told(record)
         return body
 
-    async def goodbye(self) -> None:
-        """Take the sign of life back: this node is off, and everybody may know at once."""
+    async def remove_presence(self) -> None:
+        """Remove the heartbeat: this node goes off, and controllers see it at once."""
         await self._bucket.delete(f"presence.{self.record.node}")
 
     async def _put(self, key: str, body: bytes) -> None:
@@ -219,110 +223,74 @@ def facts_digest(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(encode_told(lasting(facts), order="deterministic")).hexdigest()
 
 
-class HeartbeatContext(Struct, frozen=True, kw_only=True):
-    """
-    What a beat needs of the rest of the agent.
-
-    Attributes:
-        settings: The configuration as it is now.
-        run: The run in hand; "" when there is none.
-        facts: All facts, as fresh as the configuration says.
-        routed: The facts that requests can be addressed to.
-        renew_key: Reads the key that signs events again; new credentials count from a new connection on.
-        can_read_own: Whether a node can read documents that are stored for it alone; None when that cannot be said now.
-    """
-
-    settings: Callable[[], Settings]
-    run: Callable[[], str]
-    facts: Callable[[], Awaitable[Mapping[str, Any]]]
-    routed: Callable[[], Awaitable[dict[str, Any]]]
-    renew_key: Callable[[], Awaitable[None]]
-    can_read_own: Callable[[str], Awaitable[bool | None]]
-
-
 class HeartbeatLoop:
-    """The signs of life of one agent."""
+    """Writes this node's keys on each heartbeat, and whenever one is requested."""
 
-    def __init__(
-        self,
-        heartbeat: NodePresence,
-        pulse: HeartbeatContext,
-        link: BrokerConnection,
-        subscriptions: Subscriptions,
-        agent_events: AgentEventPublisher,
-        request_log: RequestLog,
-    ) -> None:
-        """Nothing is written before `run`."""
-        self._heartbeat = heartbeat
-        self._pulse = pulse
-        self._link = link
+    def __init__(self, context: AgentContext, subscriptions: Subscriptions) -> None:
+        self._context = context
+        self._presence = context.presence
         self._subscriptions = subscriptions
-        self._agent_events = agent_events
-        self._request_log = request_log
-        self._now = asyncio.Event()
         self._is_reconnected = False
         self._is_own_data_known = False
         # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
-        heartbeat.record.own_data = heartbeat.record.own_schedules = True
-
-    def soon(self) -> None:
-        """There is something to tell that should not wait for the next heartbeat."""
-        self._now.set()
+        context.record.own_data = context.record.own_schedules = True
 
     def reconnected(self) -> None:
         """The broker is here again, or is another one."""
-        self._heartbeat.reconnected()
+        self._presence.reconnected()
         self._is_reconnected = True
-        self.soon()
+        self._presence.request_heartbeat()
 
     async def run(self) -> None:
-        """Beat, for ever."""
+        """Send heartbeats until cancelled."""
         while True:
             is_regular = await self._wait()
-            if not self._link.connected:
+            if not self._context.link.connected:
                 continue
             try:
                 await self._beat(is_regular=is_regular)
             except BusError as err:
                 log.info("a heartbeat could not be sent", extra={"reason": str(err)})
-            if self._request_log.wants_compaction:
-                await self._request_log.compact()
+            if self._context.request_log.wants_compaction:
+                await self._context.request_log.compact()
 
     async def _wait(self) -> bool:
-        """Wait until it is time, or until there is a reason; whether it is time."""
+        """Wait for the next heartbeat, or until one is requested; whether it is a regular one."""
         try:
-            async with asyncio.timeout(random.uniform(0.9, 1.0) * self._pulse.settings().heartbeat_s):
-                await self._now.wait()
+            async with asyncio.timeout(random.uniform(0.9, 1.0) * self._context.settings.heartbeat_s):
+                await self._presence.is_requested.wait()
         except TimeoutError:
             return True
-        self._now.clear()
+        self._presence.is_requested.clear()
         return False
 
     async def _beat(self, *, is_regular: bool) -> None:
         if self._is_reconnected:
             self._is_reconnected = False
             self._is_own_data_known = False
-            await self._pulse.renew_key()
+            await self._context.author.renew()
         if not self._is_own_data_known:
-            await self._see_own_data()
-        if await self._heartbeat.beat(self._pulse.run()):
-            self._duplicated()
-        await self._heartbeat.write_record()
-        await self._heartbeat.write_facts(await self._pulse.facts(), is_regular=is_regular)
-        if await self._pulse.routed() != self._heartbeat.record.facts:
+            await self._check_own_data()
+        context, current = self._context, self._context.run_queue.current
+        if await self._presence.beat(current.run if current else ""):
+            self._report_duplicate()
+        await self._presence.write_record()
+        facts = await context.facts.current(context.settings.facts_interval_s)
+        await self._presence.write_facts(facts, is_regular=is_regular)
+        if await context.facts.routed(context.settings.routed_facts) != context.record.facts:
             self._subscriptions.look_again()
 
-    async def _see_own_data(self) -> None:
-        """Tell controllers what they may store for this node alone; an answer holds until the connection is another one."""
-        can_read = await self._pulse.can_read_own(self._heartbeat.record.node)
+    async def _check_own_data(self) -> None:
+        """Publish whether documents may be stored for this node alone; the answer holds for one connection."""
+        can_read = await self._context.ports.can_read_own(self._context.node)
         self._is_own_data_known = can_read is not None
         if can_read is not None:
-            self._heartbeat.record.own_data = can_read
+            self._context.record.own_data = can_read
 
-    def _duplicated(self) -> None:
-        is_so = self._heartbeat.is_duplicate
+    def _report_duplicate(self) -> None:
+        is_so = self._presence.is_duplicate
         sentence = DUPLICATE_IDENTITY if is_so else ""
-        self._heartbeat.complain("identity", sentence)
+        self._presence.set_warning("identity", sentence)
         message = sentence or "no other agent uses this identity any more"
         log.error(message) if is_so else log.warning(message)
-        self._agent_events.duplicated(is_so, message)
+        self._context.events.duplicated(is_so, message)

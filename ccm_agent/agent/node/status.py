@@ -9,107 +9,78 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import load_state
-from ccm_agent.agent.events.publisher import EventPublisher
-from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.node.facts import AssignedFacts
-from ccm_agent.agent.node.presence import NodePresence
-from ccm_agent.agent.requests.subscriptions import Subscriptions
-from ccm_agent.agent.runs.admission import Maintenance
-from ccm_agent.agent.runs.run_queue import RunQueue
-from ccm_agent.model.errors import Refusal
 from ccm_agent.model.json_text import encode_told
-from ccm_agent.model.ports import BrokerConnection, Clock
-from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, AssignmentState, Progress
+from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
+    from ccm_agent.agent.desired.manifest_reconciler import ManifestReconciler
+    from ccm_agent.agent.events.publisher import EventPublisher
+    from ccm_agent.agent.runs.run_executor import RunExecutor
 
 
-class NodeStatus(Struct, frozen=True, kw_only=True):
-    """
-    The parts of one agent that have something to say about how it is.
+class NodeStatus:
+    """What one agent reports about itself."""
 
-    Attributes:
-        version: The agent's version.
-        heartbeat: Record and identity.
-        run_queue: The current run and those that wait.
-        spool, delivery: What has not been told yet, and why not.
-        subscriptions, assigned: What it listens to.
-        maintenance: Whether an operator disabled it.
-        facts: All facts, as fresh as the configuration says.
-        assignments: How it stands to each assignment that means it.
-        manifests: What is known of each manifest of its own, and when it is applied next.
-        progress: Where the run in hand is; None when there is none.
-        waits_for: Locks of the host that it waits for, each with who has it.
-        policy: What is known of the node's policy; None when it has none.
-    """
-
-    version: str
-    heartbeat: NodePresence
-    run_queue: RunQueue
-    spool: Spool
-    delivery: EventPublisher
-    subscriptions: Subscriptions
-    assigned: AssignedFacts
-    maintenance: Maintenance
-    facts: Callable[[], Awaitable[Mapping[str, Any]]]
-    assignments: Callable[[], Mapping[str, AssignmentState]] = dict
-    manifests: Callable[[], list[dict[str, Any]]]
-    progress: Callable[[], Progress | None]
-    waits_for: Callable[[], Mapping[str, str]]
-    policy: Callable[[], dict[str, Any] | None] = lambda: None
+    def __init__(
+        self,
+        context: AgentContext,
+        executor: RunExecutor,
+        publisher: EventPublisher,
+        assignments: AssignmentReconciler,
+        manifests: ManifestReconciler | None,
+    ) -> None:
+        self._context = context
+        self._executor = executor
+        self._publisher = publisher
+        self._assignments = assignments
+        self._manifests = manifests
 
     def bodies(self) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
-        """What is answered to a question, by protocol id."""
+        """The body of each kind of answer, by protocol id."""
         return {NODE_PING: self._ping, NODE_FACTS: self._all_facts, NODE_STATUS: self.status}
 
-    def refusal(self, action: str) -> Refusal | None:
-        """Why this node does not take on a run of this kind now; None when it does."""
-        if self.heartbeat.is_duplicate:
-            return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
-        return self.maintenance.refusal(action)
-
     async def _ping(self) -> dict[str, Any]:
-        return {"version": self.version}
+        return {"version": self._context.version}
 
     async def _all_facts(self) -> dict[str, Any]:
-        return dict(await self.facts())
+        context = self._context
+        return dict(await context.facts.current(context.settings.facts_interval_s))
 
     async def status(self) -> dict[str, Any]:
-        """All that is known of this node here and now."""
-        current = self.run_queue.current
-        record = self.heartbeat.record
+        """All that is known of this node now."""
+        context, record, spool = self._context, self._context.record, self._context.spool
+        current, report = context.run_queue.current, self._executor.report
         return {
-            "version": self.version,
+            "version": context.version,
             "run": current.run if current else "",
             "name": current.name if current else "",
-            "progress": self.progress(),
-            "waits_for": dict(self.waits_for()),
-            "waiting": [{"run": job.run, "name": job.name} for job in self.run_queue.waiting],
-            "spool": {
-                "events": self.spool.backlog,
-                "bytes": self.spool.size_bytes,
-                "lost": self.spool.lost,
-            },
-            "trouble": self.delivery.trouble,
-            "scopes": self.subscriptions.scopes,
-            "assigned": self.assigned.facts,
-            "refused_facts": self.assigned.refusal,
+            "progress": report.progress_now() if report else None,
+            "waits_for": dict(context.ports.waits_for()),
+            "waiting": [{"run": job.run, "name": job.name} for job in context.run_queue.waiting],
+            "spool": {"events": spool.backlog, "bytes": spool.size_bytes, "lost": spool.lost},
+            "trouble": self._publisher.trouble,
+            "scopes": context.scopes,
+            "assigned": context.assigned.facts,
+            "refused_facts": context.assigned.refusal,
             "last_run": record.last_run,
             "last_state": record.last_state,
             "last_time": record.last_time,
             "conflict": record.conflict,
             "refresh_pending": list(record.refresh_pending),
-            "manifests": self.manifests(),
-            "assignments": dict(self.assignments()),
-            "disabled": self.maintenance.current,
-            "policy": self.policy(),
+            "manifests": self._manifests.status() if self._manifests else [],
+            "assignments": dict(self._assignments.states.now),
+            "disabled": context.admission.maintenance.current,
+            "policy": context.admission.policy.status(),
         }
 
 
@@ -123,27 +94,21 @@ KEEP_S = 5.0
 class LocalStatus:
     """The status of one agent that runs."""
 
-    def __init__(
-        self,
-        standing: NodeStatus,
-        link: BrokerConnection,
-        clock: Clock,
-    ) -> None:
-        self._node_status = standing
-        self._link = link
-        self._clock = clock
+    def __init__(self, context: AgentContext, status: NodeStatus) -> None:
+        self._context = context
+        self._status = status
 
     async def now(self) -> dict[str, Any]:
         """All of it, as it is now, in words that JSON has."""
-        record = self._node_status.heartbeat.record
+        context, record = self._context, self._context.record
         status = {
             "node": record.node,
             "pid": os.getpid(),
             "started": record.started,
-            "time": self._clock.now(),
-            "connected": self._link.connected,
+            "time": context.clock.now(),
+            "connected": context.link.connected,
             "assignments": record.assignments,
-            **await self._node_status.status(),
+            **await self._status.status(),
         }
         plain: dict[str, Any] = msgspec.to_builtins(status)
         return plain

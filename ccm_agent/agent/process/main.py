@@ -20,7 +20,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ccm_agent.agent.agent import Agent
-from ccm_agent.agent.desired.run_once import ConvergenceResult
+from ccm_agent.agent.desired.loop import ConvergenceResult
 from ccm_agent.agent.node.control_socket import ControlSocket
 from ccm_agent.agent.process.config import Settings, read_config
 from ccm_agent.agent.process.log_setup import set_up_logging

@@ -412,9 +412,9 @@ class RevisionGuard:
     async def seen(self, document: Stamped) -> None:
         """Remember a document's number; from now on an older one is refused."""
         self.numbers[f"{document.bucket}/{document.key}"] = document.number
-        await self.keep()
+        await self.save()
 
-    async def keep(self) -> None:
+    async def save(self) -> None:
         """Write the numbers to disk, if any has changed."""
         # one after the other: two that write at once would leave neither's file
         async with self._lock:

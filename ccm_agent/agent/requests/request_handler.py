@@ -8,19 +8,16 @@ scope that many share, a node that the selector does not mean stays silent unles
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.agent.requests.authentication import NotAuthorizedError
-from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
+from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.requests.schedule_times import schedule_name
-from ccm_agent.agent.runs.run_executor import RunExecutor
-from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
+from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.bus.node_key import FINAL_ANSWERS
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject
@@ -29,7 +26,7 @@ from ccm_agent.model.ids import is_id
 from ccm_agent.model.json_text import encode_told
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.policy import Principal
-from ccm_agent.model.ports import Clock, Events, IncomingRequest
+from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
@@ -51,6 +48,12 @@ from ccm_agent.model.wire import (
     RunAhead,
     StopRequest,
 )
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.node.status import NodeStatus
+    from ccm_agent.agent.requests.missed_schedules import MissedSchedules
+    from ccm_agent.agent.runs.run_executor import RunExecutor
 
 log = logging.getLogger(__name__)
 
@@ -81,53 +84,18 @@ NAME_LIMIT = 200
 """Characters of a name in an answer; the name of a run comes from its request."""
 
 
-class RequestContext(Struct, frozen=True, kw_only=True):
-    """
-    What the handlers ask of the rest of the agent.
-
-    Attributes:
-        node: This node.
-        machine, started: What tells two agents of one identity apart.
-        events: Where answers go.
-        sign: Makes the signature of an answer; "" where there is no key.
-        matches: Whether the selectors of a request mean this node; SelectorError when they cannot be read.
-        refusal: Why this node does not take on a run of an action now; None when it does.
-        body: What is answered to a question, by protocol id.
-        run_of: Run id and due time of a scheduled request, from its headers.
-        authenticate: Who sent a request; SignatureError when nothing proves it, NotAuthorizedError when the sender may not
-            ask this.
-        forbids: Why the node's policy refuses a principal's action in a mode now; None when it does not.
-    """
-
-    node: str
-    machine: str
-    started: datetime
-    events: Events
-    sign: Callable[[str, bytes], str]
-    matches: Callable[[Request], Awaitable[bool]]
-    refusal: Callable[[str], Refusal | None]
-    body: Mapping[str, Callable[[], Awaitable[dict[str, Any]]]]
-    run_of: Callable[[IncomingRequest], tuple[str, datetime]]
-    authenticate: Callable[[IncomingRequest], Awaitable[Principal]]
-    forbids: Callable[[Principal, str, str], Refusal | None]
-
-
 class RequestHandler:
     """Answers the requests of one agent, one after the other."""
 
     def __init__(
-        self,
-        context: RequestContext,
-        run_queue: RunQueue,
-        request_log: RequestLog,
-        worker: RunExecutor,
-        clock: Clock,
+        self, context: AgentContext, executor: RunExecutor, missed: MissedSchedules, status: NodeStatus
     ) -> None:
         self._context = context
-        self._run_queue = run_queue
-        self._request_log = request_log
-        self._worker = worker
-        self._clock = clock
+        self._executor = executor
+        self._missed = missed
+        self._bodies = status.bodies()
+        self._run_queue = context.run_queue
+        self._request_log = context.request_log
         self._limited = LimitedLog(log)
 
     async def handle(self, incoming: IncomingRequest) -> None:
@@ -140,7 +108,7 @@ class RequestHandler:
         """
         request, due = self._read(incoming)
         try:
-            principal = await self._context.authenticate(incoming)
+            principal = await self._context.authenticator.request(incoming)
         except NotAuthorizedError as err:
             await self._refuse(incoming, request, Refusal(err.code, str(err)))
             return
@@ -154,7 +122,7 @@ class RequestHandler:
             await self._answer_again(known)
             return
         try:
-            matches = await self._context.matches(request)
+            matches = await self._matches(request)
         except CcmError as err:
             await self._refuse(incoming, request, Refusal(err.code, str(err)))
             return
@@ -170,8 +138,8 @@ class RequestHandler:
             await self._stop(request, principal, is_called=is_called)
         elif incoming.protocol in ACTIONS:
             await self._take_on(incoming, request, due, principal)
-        elif incoming.protocol in self._context.body:
-            body = await self._context.body[incoming.protocol]()
+        elif incoming.protocol in self._bodies:
+            body = await self._bodies[incoming.protocol]()
             await self._answer(request.run, AnswerState.DONE, body=body)
         else:
             reason = f"this agent knows no {incoming.protocol}; is it older than the controller?"
@@ -192,7 +160,7 @@ class RequestHandler:
     async def expired(self, job: QueuedRun) -> None:
         """A job that waited is past its deadline."""
         if job.own is not None:
-            job.own.on_end(None)
+            job.own.finish(None)
             return
         self._request_log.end(
             job.run, NodeState.EXPIRED, "its deadline passed before it began", "run.expired"
@@ -204,25 +172,33 @@ class RequestHandler:
     async def refused(self, job: QueuedRun, refusal: Refusal) -> None:
         """A job that waited may not begin now."""
         if job.own is not None:
-            job.own.on_end(None)
+            job.own.finish(None)
             return
         self._request_log.end(job.run, NodeState.REFUSED, str(refusal), refusal.code)
         await self._answer(job.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
 
     def is_late(self, deadline: datetime | None) -> bool:
         """The time to begin by has passed."""
-        return deadline is not None and self._clock.now() > deadline
+        return deadline is not None and self._context.clock.now() > deadline
+
+    async def _matches(self, request: Request) -> bool:
+        """Whether the selectors of a request select this node; SelectorError when they cannot be read."""
+        if not request.targets and not request.where:
+            return True
+        facts = await self._context.facts.latest()
+        asked = request.targets, request.where
+        return await self._context.ports.matches(*asked, self._context.node, facts, is_request=True)
 
     def _forbids(self, incoming: IncomingRequest, principal: Principal) -> Refusal | None:
         """Why the node's policy refuses a request; a kind of request that it has no word for is refused elsewhere."""
         asked = action_of(incoming)
-        return self._context.forbids(principal, *asked) if asked is not None else None
+        return self._context.admission.policy.refusal(principal, *asked) if asked is not None else None
 
     def _read(self, incoming: IncomingRequest) -> tuple[Request, datetime | None]:
         request = decode_request(incoming)
         due = None
         if incoming.scheduled:
-            request.run, due = self._context.run_of(incoming)
+            request.run, due = self._missed.run_of(incoming)
         if not is_id(request.run):
             raise ProtocolError(f"{incoming.subject}: the request has no run id that could be answered")
         return request, due
@@ -237,7 +213,7 @@ class RequestHandler:
             self._write_down(incoming, request)
             await self.expired(job)
             return
-        refusal = self._context.refusal(job.action)
+        refusal = self._context.admission.refusal(job.action)
         if refusal is not None:
             await self._refuse(incoming, request, refusal)
             return
@@ -267,8 +243,8 @@ class RequestHandler:
             return
         waiting = self._run_queue.withdraw(run)
         if waiting is not None:
-            self._worker.give_up(waiting, principal.title)
-        elif not self._worker.stop(run, principal.title, is_kill=is_kill):
+            self._executor.discard(waiting, principal.title)
+        elif not self._executor.stop(run, principal.title, is_kill=is_kill):
             known = self._request_log.find(run)
             if known is None:
                 # a stop that overtook its run: the run is not begun when it comes
@@ -330,7 +306,7 @@ class RequestHandler:
             protocol=SESSION_ANSWER,
             run=run,
             node=self._context.node,
-            time=self._clock.now(),
+            time=self._context.clock.now(),
             state=str(state),
             reason=reason,
             code=code,
@@ -343,9 +319,9 @@ class RequestHandler:
         )
         subject, told = event_subject(SESSION_ANSWER, self._context.node, run), encode_told(answer)
         # what ends the node's part in a run is signed; that it goes on needs no proof
-        signature = self._context.sign(subject, told) if state in FINAL_ANSWERS else ""
+        signature = self._context.author.sign_answer(subject, told) if state in FINAL_ANSWERS else ""
         try:
-            await self._context.events.announce(
+            await self._context.ports.events.announce(
                 subject, told, {SIGNATURE_HEADER: signature} if signature else None
             )
         except BusError as err:

@@ -308,16 +308,16 @@ class NodePolicy:
         elif before is not None or had_trouble:
             log.warning("the policy file is gone: the node has no policy", extra={"path": path})
 
-    def tell(self, heartbeat: NodePresence, refused: Callable[[str, str], None]) -> None:
+    def report(self, presence: NodePresence, refused: Callable[[str, str], None]) -> None:
         """
         Report in the node's record whether there is a policy, and warn about one that cannot be used.
 
         Args:
-            heartbeat: Publishes the record.
+            presence: Publishes the record.
             refused: Publishes the event.
         """
-        heartbeat.record.policy = self._policy is not None
-        heartbeat.complain(
+        presence.record.policy = self._policy is not None
+        presence.set_warning(
             "policy", f"its policy cannot be used, so it runs nothing: {self.trouble}" if self.trouble else ""
         )
         if self.trouble:
@@ -351,3 +351,24 @@ class NodePolicy:
         if self._policy is None:
             return None
         return {"path": self._path, "digest": self._policy.digest, "rules": len(self._policy.rules)}
+
+
+class Admission:
+    """
+    Whether one agent may start runs.
+
+    Attributes:
+        maintenance: Whether an operator disabled the node.
+        policy: The node's policy.
+    """
+
+    def __init__(self, maintenance: Maintenance, policy: NodePolicy, presence: NodePresence) -> None:
+        self.maintenance = maintenance
+        self.policy = policy
+        self._presence = presence
+
+    def refusal(self, action: str) -> Refusal | None:
+        """Why this node starts no run of this action now, for any operator; None when it does."""
+        if self._presence.is_duplicate:
+            return Refusal("identity.duplicate", "another agent uses this identity; remove one of them")
+        return self.maintenance.refusal(action)

@@ -16,22 +16,25 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ccm_agent.agent.cache.state_file import load_state, save_state, sync_folder
-from ccm_agent.agent.events.spool import OpenRun, Spool
+from ccm_agent.agent.events.spool import OpenRun
 from ccm_agent.agent.events.spool_segment import Kind, Spooled
-from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
-from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
+from ccm_agent.agent.requests.request_log import RequestLogEntry
+from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.agent.runs.run_report import FAILED_LIMIT, INTERRUPTED, Checkpoint, RunFrame, failed_resource
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionStart, SessionSummary, TransactionEvent, count
-from ccm_agent.model.ports import Clock
 from ccm_agent.model.truncation import encode_summary
 from ccm_agent.model.wire import NodeState
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +58,14 @@ class Checkpoints:
         self._found = load_state(self._path, Checkpoint)
         self.run = self._found.run if self._found else ""
 
-    async def keep(self, continuation: Checkpoint) -> None:
+    async def save(self, checkpoint: Checkpoint) -> None:
         """
         Leave a run to the next process; it is safe from a power cut when this returns.
 
         Raises:
             FileError: It cannot be written.
         """
-        await save_state(self._path, continuation)
+        await save_state(self._path, checkpoint)
 
     async def take(self, run: str) -> Checkpoint | None:
         """
@@ -97,29 +100,26 @@ class Checkpoints:
 class Recovery:
     """Brings spool and ledger of one agent to one state, before anything else happens."""
 
-    def __init__(
-        self, node: str, spool: Spool, request_log: RequestLog, clock: Clock, checkpoints: Checkpoints
-    ) -> None:
-        self._node = node
-        self._spool = spool
-        self._request_log = request_log
-        self._clock = clock
-        self._checkpoints = checkpoints
+    def __init__(self, context: AgentContext) -> None:
+        self._node = context.node
+        self._spool = context.spool
+        self._request_log = context.request_log
+        self._run_queue = context.run_queue
+        self._clock = context.clock
+        self._checkpoints = context.checkpoints
 
     def recover(
         self,
         left: Iterable[RequestLogEntry],
         open_runs: Iterable[OpenRun],
-        run_queue: RunQueue,
         job_of: Callable[[RequestLogEntry], QueuedRun | None],
     ) -> None:
         """
-        Close what was interrupted, and queue what had not begun.
+        Report the end of runs that were interrupted, and queue those that had not started.
 
         Args:
-            left: Runs without an end in the ledger, in order of arrival.
+            left: Runs without an end in the request log, in order of arrival.
             open_runs: Runs without an end in the spool.
-            turns: Where runs wait.
             job_of: The job of an entry; None when its request cannot be read any more.
         """
         told = {one.run: one for one in open_runs}
@@ -134,9 +134,9 @@ class Recovery:
                 job = msgspec.structs.replace(job, deadline=None)
             if ended is not None:
                 self._take_over(entry.run, ended.body)
-            elif job is None or run_queue.offer(job).position < 0:
+            elif job is None or self._run_queue.offer(job).position < 0:
                 self._interrupt(entry.run, found)
-        if parted and run_queue.position(parted) is None:
+        if parted and self._run_queue.position(parted) is None:
             self._drop()
         for run, found in told.items():
             # the ledger lost it to a power cut, the flushed events did not

@@ -7,81 +7,37 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_queue import QueuedRun
-from ccm_agent.agent.runs.run_report import INTERRUPTED, RunFrame, RunReport, Shorten
+from ccm_agent.agent.runs.run_report import INTERRUPTED, RunFrame, RunReport
 from ccm_agent.engine.bundle import inner_path
-from ccm_agent.engine.request import PAUSED, ApplyOptions, Engine, ManifestSource, OnEvent, StopFlag
-from ccm_agent.metrics.agent import AgentMetrics
+from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource, OnEvent, StopFlag
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
-from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import STOPPED_CODE, Bundle, EnsureRequest, ManifestRequest, NodeRecord, NodeState
+from ccm_agent.model.wire import STOPPED_CODE, EnsureRequest, ManifestRequest, NodeRecord, NodeState
 from ccm_agent.sessions.refresh_store import RefreshStore, ScopeRefreshes
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
 
 log = logging.getLogger(__name__)
 
 RESTARTED = "left at a restart of the agent, which begins it again"
 
-Unpack = Callable[[Bundle], Awaitable[str]]
-"""The folder that a bundle was unpacked into."""
-
-
-class ExecutorContext(Struct, frozen=True, kw_only=True):
-    """
-    What a run needs.
-
-    Attributes:
-        node, version: Who applies.
-        engine: Applies.
-        facts: This node's facts, as fresh as they have to be.
-        unpack: Fetches a bundle.
-        shorten: Makes of an event what may stand on the bus.
-        external_data: URL of a hiera document of the configuration as it is now, under those of a request; "" is none.
-        metrics: Counts what runs did; None: nobody counts.
-        refreshes: What is still to be refreshed here.
-    """
-
-    node: str
-    version: str
-    engine: Engine
-    facts: Callable[[], Awaitable[Mapping[str, Any]]]
-    unpack: Unpack
-    shorten: Shorten
-    refreshes: PendingRefreshes
-    external_data: Callable[[], str] = str
-    metrics: AgentMetrics | None = None
-
 
 class RunExecutor:
     """
-    The hands of one agent.
+    Carries out the runs of one agent.
 
     Attributes:
-        report: Of the run in hand; None when there is none.
+        report: Of the current run; None when there is none.
     """
 
-    def __init__(
-        self,
-        context: ExecutorContext,
-        spool: Spool,
-        request_log: RequestLog,
-        clock: Clock,
-        checkpoints: Checkpoints,
-    ) -> None:
+    def __init__(self, context: AgentContext) -> None:
         self.report: RunReport | None = None
-        self._shop = context
-        self._spool = spool
-        self._request_log = request_log
-        self._clock = clock
-        self._checkpoints = checkpoints
+        self._context = context
         self._stop = StopFlag()
         self._run = ""
 
@@ -97,47 +53,46 @@ class RunExecutor:
         return True
 
     def interrupt(self) -> None:
-        """The agent ends: the run in hand, if there is one, ends after the resource in hand."""
+        """The agent stops: the current run, if there is one, ends after its current resource."""
         self._stop.set(f"{INTERRUPTED}: the agent was stopped", code="run.interrupted")
 
     def pause(self) -> None:
         """
-        Leave what the run in hand has still to do, after the resource in hand, to the next process.
+        Leave the rest of the current run, after its current resource, to the next process.
 
-        It goes on with a run that somebody asked for. One of the node's own it begins anew, and whoever began it here is told
-        that it was left.
+        That process continues a requested run. A run of the node itself ends here, and starts again there.
         """
         self._stop.pause()
 
-    async def carry_out(self, job: QueuedRun) -> SessionSummary | None:
-        """Do what a job asks; whatever happens, its end is told and stands in the ledger. None: it was left before its end."""
+    async def execute(self, job: QueuedRun) -> SessionSummary | None:
+        """Carry out a run. Its end is always reported and logged, except for None: the next process continues it."""
         self._stop = StopFlag()
         self._run = job.run
         report = self.report = self._new_report(job)
-        # the ledger is about requests, that come again; what became of our own runs the spool knows
+        # the log is for requests, which can arrive again; the end of the node's own runs is in the spool
         if job.own is None:
-            self._request_log.begin(job.run)
+            self._context.request_log.begin(job.run)
         summary = None
         try:
             summary = await self._guarded(job, report)
-            await self._look_at_refreshes(job, summary)
+            await self._read_refreshes(job, summary)
         finally:
             self.report = None
             self._run = ""
             if job.own is not None:
-                job.own.on_end(summary)
+                job.own.finish(summary)
         if summary is None:
             return None
         if job.own is None:
-            self._request_log.end(job.run, summary.state, summary.reason, summary.code)
-        await self._spool.settle(flush=False)
-        if self._shop.metrics is not None:
-            self._shop.metrics.ran(job.action, report.frame.cause, summary)
+            self._context.request_log.end(job.run, summary.state, summary.reason, summary.code)
+        await self._context.spool.settle(flush=False)
+        if self._context.metrics is not None:
+            self._context.metrics.ran(job.action, report.frame.cause, summary)
         return summary
 
-    async def _look_at_refreshes(self, job: QueuedRun, summary: SessionSummary | None) -> None:
+    async def _read_refreshes(self, job: QueuedRun, summary: SessionSummary | None) -> None:
         """A run that applied something may have left a refresh for the next one, or done what was left."""
-        known = self._shop.refreshes
+        known = self._context.refreshes
         if job.action in ("plan", "check"):
             return
         if (
@@ -146,33 +101,35 @@ class RunExecutor:
             or summary.refresh_pending
             or summary.state in (NodeState.FAILED, NodeState.STOPPED)
         ):
-            await known.look()
+            await known.refresh()
 
-    def give_up(self, job: QueuedRun, operator: str) -> SessionSummary:
+    def discard(self, job: QueuedRun, operator: str) -> SessionSummary:
         """Close a job that an operator stopped before it began."""
         reason = f"stopped by {operator} before it began"
         summary = self._new_report(job).finish(reason=reason, code=STOPPED_CODE, stopped_by=operator)
-        self._request_log.end(job.run, summary.state, summary.reason, summary.code)
+        self._context.request_log.end(job.run, summary.state, summary.reason, summary.code)
         if job.own is not None:
-            job.own.on_end(summary)
+            job.own.finish(summary)
         return summary
 
-    def leave(self) -> None:
-        """Close the run in hand though its resource goes on: the agent ends now."""
+    def abandon(self) -> None:
+        """Report the end of the current run though its resource still runs: the agent ends now."""
         if self.report is not None:
             at = self.report.progress.resource
             summary = self.report.finish(
                 reason=f"{INTERRUPTED} at {at}, which goes on" if at else INTERRUPTED, code="run.interrupted"
             )
-            self._request_log.end(self._run, summary.state, summary.reason, summary.code)
+            self._context.request_log.end(self._run, summary.state, summary.reason, summary.code)
 
     async def _guarded(self, job: QueuedRun, report: RunReport) -> SessionSummary | None:
         reason = code = ""
         engine: SessionSummary | None = None
         try:
-            before = await self._checkpoints.take(job.run)
+            before = None
+            if self._context.checkpoints.run == job.run:
+                before = await self._context.checkpoints.take(job.run)
             if before is not None:
-                report.go_on(before)
+                report.resume(before)
                 log.info("a run goes on", extra={"run": job.run, "done": len(before.done)})
             engine = await self._apply(job, report, before.done if before else [])
             if engine.code == PAUSED and not report.is_closed:
@@ -187,7 +144,7 @@ class RunExecutor:
 
     async def _leave_to_next(self, job: QueuedRun, report: RunReport) -> None:
         if job.own is None:
-            await self._checkpoints.keep(report.left())
+            await self._context.checkpoints.save(report.checkpoint())
         else:
             summary = report.totals()
             summary.reason, summary.code = RESTARTED, PAUSED
@@ -199,12 +156,12 @@ class RunExecutor:
         options = await self._options(job, report, done)
         if isinstance(request, EnsureRequest):
             report.start()
-            await self._shop.engine.ensure(request.type, request.properties, options)
+            await self._context.engine.ensure(request.type, request.properties, options)
             summary = report.totals()
             self._stop.conclude(summary)
             return summary
         source = job.own.source if job.own else await self._source(request)
-        return await self._shop.engine.apply(source, options)
+        return await self._context.engine.apply(source, options)
 
     async def _source(self, request: ManifestRequest) -> ManifestSource:
         if request.bundle is None:
@@ -219,7 +176,7 @@ class RunExecutor:
                 f"{request.name}: the request names two digests for one bundle; send it again"
             )
         manifest = inner_path(request.bundle.manifest, request.name)
-        folder = await self._shop.unpack(request.bundle)
+        folder = await self._context.bundles.unpacked(request.bundle)
         return ManifestSource(
             path=f"{folder}/{manifest}",
             directory=folder,
@@ -229,7 +186,8 @@ class RunExecutor:
 
     async def _options(self, job: QueuedRun, report: RunReport, done: list[TransactionEvent]) -> ApplyOptions:
         request = job.request
-        facts = await self._shop.facts()
+        context = self._context
+        facts = await context.facts.current(context.settings.facts_interval_s)
         own = job.own
 
         def on_start(start: SessionStart) -> None:
@@ -238,7 +196,7 @@ class RunExecutor:
             if not report.has_started:
                 report.start(start)
 
-        external_data = self._shop.external_data()
+        external_data = context.settings.external_data_url
         urls = [external_data] if external_data else []
         if isinstance(request, ManifestRequest):
             urls += request.data
@@ -251,22 +209,22 @@ class RunExecutor:
             facts=facts,
             cause=report.frame.cause,
             requester=request.requester,
-            node=self._shop.node,
+            node=self._context.node,
             run=job.run,
             on_start=on_start,
-            on_event=self._told(report),
-            on_resource=report.reached,
+            on_event=self._on_event(report),
+            on_resource=report.on_resource,
             stop=self._stop,
             done=done,
-            metrics=self._shop.metrics,
+            metrics=self._context.metrics,
             grant=job.grant,
             own_hiera=frozenset({external_data} if external_data else ()),
             scope=own.scope if own is not None else f"request {job.name}",
         )
 
-    def _told(self, report: RunReport) -> OnEvent:
+    def _on_event(self, report: RunReport) -> OnEvent:
         """Where the engine's events go: into the report, and into the numbers if there are any."""
-        metrics = self._shop.metrics
+        metrics = self._context.metrics
         if metrics is None:
             return report.resource
 
@@ -280,21 +238,21 @@ class RunExecutor:
         request = job.request
         frame = RunFrame(
             run=job.run,
-            node=self._shop.node,
+            node=self._context.node,
             manifest=job.name,
             digest=_digest(request),
             noop=job.action == "plan",
             health_check_only=job.action == "check",
             requester=request.requester,
-            agent_version=self._shop.version,
+            agent_version=self._context.version,
             cause=request.cause if isinstance(request, ManifestRequest) else "request",
             origin=job.origin,
         )
         return RunReport(
             frame,
-            self._spool,
-            self._clock,
-            shorten=self._shop.shorten,
+            self._context.spool,
+            self._context.clock,
+            shorten=self._context.ports.shorten,
             is_full=isinstance(request, EnsureRequest) or request.events == "all",
             # checks of its own that a node runs every few seconds are worth an event when they say something
             is_quiet=job.own is not None and job.action == "check",
@@ -337,8 +295,8 @@ class PendingRefreshes:
         found = self._found.get(scope)
         return _names(found)[:SHOWN] if found is not None else []
 
-    async def look(self) -> None:
-        """Read them again, because a run has ended or a scope has gone."""
+    async def refresh(self) -> None:
+        """Read them again, because a run has ended or a scope was removed."""
         if self._store is None:
             return
         before = self._record.refresh_pending
@@ -355,13 +313,13 @@ class PendingRefreshes:
         """A scope does not exist any more."""
         if self._store is not None and scope in self._found:
             await asyncio.to_thread(self._store.forget, scope)
-            await self.look()
+            await self.refresh()
 
     async def keep_only(self, kind: str, scopes: Collection[str]) -> None:
         """Forget scopes that begin with a text, except for these: they do not exist any more."""
         if self._store is not None and any(one.startswith(kind) and one not in scopes for one in self._found):
             await asyncio.to_thread(self._store.forget_others, kind, scopes)
-            await self.look()
+            await self.refresh()
 
     def _take(self, found: list[ScopeRefreshes]) -> None:
         self._found = {one.scope: one for one in found}

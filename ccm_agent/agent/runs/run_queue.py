@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -19,14 +19,12 @@ from ccm_agent.model.errors import BusError, Refusal
 from ccm_agent.model.json_text import encode_told
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.policy import LOCAL, Principal
-from ccm_agent.model.ports import Events
 from ccm_agent.model.wire import SESSION_PROGRESS, EnsureRequest, ManifestRequest, Progress
 from ccm_agent.policy.grant import Grant
 
 if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
     from ccm_agent.agent.requests.request_handler import RequestHandler
-    from ccm_agent.agent.runs.admission import Maintenance, NodePolicy
-    from ccm_agent.agent.runs.recovery import Checkpoints
     from ccm_agent.agent.runs.run_executor import RunExecutor
 
 log = logging.getLogger(__name__)
@@ -34,23 +32,28 @@ log = logging.getLogger(__name__)
 
 class LocalRun(Struct, frozen=True, kw_only=True):
     """
-    What a run is about that nobody asked for: a manifest of this node's own.
+    What a run of the node itself needs besides its request: it applies a manifest that this node converges on.
 
     Attributes:
         source: The manifest.
-        on_end: Told of the end; None when the run was left before.
-        on_start: Told what the engine says of the start.
-        judge: Whether an event is a correction of drift; None: nobody asks.
+        ended: Gets the summary at the end; None when the run ended before its summary, or never started.
+        on_start: Called with the engine's start of the session.
+        judge: Whether an event is a correction of drift; None: that is not of interest.
         pins: Buckets whose documents are read as they were at a revision.
         scope: Whose pending refreshes it runs, and leaves; see `ApplyOptions.scope`.
     """
 
     source: ManifestSource
-    on_end: Callable[[SessionSummary | None], None]
+    ended: asyncio.Future[SessionSummary | None]
     on_start: Callable[[SessionStart], None] | None = None
     judge: Callable[[TransactionEvent], bool | None] | None = None
     pins: Mapping[str, int] = {}
     scope: str = ""
+
+    def finish(self, summary: SessionSummary | None) -> None:
+        """The run has ended."""
+        if not self.ended.done():
+            self.ended.set_result(summary)
 
 
 class QueuedRun(Struct, frozen=True, kw_only=True):
@@ -158,132 +161,96 @@ class RunQueue:
 
 
 class ProgressPublisher:
-    """Tells the progress of one agent's runs."""
+    """Publishes every few seconds where the runs of one agent are, for operators who follow them."""
 
-    def __init__(
-        self,
-        node: str,
-        events: Events,
-        worker: RunExecutor,
-        run_queue: RunQueue,
-        every_s: Callable[[], float],
-    ) -> None:
-        """Nothing is told before `run`."""
-        self._node = node
-        self._events = events
-        self._worker = worker
-        self._run_queue = run_queue
-        self._every_s = every_s
-        self._is_busy = asyncio.Event()
-
-    def begun(self) -> None:
-        """A run is under way."""
-        self._is_busy.set()
-
-    def ended(self) -> None:
-        """None is."""
-        self._is_busy.clear()
+    def __init__(self, context: AgentContext, executor: RunExecutor) -> None:
+        self._context = context
+        self._executor = executor
+        self.is_busy = asyncio.Event()
 
     async def run(self) -> None:
-        """Tell, for ever, while there is a run."""
+        """Publish while there is a run, until cancelled."""
         while True:
-            await self._is_busy.wait()
-            every_s = self._every_s()
+            await self.is_busy.wait()
+            every_s = self._context.settings.progress_s
             await asyncio.sleep(every_s)
-            for progress in self._told(every_s):
+            for progress in self._current(every_s):
+                subject = event_subject(SESSION_PROGRESS, self._context.node, progress.run)
                 try:
-                    await self._events.announce(
-                        event_subject(SESSION_PROGRESS, self._node, progress.run),
-                        encode_told(progress),
-                    )
+                    await self._context.ports.events.announce(subject, encode_told(progress))
                 except BusError as err:
-                    log.debug("progress could not be told", extra={"reason": str(err)})
+                    log.debug("progress could not be published", extra={"reason": str(err)})
 
-    def _told(self, every_s: float) -> list[Progress]:
-        now = self._worker.report.progress_now() if self._worker.report else None
-        # a run that began a moment ago has its time yet
-        told = [now] if now and now.run_s >= every_s / 2 else []
-        told += [
-            Progress(protocol=SESSION_PROGRESS, run=job.run, node=self._node, state="queued")
-            for job in self._run_queue.waiting
+    def _current(self, every_s: float) -> list[Progress]:
+        now = self._executor.report.progress_now() if self._executor.report else None
+        # a run that has just started has its time yet
+        found = [now] if now and now.run_s >= every_s / 2 else []
+        found += [
+            Progress(protocol=SESSION_PROGRESS, run=job.run, node=self._context.node, state="queued")
+            for job in self._context.run_queue.waiting
         ]
-        return told
-
-
-class RunParts(Struct, frozen=True, kw_only=True):
-    """
-    What the loop uses of its agent.
-
-    Attributes:
-        run_queue: The queue.
-        handlers: Answer for requests that may not begin.
-        worker: Carries out.
-        teller: Tells the progress.
-        maintenance, policy: Whether a run may begin.
-        checkpoints: The run that an earlier process has begun.
-        keep: Called after each run, to keep what it has learned.
-        on_end: Told how a run of which the node's record speaks has ended.
-    """
-
-    run_queue: RunQueue
-    handlers: RequestHandler
-    worker: RunExecutor
-    teller: ProgressPublisher
-    maintenance: Maintenance
-    policy: NodePolicy
-    checkpoints: Checkpoints
-    keep: Callable[[], Awaitable[None]]
-    on_end: Callable[[str, SessionSummary | None], None]
+        return found
 
 
 class RunLoop:
     """
-    The loop of one agent.
+    Carries out the runs of one agent, one after the other. A run that may not start when its turn comes is refused then.
 
     Attributes:
         is_idle: Set while there is no run.
     """
 
-    def __init__(self, parts: RunParts) -> None:
+    def __init__(
+        self,
+        context: AgentContext,
+        handler: RequestHandler,
+        executor: RunExecutor,
+        progress: ProgressPublisher,
+    ) -> None:
         self.is_idle = asyncio.Event()
         self.is_idle.set()
-        self._parts = parts
+        self._context = context
+        self._handler = handler
+        self._executor = executor
+        self._progress = progress
         self._is_closed = False
 
     def close(self) -> None:
-        """Begin nothing more: what waits stands in the ledger, and is begun by the next process."""
+        """Start no more runs: those that wait are in the request log, and the next process starts them."""
         self._is_closed = True
 
     async def run(self) -> None:
         """Carry out run after run, until cancelled."""
-        parts = self._parts
+        queue = self._context.run_queue
         while True:
-            job = await parts.run_queue.next()
+            job = await queue.next()
             if self._is_closed:
                 await asyncio.Event().wait()
             self.is_idle.clear()
-            parts.teller.begun()
+            self._progress.is_busy.set()
             try:
-                await self._carry_out(job)
+                await self._execute(job)
             finally:
-                parts.run_queue.finish()
-                parts.teller.ended()
+                queue.finish()
+                self._progress.is_busy.clear()
                 self.is_idle.set()
 
-    async def _carry_out(self, job: QueuedRun) -> None:
-        parts = self._parts
-        if parts.handlers.is_late(job.deadline):
-            await parts.handlers.expired(job)
+    async def _execute(self, job: QueuedRun) -> None:
+        context, admission = self._context, self._context.admission
+        if job.deadline is not None and context.clock.now() > job.deadline:
+            await self._handler.expired(job)
             return
-        ruling = parts.policy.ruling(job.principal, job.way or job.action, job.action)
-        refusal = parts.maintenance.refusal(job.action)
+        ruling = admission.policy.ruling(job.principal, job.way or job.action, job.action)
+        refusal = admission.maintenance.refusal(job.action)
         if refusal is None and not ruling.is_allowed:
             refusal = Refusal(ruling.code, ruling.reason)
-        # a run that was begun goes on to its end, with a restart in between too; what the policy forbids by now fails in it
-        if refusal is not None and job.run != parts.checkpoints.run:
-            await parts.handlers.refused(job, refusal)
+        # a run that has started continues to its end, after a restart too; what the policy forbids by now fails in it
+        if refusal is not None and job.run != context.checkpoints.run:
+            await self._handler.refused(job, refusal)
             return
-        summary = await parts.worker.carry_out(replace(job, grant=ruling.grant))
-        if job.own is None or job.action == "apply":
-            parts.on_end(job.run, summary)
-        await parts.keep()
+        summary = await self._executor.execute(replace(job, grant=ruling.grant))
+        if summary is not None and (job.own is None or job.action == "apply"):
+            context.presence.ended(job.run, summary.state)
+            fields = {"run": job.run, "state": summary.state, "reason": summary.reason}
+            log.info("a run has ended", extra=fields)
+        await context.revision_guard.save()

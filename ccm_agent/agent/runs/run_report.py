@@ -140,8 +140,8 @@ class RunReport:
         self._revisions: dict[str, int] = {}
         self._done: list[TransactionEvent] = []
 
-    def go_on(self, before: Checkpoint) -> None:
-        """Take up what an earlier process of this run has told and counted; before anything else."""
+    def resume(self, before: Checkpoint) -> None:
+        """Continue from what an earlier process of this run reported and counted; before anything else."""
         self.has_started = self._goes_on = True
         self.frame = msgspec.structs.replace(self.frame, digest=self.frame.digest or before.digest)
         self._revisions = before.data_revisions
@@ -151,8 +151,8 @@ class RunReport:
         for event in before.done:
             self._count(event)
 
-    def left(self) -> Checkpoint:
-        """What the next process has to know to go on."""
+    def checkpoint(self) -> Checkpoint:
+        """What the next process needs to continue the run."""
         return Checkpoint(
             run=self.frame.run,
             number=self._number,
@@ -204,8 +204,8 @@ class RunReport:
         self._append(TRANSACTION_EVENT, told.event_id, encode_event(told), Kind.RESOURCE)
         await self._spool.settle(flush=event.changed or event.failed)
 
-    def reached(self, resource: str, position: int, total: int) -> None:
-        """A resource begins."""
+    def on_resource(self, resource: str, position: int, total: int) -> None:
+        """A resource starts."""
         self.progress.resource, self.progress.position, self.progress.total = resource, position, total
         self._resource_at = self._clock.monotonic()
 

@@ -92,7 +92,7 @@ async def test_a_disabled_node_is_checked_and_left_alone(world: World) -> None:
         await world.idle(one)
         disabled = Disabled(since=START, why="debugging", by="ann")
         await asyncio.to_thread(disable, world.folder, disabled)
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
         await world.operator.stands("site", "disabled")
         await checked(world, 1, 0)
         await world.idle(one)

@@ -323,7 +323,7 @@ async def test_a_disabled_node_converges_on_nothing_until_it_is_enabled(world: W
     async with world.agent() as one:
         disabled = await world.operator.stands("site", "disabled")
         await asyncio.to_thread(enable, world.folder)
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
         await world.operator.stands("site", "stable")
 
     assert (disabled.reason, disabled.code) == ("disabled: disks", "agent.disabled")

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.desired.assignment_rules import (
+from ccm_agent.agent.desired.assignments import (
     BUCKET,
     MatchingAssignment,
     StoredAssignment,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ccm_agent.agent.desired.assignment_status import AssignmentStatus
+from ccm_agent.agent.desired.assignment_source import AssignmentStatus
 from ccm_agent.model.wire import AssignmentState
 from ccm_agent.testing.clock import NOON, FakeClock
 
@@ -27,12 +27,12 @@ class Stage:
 async def test_a_run_that_found_the_same_is_known_here_and_no_news(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
-    states.put("site", STABLE)
+    states.update("site", STABLE)
     await at.clock.advance(60)
 
-    states.put("site", replace(STABLE, run="r2", next_time=NOON))
+    states.update("site", replace(STABLE, run="r2", next_time=NOON))
 
-    assert (states.told, at.changes) == ({"site": replace(STABLE, since=NOON)}, 1)
+    assert (states.published, at.changes) == ({"site": replace(STABLE, since=NOON)}, 1)
     assert states.now == {"site": replace(STABLE, run="r2", since=NOON, next_time=NOON)}
 
 
@@ -40,12 +40,12 @@ async def test_one_that_fails_is_news_each_time_and_since_says_when_it_began(tmp
     at = Stage(tmp_path)
     states = at.states()
     failed = replace(STABLE, state="failed", reason="no", next_time=NOON)
-    states.put("site", failed)
+    states.update("site", failed)
     await at.clock.advance(60)
 
-    states.put("site", replace(failed, run="r2", next_time=NOON + timedelta(seconds=60)))
+    states.update("site", replace(failed, run="r2", next_time=NOON + timedelta(seconds=60)))
 
-    assert states.told["site"] == replace(
+    assert states.published["site"] == replace(
         failed, run="r2", since=NOON, next_time=NOON + timedelta(seconds=60)
     )
     assert at.changes == 2
@@ -54,58 +54,58 @@ async def test_one_that_fails_is_news_each_time_and_since_says_when_it_began(tmp
 async def test_another_revision_in_the_same_state_has_come_to_it_anew(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
-    states.put("site", STABLE)
+    states.update("site", STABLE)
     await at.clock.advance(60)
 
-    states.put("site", replace(STABLE, revision=2, digest="d2"))
+    states.update("site", replace(STABLE, revision=2, digest="d2"))
 
-    assert states.told["site"].since == NOON + timedelta(seconds=60)
+    assert states.published["site"].since == NOON + timedelta(seconds=60)
 
 
 async def test_what_is_known_outlives_the_process_but_not_the_nodes_name(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     before = at.states()
-    before.put("site", STABLE)
-    before.begin("all.site", 1)
-    await before.keep()
+    before.update("site", STABLE)
+    before.set_started("all.site", 1)
+    await before.save()
     after, renamed = at.states(), at.states("web2")
 
     await asyncio.to_thread(after.open)
     await asyncio.to_thread(renamed.open)
 
-    assert (after.told, after.has_begun("all.site", 1)) == (before.told, True)
-    assert (after.has_begun("all.site", 2), renamed.told) == (False, {})
+    assert (after.published, after.has_started("all.site", 1)) == (before.published, True)
+    assert (after.has_started("all.site", 2), renamed.published) == (False, {})
 
 
 async def test_what_does_not_mean_the_node_any_more_is_forgotten(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
-    states.put("site", STABLE)
-    states.begin("all.site", 1)
+    states.update("site", STABLE)
+    states.set_started("all.site", 1)
 
-    states.keep_only(set(), set())
+    states.retain(set(), set())
 
-    assert (states.told, states.now, states.has_begun("all.site", 1), at.changes) == ({}, {}, False, 2)
+    assert (states.published, states.now, states.has_started("all.site", 1), at.changes) == ({}, {}, False, 2)
 
 
 async def test_what_can_wait_is_told_with_the_next_thing_that_is_told(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
 
-    states.put("site", replace(STABLE, state="waiting"), soon=False)
+    states.update("site", replace(STABLE, state="waiting"), is_urgent=False)
 
-    assert (states.told["site"].state, at.changes) == ("waiting", 0)
+    assert (states.published["site"].state, at.changes) == ("waiting", 0)
 
 
 async def test_what_a_killed_process_left_to_be_refreshed_is_not_right(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     before = at.states()
-    before.put("site", STABLE)
-    await before.keep()
+    before.update("site", STABLE)
+    await before.save()
 
     states = at.states(pending=("exec#reload",))
     await asyncio.to_thread(states.open)
 
     reason = "a refresh is pending: exec#reload"
     waiting = replace(STABLE, state="waiting", reason=reason, refresh_pending=["exec#reload"], since=NOON)
-    assert (states.now, states.told) == ({"site": waiting}, {"site": waiting})
+    assert (states.now, states.published) == ({"site": waiting}, {"site": waiting})

@@ -370,7 +370,7 @@ async def test_document_that_vanishes_is_deleted_only_by_a_signed_deletion(
         with pytest.raises(ProtocolError):
             revision_guard.check_absence("CCM_FACTS", "web1", newest)
     revision_guard.check_absence("CCM_FACTS", "web1", deletion(bob, 6))
-    await revision_guard.keep()
+    await revision_guard.save()
 
     restarted = RevisionGuard(
         tmp_path / "documents.json", await asyncio.to_thread(authenticator, tmp_path, trust)

@@ -126,7 +126,7 @@ async def test_a_document_that_is_not_to_be_obeyed_is_told_and_the_last_good_one
     bucket, revision_guard = await at.process()
     await bucket.get("common")
     revision_guard.numbers["CCM_DATA/common"] = 5
-    await revision_guard.keep()
+    await revision_guard.save()
     await at.put("common", bad)
 
     bucket, _ = await at.process()

@@ -2,32 +2,33 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.agent.runs.recovery import Checkpoints
-from ccm_agent.agent.runs.run_executor import ExecutorContext, PendingRefreshes, RunExecutor
+from ccm_agent.agent.context import AgentContext
+from ccm_agent.agent.runs.run_executor import RunExecutor
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun
 from ccm_agent.agent.runs.run_report import Checkpoint
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.outcome import SessionSummary
-from ccm_agent.model.wire import MANIFEST_APPLY, Bundle, ManifestRequest, NodeRecord
-from tests.support.agent import NODE, FakeClock, FakeEngine, OneNode, Running
+from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
+from ccm_agent.testing.memory_bus import MemoryBroker
+from tests.support.agent import (
+    NODE,
+    FakeClock,
+    FakeEngine,
+    OneNode,
+    Running,
+    agent_ports,
+    agent_settings,
+    memory_bus,
+)
 
 TEXT = "stable /a\nfailed /b\nwait /c\nchanged /d"
 RUN = "2zpHrpdTbDOhSGCXGJpE8YbGvyx"
-
-
-async def no_facts() -> dict[str, Any]:
-    return {}
-
-
-async def never_unpacked(bundle: Bundle) -> str:
-    raise AssertionError(bundle)
 
 
 class Node(OneNode):
@@ -167,27 +168,17 @@ async def test_a_run_that_nobody_knows_any_more_is_dropped(tmp_path: Path) -> No
 
 async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_left(tmp_path: Path) -> None:
     engine, clock = FakeEngine(), FakeClock()
-    spool = Spool(tmp_path / "spool", limit_bytes=1 << 20, segment_bytes=1 << 20)
-    await asyncio.to_thread(spool.open)
-    request_log = RequestLog(tmp_path / "ledger.log", keep_s=3600, clock=clock)
-    shop = ExecutorContext(
-        node=NODE,
-        version="0.1.0",
-        engine=engine,
-        facts=no_facts,
-        unpack=never_unpacked,
-        shorten=lambda event: event,
-        refreshes=PendingRefreshes(None, NodeRecord(node=NODE), lambda: None),
-        external_data=lambda: "",
+    ports = agent_ports(memory_bus(MemoryBroker(), NODE), engine, clock)
+    context = await asyncio.to_thread(
+        partial(AgentContext, agent_settings(tmp_path, NODE), ports, version="0.1.0")
     )
-    worker = RunExecutor(shop, spool, request_log, clock, Checkpoints(tmp_path / "continuation.json"))
-    ended: list[SessionSummary | None] = []
-    own = LocalRun(
-        source=ManifestSource(text=b"changed /a\nwait /b\nchanged /c", name="site"), on_end=ended.append
-    )
+    await asyncio.to_thread(context.spool.open)
+    worker = RunExecutor(context)
+    ended: asyncio.Future[SessionSummary | None] = asyncio.get_running_loop().create_future()
+    own = LocalRun(source=ManifestSource(text=b"changed /a\nwait /b\nchanged /c", name="site"), ended=ended)
     request = ManifestRequest(protocol=MANIFEST_APPLY, run=RUN, name="site")
     running = asyncio.create_task(
-        worker.carry_out(QueuedRun(run=RUN, action="apply", name="site", request=request, own=own))
+        worker.execute(QueuedRun(run=RUN, action="apply", name="site", request=request, own=own))
     )
     await engine.at_wait.wait()
 
@@ -195,8 +186,8 @@ async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_le
     engine.go.set()
 
     assert await running is None
-    told = await asyncio.to_thread(spool.summary_of, RUN)
-    spool.close()
+    told = await asyncio.to_thread(context.spool.summary_of, RUN)
+    context.spool.close()
     assert told is not None
     summary = msgspec.json.decode(told.body, type=SessionSummary)
     assert (summary.state, summary.changed_resources, summary.total_resources) == ("changed", 1, 2)
@@ -204,7 +195,7 @@ async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_le
         "left at a restart of the agent, which begins it again",
         "run.paused",
     )
-    assert ended == [None]
+    assert ended.result() is None
 
 
 async def test_a_disk_that_takes_nothing_ends_the_run_and_says_so(tmp_path: Path) -> None:

@@ -100,11 +100,11 @@ async def test_what_only_looks_is_done(world: World, protocol: str, state: str) 
 async def test_everybody_is_told_when_the_node_is_disabled_and_enabled(world: World) -> None:
     async with world.agent() as one:
         disable(world.folder, DISABLED)
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
         disabled = await world.controller.said_like(AGENT_DISABLED)
         await until_asked(lambda: is_told(world, DISABLED))
         enable(world.folder)
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
         enabled = await world.controller.said_like(AGENT_ENABLED)
         await until_asked(lambda: is_told(world, None))
 
@@ -147,7 +147,7 @@ async def test_nothing_is_applied_of_itself_but_checks_go_on_and_heal_nothing(wo
         await world.applies(1)
         await world.idle(one)
         disable(world.folder, DISABLED)
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
         world.engine.critical = 1
         world.files.put(SITE, "stable /b")
         for checks in range(1, 9):
@@ -161,10 +161,10 @@ async def test_nothing_is_applied_of_itself_but_checks_go_on_and_heal_nothing(wo
 async def test_a_node_that_is_enabled_again_converges_at_once(world: World) -> None:
     disable(world.folder, DISABLED)
     async with world.agent(SITE, **HOUR) as one:
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
         before = list(world.engine.applied)
         enable(world.folder)
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
         [(source, _)] = await world.applies(1)
 
     assert before == []
@@ -182,7 +182,7 @@ async def test_a_run_in_hand_ends_and_those_that_wait_are_refused(world: World) 
         )
         await world.controller.answer(waiting, NODE)
         disable(world.folder, DISABLED)
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
         world.engine.go.set()
 
         summary = await world.controller.summary(held, NODE)
@@ -200,7 +200,7 @@ async def test_what_was_refused_stays_so_after_the_node_is_enabled(world: World)
         run = await world.controller.ask(request)
         await world.controller.answer(run, NODE)
         enable(world.folder)
-        await one.agent.look_at_disabling()
+        await one.agent.reload_maintenance()
 
         await world.controller.ask(request)
         again = await world.controller.answer(run, NODE, 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.desired.document_watcher import DocumentWatcher
+from ccm_agent.agent.desired.watcher import DocumentWatcher
 from ccm_agent.model.ports import KeyValueEntry
 
 URL = "kv://CCM_DATA/common"
@@ -45,7 +45,7 @@ def bucket() -> Bucket:
 async def following(bucket: Bucket) -> DocumentWatcher:
     """It has read revision 5."""
     made: Any = DocumentWatcher(lambda _name: bucket, lambda: None)  # type: ignore[arg-type,return-value]
-    made.took({URL: 5})
+    made.record_revisions({URL: 5})
     await made.follow([URL])
     bucket.reads = 0
     return made

@@ -23,7 +23,7 @@ def start(digest: str = "d1", **revisions: int) -> SessionStart:
 
 def run(drift: Drift, begin: SessionStart, **events: dict[str, Any]) -> list[bool | None]:
     """What is said of each event of a run."""
-    drift.begin(begin)
+    drift.start(begin)
     return [drift.judge(resource_event(name, **fields)) for name, fields in events.items()]
 
 
@@ -82,7 +82,7 @@ def test_an_exec_cannot_say_whether_there_was_drift(drift: Drift) -> None:
 
 async def test_what_is_known_outlives_the_process(drift: Drift, tmp_path: Path) -> None:
     run(drift, start(), a=STABLE)
-    await drift.keep()
+    await drift.save()
 
     after = Drift("/etc/site.yaml", tmp_path / "converged", lambda: "facts")
     await after.open()
@@ -92,7 +92,7 @@ async def test_what_is_known_outlives_the_process(drift: Drift, tmp_path: Path) 
 
 async def test_two_sources_know_nothing_of_each_other(drift: Drift, tmp_path: Path) -> None:
     run(drift, start(), a=STABLE)
-    await drift.keep()
+    await drift.save()
 
     other = Drift("/etc/other.yaml", tmp_path / "converged", lambda: "facts")
     await other.open()
@@ -112,7 +112,7 @@ async def test_corrections_are_told_before_it_is_written_down_that_they_are_sett
     run(drift, start(), a=STABLE)
     run(drift, start(), a=CHANGED)
 
-    await drift.conclude("site", "run1", lambda name, of, it: done.append((name, of, *it.corrected)))
+    await drift.finish("site", "run1", lambda name, of, it: done.append((name, of, *it.corrected)))
 
     assert done == [("site", "run1", "file#a"), ("written",)]
 
@@ -120,7 +120,7 @@ async def test_corrections_are_told_before_it_is_written_down_that_they_are_sett
 async def test_a_run_that_corrected_nothing_tells_nothing(drift: Drift) -> None:
     run(drift, start(), a=CHANGED)
 
-    await drift.conclude("site", "run1", lambda *said: pytest.fail(str(said)))
+    await drift.finish("site", "run1", lambda *said: pytest.fail(str(said)))
 
 
 async def test_what_is_kept_of_others_of_a_kind_is_removed(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_what_is_kept_of_others_of_a_kind_is_removed(tmp_path: Path) -> No
     for name in names:
         drift = Drift(name, tmp_path, lambda: None)
         run(drift, start(), a=STABLE)
-        await drift.keep()
+        await drift.save()
     spoilt = tmp_path / "spoilt.json"
     await asyncio.to_thread(spoilt.write_text, "{half")
 
@@ -147,7 +147,7 @@ async def known(path: Path) -> str:
 async def test_what_is_forgotten_is_neither_known_nor_kept(tmp_path: Path) -> None:
     drift = Drift("assignment web", tmp_path, lambda: None)
     run(drift, start(), a=STABLE)
-    await drift.keep()
+    await drift.save()
 
     await drift.forget()
     await drift.forget()
@@ -172,7 +172,7 @@ async def test_what_is_being_written_as_its_worker_ends_is_forgotten_too(
     run(drift, start(), a=STABLE)
 
     async with asyncio.TaskGroup() as group:
-        keeps = group.create_task(drift.keep())
+        keeps = group.create_task(drift.save())
         await asyncio.to_thread(begun.wait, 10)
         keeps.cancel()
         await asyncio.wait({keeps})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime, timedelta
 
-from ccm_agent.agent.desired.external_data import ExternalData
-from ccm_agent.agent.desired.source import SourcePorts
+from ccm_agent.agent.desired.origins import SourcePorts
+from ccm_agent.agent.desired.watcher import ExternalData
 from ccm_agent.testing.download import FakeDownload
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus

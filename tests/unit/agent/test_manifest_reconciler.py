@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.desired.source import SourcePorts
+from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.errors import CcmError

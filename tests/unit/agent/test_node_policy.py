@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ccm_agent.agent.desired.source import SourcePorts
+from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.requests.request_handler import KINDS, action_of
 from ccm_agent.agent.runs.admission import NodePolicy
 from ccm_agent.bus.signatory import Signatory
@@ -292,7 +292,9 @@ async def test_a_request_that_waited_while_the_agent_was_off_is_judged_by_who_se
             at.broker.fire(request_subject(MANIFEST_APPLY, "all"), body)
         else:
             await at.send(apply(name="other", manifest="changed /b"))
-        await until(lambda: one.agent.local_status is not None and len(one.agent._run_queue.waiting) == 1)
+        await until(
+            lambda: one.agent.local_status is not None and len(one.agent._context.run_queue.waiting) == 1
+        )
         await one.kill()
     at.path.write_text(f"default: deny\nrules: [{{name: mine, allow: [{way}]}}]\n")
     async with at.agent():

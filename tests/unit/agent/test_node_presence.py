@@ -79,7 +79,7 @@ async def test_goodbye_takes_it_back(bus: Bus, clock: FakeClock) -> None:
     one = heartbeat(bus, clock)
     await one.beat("")
 
-    await one.goodbye()
+    await one.remove_presence()
 
     assert await value(bus, "presence") is None
 
@@ -259,7 +259,7 @@ def test_what_is_wrong_with_identity_and_assignments_stands_side_by_side_until_i
     one = heartbeat(bus, clock)
     said = []
     for about, sentence in (("assignments", "two want one"), ("identity", "a twin"), ("assignments", "")):
-        one.complain(about, sentence)
+        one.set_warning(about, sentence)
         said.append(one.record.conflict)
 
     assert said == ["two want one", "a twin; two want one", "a twin"]

@@ -48,11 +48,11 @@ async def test_record_names_what_is_pending_and_where(tmp_path: Path) -> None:
 
 async def test_change_is_told_once(tmp_path: Path) -> None:
     at = Stage(tmp_path)
-    await at.pending.look()
+    await at.pending.refresh()
     await at.left("assignment web", "exec#reload")
 
-    await at.pending.look()
-    await at.pending.look()
+    await at.pending.refresh()
+    await at.pending.refresh()
 
     assert (at.record.refresh_pending, at.changes) == (["exec#reload (assignment web)"], 1)
 

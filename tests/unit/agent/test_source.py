@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.agent.desired.source import SourcePorts, make_source
+from ccm_agent.agent.desired.origins import SourcePorts, make_origin
 from ccm_agent.bus.signing import SignatureError
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import CcmError, DownloadError, ManifestError, ProtocolError
@@ -44,7 +44,7 @@ def world(tmp_path: Path) -> World:
 
 async def test_a_file_is_given_with_its_text_and_digest(world: World) -> None:
     world.files.put("/etc/site/base.yaml", "one")
-    source = make_source("/etc/site/base.yaml", world.ports, world.folder)
+    source = make_origin("/etc/site/base.yaml", world.ports, world.folder)
 
     found = await source.current()
 
@@ -55,7 +55,7 @@ async def test_a_file_is_given_with_its_text_and_digest(world: World) -> None:
 
 async def test_a_web_source_is_asked_for_with_its_etag_and_fetched_when_it_is_another(world: World) -> None:
     world.download.serve(URL, packed("one"), etag='"1"')
-    source = make_source(URL, world.ports, world.folder)
+    source = make_origin(URL, world.ports, world.folder)
 
     first = await source.current()
     again = await source.current()
@@ -69,7 +69,7 @@ async def test_a_web_source_is_asked_for_with_its_etag_and_fetched_when_it_is_an
 
 async def test_no_password_stands_in_names_or_on_disk(world: World) -> None:
     world.download.serve(URL, packed("one"), etag='"1"')
-    source = make_source(URL, world.ports, world.folder)
+    source = make_origin(URL, world.ports, world.folder)
 
     found = await source.current()
 
@@ -80,10 +80,10 @@ async def test_no_password_stands_in_names_or_on_disk(world: World) -> None:
 
 async def test_the_last_good_manifest_outlives_the_process_and_the_network(world: World) -> None:
     world.download.serve(URL, packed("one"), etag='"1"')
-    await make_source(URL, world.ports, world.folder).current()
+    await make_origin(URL, world.ports, world.folder).current()
     world.download.serve(URL, status=503)
 
-    after = make_source(URL, world.ports, world.folder)
+    after = make_origin(URL, world.ports, world.folder)
     await after.open()
     with pytest.raises(DownloadError):
         await after.current()
@@ -93,11 +93,11 @@ async def test_the_last_good_manifest_outlives_the_process_and_the_network(world
 
 async def test_a_kept_manifest_that_was_damaged_is_not_used(world: World) -> None:
     world.download.serve(URL, packed("one"))
-    await make_source(URL, world.ports, world.folder).current()
+    await make_origin(URL, world.ports, world.folder).current()
     (kept,) = world.folder.rglob("packed.tar.gz")
     kept.write_bytes(packed("planted"))
 
-    after = make_source(URL, world.ports, world.folder)
+    after = make_origin(URL, world.ports, world.folder)
     await after.open()
 
     assert after.last_good() is None
@@ -115,7 +115,7 @@ async def test_a_kept_manifest_that_was_damaged_is_not_used(world: World) -> Non
 async def test_a_bad_bundle_leaves_the_last_good_one_and_is_fetched_once(world: World, bad: bytes) -> None:
     objects = world.bus.objects("site")
     await objects.put("web.tar.gz", packed("one"))
-    source = make_source("obj://site/web.tar.gz", world.ports, world.folder)
+    source = make_origin("obj://site/web.tar.gz", world.ports, world.folder)
     await source.current()
     await objects.put("web.tar.gz", bad)
 
@@ -133,7 +133,7 @@ async def test_a_bad_bundle_leaves_the_last_good_one_and_is_fetched_once(world: 
 
 async def test_a_bad_web_bundle_is_not_sent_again_until_it_is_another(world: World) -> None:
     world.download.serve(URL, b"no archive", etag='"bad"')
-    source = make_source(URL, world.ports, world.folder)
+    source = make_origin(URL, world.ports, world.folder)
 
     with pytest.raises(CcmError) as first:
         await source.current()
@@ -148,7 +148,7 @@ async def test_a_bad_web_bundle_is_not_sent_again_until_it_is_another(world: Wor
 
 async def test_the_manifest_before_the_newest_stays_for_a_run_that_uses_it(world: World) -> None:
     objects = world.bus.objects("site")
-    source = make_source("obj://site/web.tar.gz", world.ports, world.folder)
+    source = make_origin("obj://site/web.tar.gz", world.ports, world.folder)
     found = []
     for text in ("one", "two", "three"):
         await objects.put("web.tar.gz", packed(text))
@@ -183,7 +183,7 @@ async def test_node_with_keys_takes_an_object_that_an_operator_of_all_nodes_sign
 ) -> None:
     signatory = keys.operator("bob", **author) if author else None
     await MemoryBus(world.broker, "op", signatory).objects("site").put("web.tar.gz", packed("one"))
-    source = make_source("obj://site/web.tar.gz", guarded(world, keys), world.folder)
+    source = make_origin("obj://site/web.tar.gz", guarded(world, keys), world.folder)
 
     if why:
         with pytest.raises(SignatureError, match=why):
@@ -196,7 +196,7 @@ async def test_object_under_the_signature_of_another_is_refused(world: World, ke
     bob = keys.operator("bob", apply=(">",))
     await MemoryBus(world.broker, "op", bob).objects("site").put("web.tar.gz", packed("one"))
     world.broker.objects["site"]["web.tar.gz"] = packed("evil")
-    source = make_source("obj://site/web.tar.gz", guarded(world, keys), world.folder)
+    source = make_origin("obj://site/web.tar.gz", guarded(world, keys), world.folder)
 
     with pytest.raises(SignatureError, match="changed after signing"):
         await source.current()
@@ -205,7 +205,7 @@ async def test_object_under_the_signature_of_another_is_refused(world: World, ke
 async def test_object_that_was_signed_before_the_one_at_hand_is_refused(world: World, keys: Keyring) -> None:
     bob = keys.operator("bob", apply=(">",))
     objects = MemoryBus(world.broker, "op", bob).objects("site")
-    source = make_source("obj://site/web.tar.gz", guarded(world, keys), world.folder)
+    source = make_origin("obj://site/web.tar.gz", guarded(world, keys), world.folder)
     subject = (await objects.signature("web.tar.gz"))[0]
     await objects.put("web.tar.gz", packed("old"))
     old = world.broker.object_signatures[subject]
@@ -222,18 +222,18 @@ async def test_object_that_was_signed_before_the_one_at_hand_is_refused(world: W
 @pytest.mark.parametrize("url", ["ftp://a/b.tar.gz", "obj://bucket", "obj:///key"])
 def test_what_is_no_source_is_refused(world: World, url: str) -> None:
     with pytest.raises(ManifestError, match="is not a manifest"):
-        make_source(url, world.ports, world.folder)
+        make_origin(url, world.ports, world.folder)
 
 
 async def test_sources_that_look_alike_without_their_passwords_keep_apart(world: World) -> None:
     urls = [URL, URL.replace("s3cret", "other")]
     for place, url in enumerate(urls):
         world.download.serve(url, packed(f"bundle {place}"))
-        await make_source(url, world.ports, world.folder, place).current()
+        await make_origin(url, world.ports, world.folder, place).current()
 
     kept = []
     for place, url in enumerate(urls):
-        source = make_source(url, world.ports, world.folder, place)
+        source = make_origin(url, world.ports, world.folder, place)
         await source.open()
         kept.append(read(source.last_good()))
 

@@ -1,8 +1,7 @@
 """
-Where an agent's own manifests come from: a file, a packed directory on the web, an object.
+Where the manifests of the configuration come from: a file, a packed directory on the web, an object.
 
-A source says what is to be applied now. When it cannot be asked, or gives what cannot be used, the last good manifest stands and
-the trouble is told.
+An origin gives the manifest to apply now. When it cannot be read, or gives what cannot be used, the last good manifest is used.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 class SourcePorts(Struct, frozen=True, kw_only=True):
     """
-    What sources ask of the world.
+    What origins of manifests need of the world outside.
 
     Attributes:
         files, download: This host and the web.
@@ -63,68 +62,68 @@ class SourcePorts(Struct, frozen=True, kw_only=True):
     check_object: Callable[[str, str, str], int] | None = None
 
 
-class Source(Protocol):
+class ManifestOrigin(Protocol):
     """
     One entry of `manifests`.
 
     Attributes:
-        name: What people call it: its URL without what is secret in it.
+        name: For operators: its URL without the secrets in it.
     """
 
     name: str
 
     async def open(self) -> None:
-        """Take what an earlier process kept."""
+        """Read what an earlier process kept."""
         ...
 
     async def current(self) -> ManifestSource:
         """
-        What is to be applied now, its digest with it; asks the origin.
+        The manifest to apply now, with its digest; reads it from where it comes from.
 
         Raises:
-            CcmError: The origin cannot be asked or gives nothing usable; `last_good` stands.
+            CcmError: It cannot be read, or cannot be used; `last_good` is still valid.
         """
         ...
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Be told of changes from here on, where the origin tells of them; calling the result ends it."""
+        """Call a function at each change, where changes are notified; calling the result ends that."""
         ...
 
     def last_good(self) -> ManifestSource | None:
-        """What was last given; None when there was nothing yet."""
+        """The manifest that was given last; None when there was none."""
         ...
 
 
-def make_source(url: str, ports: SourcePorts, cache: Path, place: int = 0) -> Source:
+def make_origin(url: str, ports: SourcePorts, cache: Path, place: int = 0) -> ManifestOrigin:
     """
-    The source of a URL.
+    The origin for a URL of `manifests`.
 
     Args:
         url: A path, `http(s)://…` or `obj://BUCKET/KEY`.
-        ports: The world.
-        cache: A folder that all sources share.
-        place: Which of several sources it is that look alike without what is secret in them, from 0.
+        ports: Files, the web, object stores.
+        cache: A folder that all origins share.
+        place: Counts URLs that are equal without the secrets in them, from 0.
 
     Raises:
         ManifestError: It is none of them.
     """
     found = _SCHEME.fullmatch(url)
     if found is None or found[1].lower() == "file":
-        return FileSource(url if found is None else "/" + found[2].lstrip("/"), ports.files)
+        return FileOrigin(url if found is None else "/" + found[2].lstrip("/"), ports.files)
     scheme, name = found[1].lower(), mask_url(url)
     # of the name that is shown: a weak password could be guessed from a digest of the whole
     packed = PackedManifest(name, cache / hashlib.sha256(f"{name}#{place}".encode()).hexdigest()[:32])
     if scheme in ("http", "https"):
-        return WebSource(url, ports.download, packed)
+        return WebOrigin(url, ports.download, packed)
     bucket, _, key = found[2].partition("/")
     if scheme == "obj" and bucket and key:
-        return ObjectSource(name, ports.objects(bucket), key, packed, ports.check_object)
+        return ObjectOrigin(name, ports.objects(bucket), key, packed, ports.check_object)
     raise ManifestError(
         f"{name} is not a manifest: write a path, http://…, https://… or obj://BUCKET/KEY into `manifests`"
     )
 
 
-class FileSource:
+class FileOrigin:
     """A manifest on this host; it is its own last good copy."""
 
     def __init__(self, path: str, files: Files) -> None:
@@ -132,10 +131,10 @@ class FileSource:
         self._files = files
 
     async def open(self) -> None:
-        """See `Source.open`."""
+        """Nothing is kept: the file itself is the copy."""
 
     async def current(self) -> ManifestSource:
-        """See `Source.current`."""
+        """The manifest to apply now."""
         if not self.name.startswith("/"):
             raise ManifestError(f"{self.name}: write an absolute path into `manifests`")
         text = await self._files.read(self.name, MANIFEST_LIMIT_BYTES)
@@ -145,31 +144,31 @@ class FileSource:
         )
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """See `Source.listen`: it is looked at now and then."""
+        """Nothing is notified; it is read on an interval."""
         return _nothing
 
     def last_good(self) -> ManifestSource | None:
-        """See `Source.last_good`: somebody who removed a manifest from this host wants it applied no more."""
+        """None: a manifest that was removed from this host must not be applied again."""
         return None
 
 
-class _PackedSource:
-    """What the sources of packed directories have in common."""
+class _PackedOrigin:
+    """The part that origins of packed directories share."""
 
     def __init__(self, name: str, packed: PackedManifest) -> None:
         self.name = name
         self._packed = packed
 
     async def open(self) -> None:
-        """See `Source.open`."""
+        """Make ready what an earlier process kept."""
         await self._packed.open()
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """See `Source.listen`: it is looked at now and then."""
+        """Nothing is notified; it is read on an interval."""
         return _nothing
 
     def last_good(self) -> ManifestSource | None:
-        """See `Source.last_good`."""
+        """The manifest that was given last; None when there was none."""
         ready = self._packed.unpacked
         if ready is None:
             return None
@@ -187,7 +186,7 @@ class _PackedSource:
         return source
 
 
-class WebSource(_PackedSource):
+class WebOrigin(_PackedOrigin):
     """A packed directory on a web server, asked for with the ETag of what is here."""
 
     def __init__(self, url: str, download: Download, packed: PackedManifest) -> None:
@@ -197,7 +196,7 @@ class WebSource(_PackedSource):
         self._refused: tuple[str, CcmError] | None = None
 
     async def current(self) -> ManifestSource:
-        """See `Source.current`."""
+        """The manifest to apply now."""
         known = self._packed.origin
         etag = self._refused[0] if self._refused else known.etag if known else ""
         last_modified = known.last_modified if known and not self._refused else ""
@@ -229,7 +228,7 @@ class WebSource(_PackedSource):
         return self._ready()
 
 
-class ObjectSource(_PackedSource):
+class ObjectOrigin(_PackedOrigin):
     """A packed directory in an object store, asked for by digest."""
 
     def __init__(
@@ -263,7 +262,7 @@ class ObjectSource(_PackedSource):
         return signed
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """See `Source.listen`."""
+        """Call a function at each change of the object."""
 
         def poked(revision: int) -> None:
             self._poked = max(self._poked, revision)
@@ -276,7 +275,7 @@ class ObjectSource(_PackedSource):
             return _nothing
 
     async def current(self) -> ManifestSource:
-        """See `Source.current`."""
+        """The manifest to apply now."""
         try:
             async with asyncio.timeout(FETCH_S):
                 return await self._current()

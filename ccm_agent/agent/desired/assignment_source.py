@@ -1,0 +1,497 @@
+"""
+One assignment name as a source of a convergence loop, and what is published about it.
+
+The assignment that takes precedence under the name is applied when it is new, on its interval, when data that it follows
+change, and when a health check is critical. A newer revision replaces an older one that waits in the queue. A run that has
+started is finished first. The state of each assignment is published when it changes, and is on disk, so that it survives a
+restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.desired.assignments import CAUSE, AssignmentCache, MatchingAssignment, StoredAssignment
+from ccm_agent.agent.desired.drift import Drift
+from ccm_agent.agent.desired.loop import (
+    CHANGE,
+    CHECK,
+    INTERVAL,
+    ConvergenceResult,
+    NotPlanned,
+    PlannedRun,
+    Triggers,
+    not_started,
+    pause,
+    result_of,
+)
+from ccm_agent.agent.desired.origins import FETCH_S
+from ccm_agent.agent.desired.timer import IntervalTimer
+from ccm_agent.agent.desired.watcher import DocumentWatcher
+from ccm_agent.agent.runs.admission import CODE as DISABLED_CODE
+from ccm_agent.engine.bundle import inner_path
+from ccm_agent.engine.request import ManifestSource
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, FileError, Refusal
+from ccm_agent.model.outcome import SessionStart, SessionSummary
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import CARRIED_OUT, DISABLED, RIGHT, WAITING, AssignmentState, NodeState
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
+
+log = logging.getLogger(__name__)
+
+SCOPE = "assignment "
+"""Before its name: what is stored about the resources of an assignment, and its pending refreshes, have this prefix."""
+
+LATE = Refusal("run.expired", "its deadline passed before it began here; assign it again to apply it")
+
+MINIMUM_INTERVAL_S = 1.0
+"""An assignment that asks for less would leave the node no time for anything else."""
+
+MAXIMUM_INTERVAL_S = 366 * 86_400.0
+"""The longest interval that still gives a valid date."""
+
+RETRY_S = 30.0
+"""What could not be fetched while the broker is there is tried again after this time, if that is sooner than the interval."""
+
+
+class _StoredStates(Struct, kw_only=True):
+    node: str
+    states: dict[str, AssignmentState] = {}
+    begun: dict[str, int] = {}
+
+
+class AssignmentStatus:
+    """
+    The states of one node's assignments.
+
+    Attributes: now: By name, with the last run of each and when it is tried again. published: The same for controllers: a run
+        that found what the one before had found is not published, so it costs nothing.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        path: Path,
+        clock: Clock,
+        on_change: Callable[[bool], None],
+        pending: Callable[[str], list[str]] = lambda _name: [],
+    ) -> None:
+        """
+        Args:
+            node: The node.
+            path: Where states are kept.
+            clock: What time it is.
+            on_change: Called when `published` has changed; with whether that is urgent.
+            pending: Refreshes that the last run, or an earlier process, left pending under an assignment.
+        """
+        self.now: dict[str, AssignmentState] = {}
+        self.published: dict[str, AssignmentState] = {}
+        self._started: dict[str, int] = {}
+        self._node = node
+        self._path = path
+        self._clock = clock
+        self._on_change = on_change
+        self._pending = pending
+        self._is_dirty = False
+        self._lock = asyncio.Lock()
+
+    def open(self) -> None:
+        """Read what an earlier process knew. Blocking."""
+        kept = load_state(self._path, _StoredStates)
+        if kept is not None and kept.node == self._node:
+            states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
+            self.now, self.published, self._started = states, dict(states), kept.begun
+
+    def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
+        """A state as it is now: a process that was killed has not published which refreshes it left."""
+        found = self._pending(name)
+        state = replace(state, refresh_pending=found)
+        if not found or state.state not in RIGHT:
+            return state
+        return replace(state, state=WAITING, reason=f"a refresh is pending: {', '.join(found)}")
+
+    def publish(self) -> None:
+        """Publish the states as they are, at once."""
+        if self.published:
+            self._on_change(True)
+
+    def has_started(self, key: str, revision: int) -> bool:
+        """Whether a run with this revision has started here, also before a restart."""
+        return self._started.get(key) == revision
+
+    def set_started(self, key: str, revision: int) -> None:
+        """A run with this revision has started."""
+        if self._started.get(key) != revision:
+            self._started[key] = revision
+            self._is_dirty = True
+
+    def update(self, name: str, state: AssignmentState, *, is_urgent: bool = True) -> None:
+        """
+        Set the state of an assignment; `since` and `refresh_pending` are filled in here.
+
+        Args:
+            name: Of the assignment.
+            state: The state.
+            is_urgent: Publish it at once, not with the next heartbeat.
+        """
+        was = self.published.get(name)
+        is_same = was is not None and (was.key, was.revision, was.state) == (
+            state.key,
+            state.revision,
+            state.state,
+        )
+        since = was.since if was is not None and is_same else self._clock.now()
+        state = replace(state, since=since, refresh_pending=self._pending(name))
+        self.now[name] = state
+        published = replace(state, next_time=None) if state.state in RIGHT else state
+        if was is not None and published.state in RIGHT:
+            # a run that found the same as the one before is not published
+            published = was if replace(published, run=was.run) == was else published
+        if published != was:
+            self.published[name] = published
+            self._is_dirty = True
+            self._on_change(is_urgent)
+
+    def retain(self, names: set[str], keys: set[str]) -> None:
+        """Forget assignments that do not apply to this node any more, and which runs of keys that are gone have started."""
+        gone = [name for name in self.now if name not in names]
+        for name in gone:
+            del self.now[name]
+            self.published.pop(name, None)
+        self._started = {key: number for key, number in self._started.items() if key in keys}
+        if gone:
+            self._is_dirty = True
+            self._on_change(True)
+
+    async def save(self) -> None:
+        """Write down what has changed."""
+        async with self._lock:
+            if not self._is_dirty:
+                return
+            self._is_dirty = False
+            kept = _StoredStates(node=self._node, states=dict(self.published), begun=dict(self._started))
+            try:
+                await save_state(self._path, kept)
+            except FileError as err:
+                log.warning("the states of assignments are not kept on disk", extra={"reason": str(err)})
+
+
+def deadline_refusal(status: AssignmentStatus, clock: Clock, known: StoredAssignment) -> Refusal | None:
+    """Why an assignment does not start here any more; None when it may, or has started in time."""
+    deadline = known.assignment.deadline
+    if deadline is None or clock.now() <= deadline:
+        return None
+    return None if status.has_started(known.key, known.number) else LATE
+
+
+class AssignmentSource:
+    """The assignment that takes precedence under one name, as a `Source` of a convergence loop."""
+
+    kind = "assignment"
+
+    def __init__(
+        self, name: str, context: AgentContext, cache: AssignmentCache, status: AssignmentStatus
+    ) -> None:
+        self.name = name
+        self.scope = f"{SCOPE}{name}"
+        self.drift = Drift(self.scope, context.state / "converged", lambda: context.assigned.facts)
+        self._context = context
+        self._cache = cache
+        self._status = status
+        self._wanted: MatchingAssignment | None = None
+        self._planned: MatchingAssignment | None = None
+        self._tried: tuple[str, int] = ("", 0)
+        self._timer = IntervalTimer(context.node, name, context.clock)
+        self._check_timer = IntervalTimer(context.node, f"check:{name}", context.clock)
+        self._check_interval_s = 0.0
+        self._wake: Callable[[], None] = lambda: None
+        self._watcher = DocumentWatcher(context.ports.bucket, lambda: self._wake())
+        self._unhook: Callable[[], None] = lambda: None
+
+    def assign(self, wanted: MatchingAssignment) -> None:
+        """Apply this assignment from now on; it may be the same as before."""
+        self._wanted = wanted
+        self._wake()
+
+    async def open(self, triggers: Triggers) -> None:
+        """Check the data that it follows after each connection."""
+        self._wake = partial(triggers.add, CHANGE)
+        self._unhook = self._context.link.on_connect(self._watcher.recheck)
+        if self._wanted is not None:
+            self._wake()
+
+    async def close(self) -> None:
+        """End all notifications."""
+        self._unhook()
+        await self._watcher.close()
+
+    def timers(self) -> Sequence[tuple[str, IntervalTimer, float]]:
+        """Its interval, and that of health checks; a reload of the configuration may change them."""
+        each_s = self._context.settings.health_check_interval_s
+        if each_s != self._check_interval_s:
+            self._check_interval_s = each_s
+            self._check_timer.start(each_s) if each_s else self._check_timer.stop()
+        return (INTERVAL, self._timer, self._interval_s()), (CHECK, self._check_timer, each_s)
+
+    async def next(self, triggers: Triggers) -> PlannedRun | NotPlanned:
+        """Apply it when it is new or due, when its data have changed, and when what kept it from being applied is over."""
+        is_requested, reasons, wanted = triggers.is_requested, triggers.take(), self._wanted
+        if wanted is None:
+            return NotPlanned(may_check=False)
+        known = wanted.known
+        refusal = (
+            wanted.refusal
+            or self._refusal(known, known.assignment.mode)
+            or deadline_refusal(self._status, self._context.clock, known)
+        )
+        if refusal is not None:
+            return self._refuse(known, refusal)
+        is_new = self._tried != (known.key, known.number)
+        is_due = INTERVAL in reasons or self._timer.remaining_s is None
+        is_behind = await self._watcher.is_behind()
+        if not (is_new or is_due or is_requested or is_behind or self._state() == WAITING):
+            return NotPlanned()
+        if is_new:
+            await self._announce(known, is_urgent=is_requested)
+        elif self._state() not in (*CARRIED_OUT, WAITING):
+            # what kept it from being applied is over
+            self._publish(known, WAITING)
+        if is_behind and not (is_new or is_due or is_requested):
+            await pause(self._context)
+        if not self._is_still(wanted, known.assignment.mode):
+            return NotPlanned(may_check=False)
+        return await self._plan_apply(wanted, CAUSE, is_new=is_new)
+
+    async def plan(
+        self, action: str, cause: str, checked: ManifestSource | None = None
+    ) -> PlannedRun | NotPlanned:
+        """A run of health checks of what was applied here, or the apply that follows from one."""
+        wanted = self._wanted
+        if wanted is None:
+            return NotPlanned()
+        known = wanted.known
+        if action != "check":
+            is_still = self._is_still(wanted, action)
+            return await self._plan_apply(wanted, cause, is_new=False) if is_still else NotPlanned()
+        if known.assignment.mode != "apply" or not self._status.has_started(known.key, known.number):
+            return NotPlanned()
+        try:
+            async with asyncio.timeout(FETCH_S):
+                manifest = await self._fetch(known)
+        except (CcmError, TimeoutError) as err:
+            log.info("no checks are run", extra={"assignment": self.name, "reason": str(err)})
+            return NotPlanned()
+        return self._planned_run(wanted, manifest, action, cause)
+
+    def is_current(self, planned: PlannedRun) -> bool:
+        """Not when another revision takes precedence now, or it is refused."""
+        return self._planned is not None and self._is_still(self._planned, planned.action)
+
+    def on_queued(self) -> None:
+        """Publish that it waits."""
+        self._status.publish()
+
+    def on_start(self, planned: PlannedRun, start: SessionStart) -> None:
+        """Note which revision started, and which data it read."""
+        if planned.action != "check" and self._planned is not None:
+            known = self._planned.known
+            self._status.set_started(known.key, known.number)
+            self._watcher.record_revisions({} if known.pins else start.data_revisions)
+
+    async def finish(
+        self, planned: PlannedRun, run: str, summary: SessionSummary | None, *, has_started: bool
+    ) -> ConvergenceResult | None:
+        """Publish the state that the run left."""
+        assert self._planned is not None
+        known = self._planned.known
+        await self._watcher.follow(_followed(known))
+        if summary is None:
+            # not started, or left to the next process: the next turn finds out why
+            self._tried = ("", 0)
+            self._wake()
+            return None
+        reason, code = summary.reason, summary.code
+        if not reason and summary.state not in RIGHT and summary.failed:
+            failed = summary.failed[0]
+            error = failed.error[0] if failed.error else "failed"
+            reason, code = f"{failed.resource}: {error}", failed.code
+        self._publish(known, summary.state, reason, code, run=run, has_started=has_started)
+        return result_of(self.name, summary)
+
+    async def save(self) -> None:
+        """Write down the states."""
+        await self._status.save()
+
+    # -- what is due
+
+    def _interval_s(self) -> float:
+        own = self._wanted.known.assignment.interval_s if self._wanted else 0.0
+        if own > 0:
+            return min(max(own, MINIMUM_INTERVAL_S), MAXIMUM_INTERVAL_S)
+        return self._context.settings.interval_s
+
+    def _is_still(self, wanted: MatchingAssignment, action: str) -> bool:
+        """Whether an assignment still takes precedence, and is not refused."""
+        is_refused = self._refusal(wanted.known, action) is not None
+        return self._wanted == wanted and wanted.refusal is None and not is_refused
+
+    def _refusal(self, known: StoredAssignment, action: str) -> Refusal | None:
+        admission = self._context.admission
+        return admission.refusal(action) or admission.policy.refusal(known.asked_by, CAUSE, action)
+
+    async def _announce(self, known: StoredAssignment, *, is_urgent: bool) -> None:
+        """Let a part of the fleet go first; what was known before a restart does not wait. Then publish that it waits."""
+        self._timer.stop()
+        published = self._status.published.get(self.name)
+        is_published = published is not None and (published.key, published.revision) == (
+            known.key,
+            known.number,
+        )
+        if not is_published and not is_urgent:
+            await pause(self._context)
+        if not is_published or self._state() not in (*CARRIED_OUT, WAITING):
+            # most nodes have more to publish in a moment; if not, this goes out with the next heartbeat
+            self._publish(known, WAITING, is_urgent=False)
+
+    async def _plan_apply(
+        self, wanted: MatchingAssignment, cause: str, *, is_new: bool
+    ) -> PlannedRun | NotPlanned:
+        known = wanted.known
+        await self._cache.save()
+        try:
+            async with asyncio.timeout(FETCH_S):
+                manifest = await self._fetch(known)
+        except (CcmError, TimeoutError) as err:
+            return self._fetch_failed(known, err)
+        if not self._is_still(wanted, known.assignment.mode):
+            return NotPlanned(may_check=False)
+        self._tried = (known.key, known.number)
+        (self._timer.start if is_new else self._timer.advance)(self._interval_s())
+        await self._watcher.follow(_followed(known))
+        self._watcher.start_run()
+        return self._planned_run(wanted, manifest, known.assignment.mode, cause)
+
+    async def _fetch(self, known: StoredAssignment) -> ManifestSource:
+        assignment = known.assignment
+        inner = inner_path(assignment.bundle.manifest, self.name)
+        folder = await self._context.bundles.unpacked(assignment.bundle)
+        for url in assignment.data:
+            await self._context.documents.fetch_pinned(url, known.pins)
+        return ManifestSource(
+            path=f"{folder}/{inner}",
+            directory=folder,
+            name=assignment.manifest or self.name,
+            digest=assignment.bundle.digest,
+        )
+
+    def _planned_run(
+        self, wanted: MatchingAssignment, manifest: ManifestSource, action: str, cause: str
+    ) -> PlannedRun:
+        self._planned, known = wanted, wanted.known
+        is_first = not self._status.has_started(known.key, known.number)
+        return PlannedRun(
+            manifest=manifest,
+            action=action,
+            cause=cause,
+            principal=known.asked_by,
+            way=CAUSE,
+            origin=self.name,
+            requester=known.requester,
+            bundle=known.assignment.bundle,
+            data=known.assignment.data,
+            deadline=known.assignment.deadline if is_first else None,
+            pins=known.pins,
+        )
+
+    # -- what is published
+
+    def _refuse(self, known: StoredAssignment, refusal: Refusal) -> NotPlanned:
+        self._timer.stop()
+        if refusal.code.startswith("policy."):
+            # the policy may allow it at another hour
+            self._timer.retry_in(self._interval_s())
+        state = NodeState.REFUSED.value
+        if refusal.code == DISABLED_CODE:
+            state = DISABLED
+        elif refusal is LATE:
+            state = NodeState.EXPIRED.value
+        if self._state() != state:
+            log.warning(
+                "an assignment is not applied",
+                extra={"assignment": self.name, "state": state, "reason": str(refusal)},
+            )
+        self._publish(known, state, str(refusal), refusal.code)
+        result = not_started(self.name, str(refusal), refusal.code)
+        return NotPlanned(result=result, may_check=refusal.code == DISABLED_CODE)
+
+    def _fetch_failed(self, known: StoredAssignment, err: CcmError | TimeoutError) -> NotPlanned:
+        """It cannot be fetched: the broker may be away, or what it holds is not what was assigned."""
+        reason = str(err) or f"it could not be fetched in {FETCH_S:g} s"
+        code = err.code if isinstance(err, CcmError) else BusUnavailableError.code
+        log.warning(
+            "an assignment cannot be fetched",
+            extra={"assignment": self.name, "reason": reason, "code": code},
+        )
+        if isinstance(err, (BusUnavailableError, TimeoutError, BusDeniedError)):
+            self._timer.retry_in(min(RETRY_S, self._interval_s()))
+            self._publish(known, WAITING, reason, code)
+        else:
+            self._timer.retry_in(self._interval_s())
+            self._tried = (known.key, known.number)
+            published = self._status.published.get(self.name)
+            if published is None or (published.revision, published.code) != (known.number, code):
+                self._context.events.refused(known.key, reason)
+            self._publish(known, NodeState.FAILED, reason, code)
+        return NotPlanned(result=not_started(self.name, reason, code), may_check=False)
+
+    def _state(self) -> str:
+        state = self._status.now.get(self.name)
+        return state.state if state else ""
+
+    def _publish(
+        self,
+        known: StoredAssignment,
+        state: str,
+        reason: str = "",
+        code: str = "",
+        *,
+        run: str = "",
+        has_started: bool = False,
+        is_urgent: bool = True,
+    ) -> None:
+        was = self._status.now.get(self.name) or AssignmentState(key="", revision=0)
+        applied, data_revision, read = was.digest, was.data_revision, was.data_revisions
+        if has_started:
+            applied, data_revision = known.assignment.bundle.digest, known.assignment.data_revision
+        if run:
+            read = {} if known.pins else self._watcher.tried
+        current = AssignmentState(
+            key=known.key,
+            revision=known.number,
+            count=known.count,
+            digest=applied,
+            data_revision=data_revision,
+            data_revisions=read,
+            state=state,
+            reason=reason,
+            code=code,
+            run=run or was.run,
+            next_time=self._timer.next_time,
+        )
+        self._status.update(self.name, current, is_urgent=is_urgent)
+
+
+def _followed(known: StoredAssignment) -> Sequence[str]:
+    """The documents whose changes start a run; pinned ones do not change."""
+    return () if known.assignment.data_revision else known.assignment.data

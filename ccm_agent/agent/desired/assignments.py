@@ -1,0 +1,381 @@
+"""
+The assignments of this node: read from the bucket, kept on disk, and which of them apply.
+
+They are read by direct get, and kept for a start without a network. What cannot be trusted changes nothing: for a copied entry
+the whole reading is dropped; for an older or foreign document the last good one of its key is used. A key that is gone is an
+assignment that was removed.
+
+Of several with one name, the node's own takes precedence over a fact's, and that over one for all nodes; then the newest. Two
+that manage the same resource are both refused: neither of their authors could know what the node should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.desired.origins import FETCH_S
+from ccm_agent.agent.requests.authentication import RevisionGuard
+from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
+from ccm_agent.engine.bundle import inner_path
+from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.model.errors import CcmError, FileError, ProtocolError, Refusal
+from ccm_agent.model.policy import Principal
+from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.wire import Assignment
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
+
+log = logging.getLogger(__name__)
+
+BUCKET = "CCM_ASSIGNMENTS"
+DATA_BUCKET = "CCM_DATA"
+
+CAUSE = "assignment"
+"""Of runs of assignments, and their action in the node's policy."""
+
+MODES = ("apply", "plan")
+"""What an assignment may ask for; anything else is refused, for it may mean less than to apply."""
+
+CONFLICT = "assignment.conflict"
+"""Code of what is refused because another assignment manages the same."""
+
+VANISHED = "assignment.vanished"
+"""Code of what is refused because it is gone from the bucket, and the data that it pins with it."""
+
+NAMED_LIMIT = 3
+"""So many resources are named that two assignments both manage; one is enough to find the rest."""
+
+
+class StoredAssignment(Struct, frozen=True, kw_only=True):
+    """
+    An assignment as it was read.
+
+    Attributes:
+        key: Its key.
+        number: Its stamp's number: its revision.
+        count: Its stamp's count: its revision as people know it; 0: the number.
+        sequence: The bucket's revision of it, by which those of different keys are compared.
+        assignment: What it says.
+        principal: Who signed it.
+    """
+
+    key: str
+    number: int
+    sequence: int
+    assignment: Assignment
+    count: int = 0
+    principal: Principal = Principal()
+
+    @property
+    def requester(self) -> str:
+        """Who assigned it: the name that the signature proves, else what the document says."""
+        return self.principal.name or self.assignment.requester
+
+    @property
+    def asked_by(self) -> Principal:
+        """Who assigned it, for the node's policy: the signer, or the unproven name in the document."""
+        return self.principal if self.principal.is_verified else Principal(name=self.assignment.requester)
+
+    @property
+    def pins(self) -> dict[str, int]:
+        """The buckets that it pins, and to which revision."""
+        revision = self.assignment.data_revision
+        return {DATA_BUCKET: revision} if revision else {}
+
+
+class MatchingAssignment(Struct, frozen=True, kw_only=True):
+    """
+    An assignment that means this node.
+
+    Attributes:
+        known: It.
+        refusal: Why it is not obeyed; None when it is.
+    """
+
+    known: StoredAssignment
+    refusal: Refusal | None = None
+
+
+def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> StoredAssignment:
+    """
+    The assignment that stands in an entry.
+
+    Raises:
+        ProtocolError: It is none, belongs under another key, or is older than one that was seen.
+    """
+    document = revision_guard.check(BUCKET, entry)
+    try:
+        assignment = msgspec.convert(document.body, Assignment)
+    except msgspec.ValidationError as err:
+        raise ProtocolError(
+            f"{BUCKET}/{entry.key}: no assignment: {err}; write it with `ccmctl assign`"
+        ) from err
+    if assignment_key(assignment.scope, assignment.name) != entry.key:
+        raise ProtocolError(
+            f"{BUCKET}/{entry.key}: says that it is {assignment.name} for {assignment.scope}, which stands under another key"
+        )
+    if assignment.mode not in MODES:
+        raise ProtocolError(
+            f"{BUCKET}/{entry.key}: nothing is known of the mode {assignment.mode}; is this agent older than who wrote it?"
+        )
+    if assignment.data_revision < 0:
+        raise ProtocolError(f"{BUCKET}/{entry.key}: no revision is below 0; write it with `ccmctl assign`")
+    return StoredAssignment(
+        key=entry.key,
+        number=document.number,
+        sequence=entry.revision,
+        assignment=assignment,
+        count=document.count,
+        principal=revision_guard.author(BUCKET, entry),
+    )
+
+
+def select_by_precedence(candidates: Iterable[MatchingAssignment]) -> dict[str, MatchingAssignment]:
+    """Of each name the one that counts here."""
+    best: dict[str, MatchingAssignment] = {}
+    for one in candidates:
+        name = one.known.assignment.name
+        if name not in best or _rank(one.known) > _rank(best[name].known):
+            best[name] = one
+    return best
+
+
+def _rank(known: StoredAssignment) -> tuple[int, int]:
+    return assignment_rank(known.assignment.scope, known.sequence)
+
+
+def conflicts(managed: Mapping[str, Set[str]]) -> dict[str, Refusal]:
+    """
+    Those that manage what another one manages too, and the sentence that names both.
+
+    Args:
+        managed: By name of the assignment `type#name` of what it manages.
+    """
+    found: dict[str, Refusal] = {}
+    names = sorted(managed)
+    for place, first in enumerate(names):
+        for second in names[place + 1 :]:
+            if both := managed[first] & managed[second]:
+                refusal = Refusal(CONFLICT, _sentence(first, second, both))
+                found.setdefault(first, refusal)
+                found.setdefault(second, refusal)
+    return found
+
+
+def _sentence(first: str, second: str, both: Collection[str]) -> str:
+    named = sorted(both)[:NAMED_LIMIT]
+    more = f" and {len(both) - len(named)} more" if len(both) > len(named) else ""
+    return (
+        f"the assignments {first} and {second} both manage {', '.join(named)}{more}: "
+        "neither is applied here until one of them leaves it to the other or is unassigned"
+    )
+
+
+class _StoredAssignments(Struct, kw_only=True):
+    node: str
+    known: list[StoredAssignment] = []
+
+
+class AssignmentCache:
+    """
+    The assignments to the scopes of one node.
+
+    Attributes:
+        known: By key, as last read.
+        vanished: Keys of those that are known and no longer stored, though nothing says that they were deleted.
+        is_dirty: They are not written down yet.
+    """
+
+    def __init__(self, context: AgentContext) -> None:
+        self.known: dict[str, StoredAssignment] = {}
+        self.vanished: set[str] = set()
+        self.is_dirty = False
+        self._node = context.node
+        self._bucket = context.ports.bucket(BUCKET)
+        self._revision_guard = context.revision_guard
+        self._documents = context.documents
+        self._path = context.state / "assignments.json"
+        self._on_refused = context.events.refused
+        self._reported: dict[str, str] = {}
+        self._lock = asyncio.Lock()
+
+    def open(self) -> None:
+        """Read what an earlier process knew. Blocking."""
+        kept = load_state(self._path, _StoredAssignments)
+        if kept is not None and kept.node == self._node:
+            self.known = {one.key: one for one in kept.known}
+
+    async def read(self, scopes: list[str], at_least: int = 0) -> bool:
+        """
+        Read the bucket; `save` writes it down.
+
+        Args:
+            scopes: The node's scopes.
+            at_least: A revision that is known to be stored, from a poke.
+
+        Returns:
+            Whether anything is other than before.
+
+        Raises:
+            BusError: The broker is away, or what it shows is not to be trusted; everything stands as it was.
+        """
+        found = await self._found([f"{scope}.*" for scope in scopes], at_least)
+        self._reported.pop("", None)
+        return self._adopt(found)
+
+    async def read_one(self, key: str, at_least: int) -> bool:
+        """
+        Read one assignment, of which is known that it was written; what is known of the others stands. Else as `read`.
+
+        One question and one message in answer: a whole fleet asks at the moment at which it hears of something new.
+        """
+        found = await self._found([key], at_least)
+        others = {name: one for name, one in self.known.items() if name != key}
+        return self._adopt(others | {name: one for name, one in found.items() if name == key})
+
+    async def _found(self, patterns: list[str], at_least: int) -> dict[str, StoredAssignment]:
+        """What stands in the bucket; where it is not to be trusted, what was known."""
+        try:
+            entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least, deletions=True)
+        except ProtocolError as err:
+            self._report("", str(err))
+            raise
+        stored = {entry.key: entry for entry in entries}
+        asked = {key for key in self.known if any(subject_matches(pattern, key) for pattern in patterns)}
+        found: dict[str, StoredAssignment] = {}
+        self.vanished &= self.known.keys()
+        for key in sorted(asked | stored.keys()):
+            (self.vanished.discard if key in stored else self.vanished.add)(key)
+            try:
+                known = self._read_or_deleted(key, stored.get(key))
+            except ProtocolError as err:
+                self._report(key, str(err))
+                known = self.known.get(key)
+            if known is not None:
+                found[key] = known
+        return found
+
+    def _read_or_deleted(self, key: str, entry: KeyValueEntry | None) -> StoredAssignment | None:
+        """What a key says; None when it was deleted. ProtocolError when neither can be trusted."""
+        if entry is not None and entry.value:
+            return self._read(entry)
+        self._revision_guard.check_absence(BUCKET, key, entry)
+        self._reported.pop(key, None)
+        return None
+
+    def _adopt(self, found: dict[str, StoredAssignment]) -> bool:
+        if found == self.known:
+            return False
+        self.known = found
+        self.is_dirty = True
+        return True
+
+    async def save(self) -> None:
+        """Write down what was read, and the numbers that were seen. It is done before an assignment is applied."""
+        # first, nothing may be on disk that was pinned by assignments that are not known any more
+        await self._documents.drop_unused()
+        await self._revision_guard.save()
+        async with self._lock:
+            if not self.is_dirty:
+                return
+            self.is_dirty = False
+            try:
+                await save_state(
+                    self._path, _StoredAssignments(node=self._node, known=list(self.known.values()))
+                )
+            except FileError as err:
+                log.warning("assignments are not kept on disk", extra={"reason": str(err)})
+
+    def _read(self, entry: KeyValueEntry) -> StoredAssignment:
+        known = read_assignment(self._revision_guard, entry)
+        self._revision_guard.numbers[f"{BUCKET}/{entry.key}"] = known.number
+        self._reported.pop(entry.key, None)
+        return known
+
+    def _report(self, key: str, why: str) -> None:
+        if self._reported.get(key) == why:
+            return
+        self._reported[key] = why
+        what = f"{BUCKET}/{key}" if key else BUCKET
+        log.error("an assignment is refused", extra={"key": what, "reason": why})
+        self._on_refused(what, why)
+
+
+class _Seen(Struct, frozen=True, kw_only=True):
+    known: StoredAssignment
+    facts: str
+    managed: frozenset[str]
+
+
+class ResourceConflicts:
+    """The resources of this node's assignments, remembered while neither the assignments nor the facts change."""
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._seen: dict[str, _Seen] = {}
+
+    async def managed(
+        self, applied: Mapping[str, StoredAssignment], facts: Mapping[str, Any], digest: str
+    ) -> dict[str, frozenset[str]]:
+        """
+        `type#name` of what each manages, by name; nothing of one that cannot be loaded, which its own run will tell.
+
+        Args:
+            applied: The assignments by name.
+            facts: All facts.
+            digest: Of the facts, without what never stands still.
+        """
+        found: dict[str, frozenset[str]] = {}
+        for name, known in applied.items():
+            seen = self._seen.get(name)
+            if seen is None or (seen.known, seen.facts) != (known, digest):
+                managed = await self._load(name, known, facts)
+                if managed is None:
+                    continue
+                seen = _Seen(known=known, facts=digest, managed=managed)
+                # data that is not pinned may be other at any time
+                if known.pins or not (known.assignment.data or self._context.settings.external_data_url):
+                    self._seen[name] = seen
+            found[name] = seen.managed
+        self._seen = {name: seen for name, seen in self._seen.items() if name in applied}
+        return found
+
+    async def _load(
+        self, name: str, known: StoredAssignment, facts: Mapping[str, Any]
+    ) -> frozenset[str] | None:
+        assignment = known.assignment
+        context, external_data = self._context, self._context.settings.external_data_url
+        urls = [external_data] if external_data else []
+        # what its templates may read is what the policy lets it touch
+        grant = context.admission.policy.ruling(known.asked_by, CAUSE, "apply").grant
+        options = ApplyOptions(
+            noop=True,
+            hiera=(*urls, *assignment.data),
+            keeps_hiera=True,
+            pins=known.pins,
+            facts=facts,
+            node=context.node,
+            grant=grant,
+            own_hiera=frozenset(urls),
+        )
+        try:
+            async with asyncio.timeout(FETCH_S):
+                folder = await context.bundles.unpacked(assignment.bundle)
+                path = f"{folder}/{inner_path(assignment.bundle.manifest, name)}"
+                source = ManifestSource(
+                    path=path, directory=folder, name=name, digest=assignment.bundle.digest
+                )
+                return frozenset(await context.engine.managed(source, options))
+        except (CcmError, TimeoutError) as err:
+            log.warning(
+                "what an assignment manages is not known", extra={"assignment": name, "reason": str(err)}
+            )
+            return None

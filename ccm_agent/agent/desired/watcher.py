@@ -1,0 +1,294 @@
+"""
+Data that manifests read: whether it has changed since the last run.
+
+A notification names the revision that was written; what a run has read is in the start of its session. So a node that is
+notified of a change that it has read already asks nothing of the broker. After each connection each document is read once. A
+file and a URL have no notifications, so they are read on an interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from urllib.parse import unquote
+
+from ccm_agent.agent.cache.document_cache import FETCH_S
+from ccm_agent.agent.desired.origins import SourcePorts
+from ccm_agent.bus.subjects import check_key
+from ccm_agent.model.errors import BusError, CcmError
+from ccm_agent.model.ports import KeyValue, KeyValueEntry, Transfer
+from ccm_agent.model.secret import mask_url
+
+log = logging.getLogger(__name__)
+
+REPORTED_LIMIT = 100
+"""The revisions of at most this many documents are reported; a node's record has a size limit."""
+
+_BUCKET = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def parse_kv_url(url: str) -> tuple[str, str] | None:
+    """Bucket and key of a `kv://` URL; None for any other."""
+    bucket, _, key = url.removeprefix("kv://").partition("/")
+    if not url.startswith("kv://") or not _BUCKET.fullmatch(bucket) or not key:
+        return None
+    try:
+        return bucket, check_key(key)
+    except CcmError:
+        return None
+
+
+class DocumentWatcher:
+    """Watches the documents that one assignment reads as they are now."""
+
+    def __init__(self, bucket: Callable[[str], KeyValue], on_change: Callable[[], None]) -> None:
+        """
+        Args:
+            bucket: A bucket by name.
+            on_change: Called when a document may have changed; it only queues.
+        """
+        self._bucket = bucket
+        self._on_change = on_change
+        self._stops: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._read: dict[str, int] = {}
+        self._tried: dict[str, int] = {}
+        self._absent: set[str] = set()
+        self._news: dict[str, int] = {}
+        self._must_look = False
+        self._doubtful: set[str] = set()
+
+    @property
+    def tried(self) -> dict[str, int]:
+        """The revisions, by URL, that the last run read; where it failed before it had read them, those that it was to read."""
+        return dict(sorted(self._tried.items())[:REPORTED_LIMIT])
+
+    def recheck(self) -> None:
+        """Called after (re)connecting: find changes that were missed."""
+        if self._stops:
+            self._must_look = True
+            self._on_change()
+
+    async def is_behind(self) -> bool:
+        """Whether a document has changed since the last run read it, as far as is known."""
+        doubtful, self._doubtful = self._doubtful, set()
+        if self._must_look:
+            self._must_look = False
+            doubtful = set(self._stops)
+        for url in sorted(doubtful & self._stops.keys()):
+            await self._look(url)
+        return bool(self._news)
+
+    def start_run(self) -> None:
+        """A run is about to read the documents; it may miss changes from here on."""
+        self._tried = self._read | self._news
+        self._news.clear()
+
+    def record_revisions(self, revisions: Mapping[str, int]) -> None:
+        """The run has read documents, by URL, at these revisions."""
+        self._read = {url: revision for url, revision in revisions.items() if parse_kv_url(url)}
+        self._tried = dict(self._read)
+        self._news = {url: one for url, one in self._news.items() if self._read.get(url) != one}
+
+    async def follow(self, urls: Iterable[str]) -> None:
+        """
+        Be notified of changes of these documents and of those that the last run read, and of no others.
+
+        Args:
+            urls: As the assignment has them. The last run may have read others, which the configuration names.
+        """
+        wanted = {url for url in (*urls, *self._read) if parse_kv_url(url)}
+        for url in [one for one in self._stops if one not in wanted]:
+            await self._stops.pop(url)()
+        for url in sorted(wanted - self._stops.keys()):
+            bucket, key = parse_kv_url(url) or ("", "")
+            try:
+                self._stops[url] = await self._bucket(bucket).pokes(key, partial(self._on_poke, url))
+            except BusError as err:
+                # without pokes a change waits for the next interval
+                log.warning("changes of data cannot be listened to", extra={"url": url, "reason": str(err)})
+                continue
+            if url in self._read:
+                await self._look(url)
+
+    async def close(self) -> None:
+        """End all notifications."""
+        self._read = {}
+        await self.follow(())
+
+    async def _look(self, url: str) -> None:
+        bucket, key = parse_kv_url(url) or ("", "")
+        try:
+            entry = await self._bucket(bucket).get(key)
+        except BusError as err:
+            log.info("data cannot be looked at", extra={"url": url, "reason": str(err)})
+            return
+        revision = entry.revision if entry else 0
+        if entry is None:
+            self._absent.add(url)
+        if revision != self._read.get(url, 0):
+            self._came(url, revision)
+
+    def _on_poke(self, url: str, _key: str, revision: int) -> None:
+        # what comes after nothing is new whatever its revision is: a bucket that was made again counts from 1
+        if revision > self._read.get(url, 0) or url in self._absent:
+            self._absent.discard(url)
+            self._came(url, revision)
+        elif revision < self._read.get(url, 0):
+            # a bucket that was made again, or an old poke that was replayed: a read tells them apart, and costs less than a run
+            self._doubtful.add(url)
+            self._on_change()
+
+    def _came(self, url: str, revision: int) -> None:
+        self._news[url] = revision
+        self._on_change()
+
+
+DOCUMENT_LIMIT_BYTES = 16 << 20
+"""Of a document that is fetched; as hiera takes it."""
+
+
+_Stood = tuple[int, datetime | None]
+"""What a key holds: revision and time, because a rebuilt broker counts from 1 again."""
+
+UNKNOWN: _Stood = (-1, None)
+"""Of a key that could not be read yet: nothing is this."""
+
+
+class ExternalData:
+    """
+    Watches one URL of hiera data.
+
+    Attributes:
+        digest: Of a file or a URL, as last seen; "" of a key, whose revision stands in each run's start, and of none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        ports: SourcePorts,
+        bucket: Callable[[str], KeyValue],
+        on_change: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            url: Of the document; "" watches nothing.
+            ports: Files and the web.
+            bucket: A bucket by name.
+            on_change: Called when the data has changed; it only queues.
+        """
+        self.digest = ""
+        self._url = url
+        self._ports = ports
+        self._on_change = on_change
+        self._wake = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._poked = self._told = 0
+        self._stood: _Stood | None = None
+        self._has_looked = False
+        self._etag = self._last_modified = ""
+        name, _, self._key = url.removeprefix("kv://").partition("/")
+        self._bucket = bucket(name) if url.startswith("kv://") and name and self._key else None
+
+    @property
+    def is_key(self) -> bool:
+        """It is a key of a bucket."""
+        return self._bucket is not None
+
+    async def listen(self) -> Callable[[], Awaitable[None]]:
+        """Be notified of changes of a key, until the returned function is called."""
+        if self._bucket is None:
+            return nothing
+        return await self._bucket.pokes(self._key, self._on_poke)
+
+    def recheck(self) -> None:
+        """Called after (re)connecting: find a change that was missed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Read the data whenever it may have changed, until cancelled."""
+        await self._read_first()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.look()
+
+    async def look(self) -> None:
+        """Read the data now; while it cannot be read, nothing has changed."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(FETCH_S):
+                    has_changed = await self._look()
+            except (CcmError, TimeoutError) as err:
+                log.info("data cannot be looked at", extra={"url": mask_url(self._url), "reason": str(err)})
+                return
+        if has_changed:
+            log.info("data has changed", extra={"url": mask_url(self._url)})
+            self._on_change()
+
+    async def _read_first(self) -> None:
+        """Read which revision a key has now; without a broker, what is found later counts as a change."""
+        if self._bucket is None:
+            return
+        async with self._lock:
+            try:
+                async with asyncio.timeout(FETCH_S):
+                    entry = await self._bucket.get(self._key)
+                self._stood = _stood(entry)
+            except (CcmError, TimeoutError):
+                self._stood = UNKNOWN
+
+    async def _look(self) -> bool:
+        if self._bucket is not None:
+            return await self._look_at_key(self._bucket)
+        scheme, mark, rest = self._url.partition("://")
+        if scheme in ("http", "https"):
+            return await self._look_at_web()
+        path = "/" + unquote(rest).partition("/")[2] if mark and scheme == "file" else self._url
+        if not path.startswith("/"):
+            return False
+        (found,) = await self._ports.files.look([path], digest={path: [DOCUMENT_LIMIT_BYTES]})
+        return self._saw(found.sha256)
+
+    async def _look_at_key(self, bucket: KeyValue) -> bool:
+        at_least, self._poked = self._poked, 0
+        entry = await bucket.get(self._key, at_least)
+        before, self._stood = self._stood, _stood(entry)
+        # a poke counts though the revision was seen before: a run that began earlier may have read an older one
+        has_changed = before not in (None, self._stood) or at_least > self._told
+        if has_changed:
+            self._told = max(self._stood[0], at_least)
+        return has_changed
+
+    async def _look_at_web(self) -> bool:
+        transfer = Transfer(
+            url=self._url,
+            etag=self._etag,
+            last_modified=self._last_modified,
+            limit_bytes=DOCUMENT_LIMIT_BYTES,
+        )
+        done = await self._ports.download.fetch(transfer)
+        if done.is_unchanged:
+            return False
+        self._etag, self._last_modified = done.etag, done.last_modified
+        return self._saw(done.sha256)
+
+    def _saw(self, digest: str) -> bool:
+        is_first, before = not self._has_looked, self.digest
+        self.digest, self._has_looked = digest, True
+        return before != digest and not is_first
+
+    def _on_poke(self, _key: str, revision: int) -> None:
+        self._poked = max(self._poked, revision)
+        self._wake.set()
+
+
+def _stood(entry: KeyValueEntry | None) -> _Stood:
+    return (entry.revision, entry.created) if entry else (0, None)
+
+
+async def nothing() -> None:
+    """There is nothing to end."""
