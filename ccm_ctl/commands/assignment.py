@@ -176,10 +176,19 @@ def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
         one.node,
         Cell(one.state, meaning),
         short(one.digest),
-        (str(one.data_revision) if one.data_revision else "newest") if one.digest else "",
+        _data_words(one),
         Cell("", amount=elapsed(one.since, now)),
         Cell(f"{one_line(one.reason)};" if one.reason and again else one_line(one.reason), amount=again),
     ]
+
+
+def _data_words(one: NodeStanding) -> str:
+    """Which data a node applied last."""
+    if not one.digest:
+        return ""
+    if one.data_revision:
+        return str(one.data_revision)
+    return "older" if one.older_data else "newest"
 
 
 def standing_fields(one: NodeStanding) -> dict[str, Any]:

@@ -33,13 +33,15 @@ def assignments(application: Application) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
         from ccm_ctl.fleet.convergence import judge_all
+        from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
 
         terminal = application.terminal
         inventory, known = await read_fleet(fleet)
         now = fleet.clock.now()
+        newest = await FollowedData(fleet.data).newest(followed_keys(inventory.nodes.values(), known))
         rows = []
         for standing in known.standing:
-            found = judge_all(inventory, known, standing, now)
+            found = judge_all(inventory, known, standing, now, newest)
             terminal.record(
                 records.ASSIGNMENT,
                 **assignment_fields(standing),

@@ -13,6 +13,7 @@ from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_SHUTDOWN, DISABLED, RIGHT, WAITING, AgentEvent, NodeState
+from ccm_ctl.fleet.followed_data import FollowedData, followed_keys, older_data, older_words, reported
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -68,6 +69,8 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
         code: The error's code, where an error is the reason.
         revision: The revision that it knows of, as people know it; 0: it has not said that it knows of any.
         digest, data_revision: What it applied last; "" when it has applied nothing of this name.
+        data_revisions: Where data are followed, the revision of each document in CCM_DATA that its last run has read, by key.
+        older_data: Those of them that are not the newest.
         since: When it came to this state.
         run: The last run.
         next_time: When it tries again.
@@ -82,6 +85,8 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     revision: int = 0
     digest: str = ""
     data_revision: int = 0
+    data_revisions: dict[str, int] = {}
+    older_data: list[str] = []
     since: datetime | None = None
     run: str = ""
     next_time: datetime | None = None
@@ -99,8 +104,8 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Nothing but time is in its way."""
-        return self.state == WAITING
+        """Nothing but time is in its way; a node that failed with older data tries again with the newest."""
+        return self.state == WAITING or (self.state == NodeState.FAILED and bool(self.older_data))
 
 
 def judge_all(
@@ -108,15 +113,23 @@ def judge_all(
     assignments: Assignments,
     standing: Standing,
     now: datetime,
+    newest: Mapping[str, int],
     away: Mapping[str, AbsentSince] | None = None,
 ) -> list[NodeStanding]:
-    """How all nodes stand that one assignment counts for, by name; since when they are away as far as it is given."""
+    """
+    How all nodes stand that one assignment counts for, by name.
+
+    Args:
+        inventory, assignments, standing, now: The nodes, the assignments, the one in question, and the time.
+        newest: The newest revisions of followed documents, by key.
+        away: Since when nodes are offline, as far as it is known.
+    """
     found = []
     for node in inventory.nodes.values():
         one = assignments.of_node(node).get(standing.name)
         if one is not None and one.key == standing.key:
             gone = None if node.is_present else (away or {}).get(node.name, AbsentSince())
-            found.append(judge(node, standing, now, gone))
+            found.append(judge(node, standing, now, gone, newest))
     return found
 
 
@@ -132,14 +145,14 @@ async def wait_standings(
         seconds: How long to wait at most.
         read: Reads nodes and assignments.
     """
-    woken = asyncio.Event()
+    woken, data = asyncio.Event(), FollowedData(fleet.data)
     stop = await fleet.assignments.pokes(">", lambda _key, _revision: woken.set())
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         while True:
             woken.clear()
             inventory, assignments = await read(fleet)
-            found = await read_standings(fleet, inventory, assignments, name)
+            found = await read_standings(fleet, inventory, assignments, name, data)
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0 or not any(one.is_on_its_way for one in found):
                 return assignments, found
@@ -157,13 +170,18 @@ async def _woken(woken: asyncio.Event, seconds: float) -> None:
 
 
 async def read_standings(
-    fleet: Fleet, inventory: Inventory, assignments: Assignments, name: str
+    fleet: Fleet,
+    inventory: Inventory,
+    assignments: Assignments,
+    name: str,
+    data: FollowedData | None = None,
 ) -> list[NodeStanding]:
     """How every node stands that the assignments of a name mean, by name of the node."""
     meant = [node for node in inventory.nodes.values() if name in assignments.of_node(node)]
     away = await read_away(fleet, (node for node in meant if not node.is_present))
+    newest = await (data or FollowedData(fleet.data)).newest(followed_keys(meant, assignments))
     now = fleet.clock.now()
-    return [judge(node, assignments.of_node(node)[name], now, away.get(node.name)) for node in meant]
+    return [judge(node, assignments.of_node(node)[name], now, away.get(node.name), newest) for node in meant]
 
 
 async def read_away(fleet: Fleet, nodes: Iterable[Node]) -> dict[str, AbsentSince]:
@@ -179,7 +197,9 @@ async def read_away(fleet: Fleet, nodes: Iterable[Node]) -> dict[str, AbsentSinc
     return found
 
 
-def judge(node: Node, standing: Standing, now: datetime, away: AbsentSince | None) -> NodeStanding:
+def judge(
+    node: Node, standing: Standing, now: datetime, away: AbsentSince | None, newest: Mapping[str, int]
+) -> NodeStanding:
     """
     How one node stands to the assignment that counts for it.
 
@@ -188,11 +208,13 @@ def judge(node: Node, standing: Standing, now: datetime, away: AbsentSince | Non
         standing: The assignment.
         now: What time it is.
         away: Since when it is away; None when it is present.
+        newest: The newest revisions of followed documents, by key.
     """
     record = node.record
     told = record.assignments.get(standing.name) if record else None
+    older = older_data(standing, told, newest)
     if told is not None and (told.key, told.revision) == (standing.key, standing.number):
-        state, reason = _current(node, told, standing, away)
+        state, reason = _current(node, told, standing, away, [*_pending_words(told), *older_words(older)])
         since = told.since
     else:
         state, reason = _behind(node, told, standing, now, away)
@@ -206,6 +228,8 @@ def judge(node: Node, standing: Standing, now: datetime, away: AbsentSince | Non
         revision=(told.count or told.revision) if told else 0,
         digest=told.digest if told else "",
         data_revision=told.data_revision if told else 0,
+        data_revisions=reported(standing, told),
+        older_data=list(older),
         since=since,
         run=told.run if told else "",
         next_time=told.next_time if told and state != CONVERGED and away is None else None,
@@ -214,24 +238,37 @@ def judge(node: Node, standing: Standing, now: datetime, away: AbsentSince | Non
 
 
 def _current(
-    node: Node, told: AssignmentState, standing: Standing, away: AbsentSince | None
+    node: Node, told: AssignmentState, standing: Standing, away: AbsentSince | None, left: list[str]
 ) -> tuple[str, str]:
-    """State and reason of a node that knows the revision that counts."""
+    """State and reason of a node that knows the revision that counts; `left` says what it has not done yet."""
     record = node.record
-    if told.state in RIGHT and not told.refresh_pending:
+    if told.state in RIGHT and not left:
         is_drift = standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
-        notes = ("would change" if is_drift else "", _away_words(away), _disabled_words(record))
+        notes = (
+            "would change" if is_drift else "",
+            _unreported_words(told, standing),
+            _away_words(away),
+            _disabled_words(record),
+        )
         return CONVERGED, "; ".join(note for note in notes if note)
     if told.state in (WAITING, DISABLED, *RIGHT):
         if away is not None:
-            return OFFLINE, "; ".join([_away_words(away), *_pending_words(told)])
+            return OFFLINE, "; ".join([_away_words(away), *left])
         if record is not None and record.disabled is not None:
-            return DISABLED, "; ".join([_disabled_words(record), *_pending_words(told)])
+            return DISABLED, "; ".join([_disabled_words(record), *left])
         if told.state in RIGHT:
-            return WAITING, "; ".join(_pending_words(told))
+            return WAITING, "; ".join(left)
         return told.state, told.reason or "its turn comes"
     reason = told.reason or (record.conflict if record else "")
-    return str(told.state), "; ".join(part for part in (reason, _away_words(away)) if part)
+    return str(told.state), "; ".join(part for part in (reason, *left, _away_words(away)) if part)
+
+
+def _unreported_words(told: AssignmentState, standing: Standing) -> str:
+    """The sentence about a node that has applied data and does not say which."""
+    assignment = standing.assignment
+    if assignment.data_revision or not assignment.data or told.data_revisions:
+        return ""
+    return "its agent is too old to report which data it has"
 
 
 def _pending_words(told: AssignmentState) -> list[str]:

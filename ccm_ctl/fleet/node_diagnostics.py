@@ -22,12 +22,13 @@ from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.convergence import judge, read_away
 from ccm_ctl.fleet.discovery import DuplicateIdentity, Inventory, Node, TargetSet, read_inventory, read_twins
 from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.messages import hear
 
 if TYPE_CHECKING:
     from ccm_agent.model.ports import KeyValueEntry, StoredEvent
-    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.assignments import Assignments, Standing
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.ports import Fleet
 
@@ -148,7 +149,9 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
     moments += [summary.timestamp for summary in summaries.values()]
     if node.presence:
         moments.append(node.presence.time)
-    standing = await _read_standing(fleet, node)
+    assignments = await _read_assignments(fleet, node)
+    standing = assignments.of_node(node)
+    newest = await FollowedData(fleet.data).newest(followed_keys([node], assignments))
     away = None if node.is_present else (await read_away(fleet, [node])).get(name)
     now = fleet.clock.now()
     return Evidence(
@@ -159,7 +162,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
         starts=starts,
         summaries=summaries,
         standing=standing,
-        judged={one: judge(node, found, now, away) for one, found in standing.items()},
+        judged={one: judge(node, found, now, away, newest) for one, found in standing.items()},
         answer=answer,
         status=read_status(answer),
         asked=asked,
@@ -221,10 +224,10 @@ async def _read_sessions(
     return starts, summaries
 
 
-async def _read_standing(fleet: Fleet, node: Node) -> dict[str, Standing]:
+async def _read_assignments(fleet: Fleet, node: Node) -> Assignments:
     assignments = await read_assignments(fleet)
     await assignments.fill_in(fleet, Inventory({node.name: node}))
-    return assignments.of_node(node)
+    return assignments
 
 
 async def _ask(fleet: Fleet, node: Node) -> tuple[dict[str, Any] | None, str]:

@@ -169,6 +169,36 @@ def test_a_rollback_restores_manifest_and_data(five: Fleet) -> None:
     assert five.ctl("unassign", "web").code == 0
 
 
+def test_no_node_counts_as_converged_before_it_has_the_newest_data_that_it_follows(five: Fleet) -> None:
+    def put(word: str) -> None:
+        assert (
+            five.ctl("data", "put", "common", five.write("common.yaml", f"data: {{word: {word}}}")).code == 0
+        )
+
+    put("one")
+    assign(five, "follows", a_file("followed", WORD), more=("--data", COMMON, "--follow-data"))
+    assert set(states(five, "follows").values()) == {"converged"}
+    # present for the time being, and it hears of nothing
+    five.agents["web1"].suspend()
+    try:
+        put("two")
+        five.wait_for(
+            lambda: sum(one["state"] == "converged" for one in status(five, "follows")[1].values()) == 4,
+            "all others to have converged",
+        )
+        code, found = status(five, "follows")
+        assert (code, found["web1"]["state"], found["web1"]["older_data"]) == (3, "waiting", ["common"])
+        assert [content(five, node, "followed") for node in NODES] == ["one", *["two"] * 4]
+    finally:
+        five.agents["web1"].go_on()
+
+    code, found = status(five, "follows", wait=True)
+
+    assert (code, {one["state"] for one in found.values()}) == (0, {"converged"})
+    assert everywhere(five, "followed") == {"two"}
+    assert five.ctl("unassign", "follows").code == 0
+
+
 def test_what_is_unassigned_is_converged_on_no_more_and_nothing_is_undone(five: Fleet) -> None:
     node = five.agents["web1"]
     for name in ("kept", "ended"):

@@ -263,6 +263,10 @@ class Said:
         """The lines of `--json`."""
         return [msgspec.json.decode(line) for line in self.out.splitlines()]
 
+    def named(self, kind: str) -> list[dict[str, Any]]:
+        """The records of one kind."""
+        return [record for record in self.records if record["record"] == kind]
+
     @property
     def screen(self) -> str:
         """What a person sees on both streams, without what differs from run to run."""

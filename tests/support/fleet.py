@@ -204,6 +204,16 @@ class AgentProcess:
         """kill -9."""
         self._end(signal.SIGKILL)
 
+    def suspend(self) -> None:
+        """Let it do nothing until `go_on`; its connection and its sign of life last for a while."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """As the service manager stops it."""
         self._end(signal.SIGTERM)

@@ -80,6 +80,80 @@ def test_every_node_is_shown_with_why_it_lags(motd: str) -> None:
     )
 
 
+COMMON = "kv://CCM_DATA/common"
+
+
+def follows(motd: str, tmp_path: Path, *nodes: FakeNode) -> tuple[Desk, str]:
+    """The nodes were assigned a manifest that follows a document of two revisions, and its digest."""
+    desk = Desk(*nodes)
+    path = tmp_path / "common.yaml"
+    for word in ("old", "new"):
+        path.write_text(f"data: {{word: {word}}}")
+        assert desk.ccmctl("data", "put", "common", str(path)).code == 0
+    said = desk.ccmctl("assign", "web", motd, "-t", "role=web", "--data", COMMON, "--follow-data", "--yes")
+    assert said.code == 0, said.err
+    [digest] = desk.broker.objects["CCM_MANIFESTS"]
+    return desk, digest
+
+
+def test_node_that_has_older_data_has_not_converged(motd: str, tmp_path: Path) -> None:
+    nodes = {
+        name: FakeNode(name, WEB, is_present=name != "web4")
+        for name in ("web1", "web2", "web3", "web4", "web5")
+    }
+    desk, digest = follows(motd, tmp_path, *nodes.values())
+    old, new = {COMMON: 1}, {COMMON: 2}
+    nodes["web1"].record = says("stable", digest=digest, data_revisions=new)
+    nodes["web2"].record = says("changed", digest=digest, data_revisions=old)
+    nodes["web3"].record = says("failed", digest=digest, data_revisions=old, reason="exec#true: ended with 1")
+    nodes["web4"].record = says("stable", digest=digest, data_revisions=old) | {
+        "last_time": NOW - timedelta(hours=2)
+    }
+    nodes["web5"].record = says("stable", digest=digest)
+
+    said = desk.ccmctl("assignment", "status", "web", "--json")
+    shown = desk.ccmctl("assignment", "status", "web")
+    [listed] = desk.ccmctl("assignments", "--json").records
+
+    has = "has revision 1 of common, not 2"
+    assert (
+        said.code,
+        {one["node"]: (one["state"], one.get("reason", "")) for one in said.named("standing")},
+    ) == (
+        2,
+        {
+            "web1": ("converged", ""),
+            "web2": ("waiting", has),
+            "web3": ("failed", f"exec#true: ended with 1; {has}"),
+            "web4": ("offline", f"offline, was there 2026-11-21 12:00:00Z; {has}"),
+            "web5": ("converged", "its agent is too old to report which data it has"),
+        },
+    )
+    assert {one["node"]: one.get("older_data") for one in said.named("standing")} == {
+        "web1": None, "web2": ["common"], "web3": ["common"], "web4": ["common"], "web5": None,
+    }  # fmt: skip
+    assert "older" in next(line for line in shown.out.splitlines() if line.startswith("web2"))
+    assert (listed["converged"], listed["nodes"]) == (2, 5)
+
+
+def test_removed_document_leaves_its_nodes_converged_on_the_last_one_that_they_had(
+    motd: str, tmp_path: Path
+) -> None:
+    node = FakeNode("web1", WEB)
+    desk, digest = follows(motd, tmp_path, node)
+    node.record = says(
+        "stable", digest=digest, data_revisions={COMMON: 2, "kv://OTHER/x": 9, "kv://CCM_DATA/a b": 3}
+    )
+
+    async def remove(broker: MemoryBroker) -> None:
+        await MemoryBus(broker, "op").bucket("CCM_DATA").delete("common")
+
+    desk.hooks.append(remove)
+    said = desk.ccmctl("assignment", "status", "web", "--json")
+
+    assert (said.code, said.named("standing")[0]["data_revisions"]) == (0, {"common": 2})
+
+
 async def goodbye(broker: MemoryBroker) -> None:
     """web1 says that it stops, ten minutes ago."""
     said = AgentEvent(
