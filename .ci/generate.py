@@ -25,7 +25,7 @@ BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 def messages() -> dict[str, type[msgspec.Struct]]:
     """File names (without ending) of messages on the bus, of documents that people write, and of records of `ccmctl --json`."""
-    from ccm_agent.model import outcome, policy, run_records, wire
+    from ccm_agent.model import outcome, policy, rollout_records, run_records, wire
     from ccm_ctl.fleet.doctor.results import CheckResult
 
     return {
@@ -48,6 +48,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "run_targets": run_records.RunTargets,
         "run_ends": run_records.RunEnds,
         "run_state": run_records.RunState,
+        "rollout_state": rollout_records.RolloutState,
         "policy": policy.PolicyDocument,
         "check_result": CheckResult,
     }

@@ -25,6 +25,7 @@ VERBS = {
     "rollback": "Restore an earlier revision of an assignment.",
     "schedule": "Schedule manifests.",
     "run": "List, show, watch and stop runs.",
+    "rollout": "Drive rollouts in the background.",
     "events": "Show events of agents.",
     "completion": "Print the completion script of a shell.",
 }

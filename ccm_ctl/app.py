@@ -203,6 +203,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_agent.bus.trust import TRUST_BUCKET
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, LocalClock
+    from ccm_ctl.fleet.registered_services import RegisteredServices
 
     signatory, trust = await asyncio.to_thread(_keys_of, settings)
     async with Connection(settings) as connection:
@@ -228,6 +229,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             signatory=signatory,
             trust=trust,
             signers=NatsKeyValue(connection, TRUST_BUCKET),
+            services=RegisteredServices(connection),
         )
         try:
             yield Broker(fleet, connection)

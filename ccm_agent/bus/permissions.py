@@ -31,6 +31,7 @@ from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     POKE_PREFIX,
     REGISTRATION_PREFIX,
+    ROLLOUTS,
     SCHEDULE_PREFIX,
     check_node,
     check_scope,
@@ -168,6 +169,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         *_requests(role.apply, (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP)),
         # Records of runs are below a token of their operator, so that the key proves the author.
         key_subject(RUNS, f"{encode_token(name)}.>"),
+        *((key_subject(RUNS, f"{ROLLOUTS}.*"),) if role.apply else ()),
         *(key_subject(ASSIGNMENTS, _all_of(scope)) for scope in role.apply),
         f"{API}.STREAM.INFO.*",
         f"{DIRECT}.>",

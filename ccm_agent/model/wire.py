@@ -459,6 +459,8 @@ STOPPED_CODE = "run.stopped"
 class NodeState(StrEnum):
     """Where a node is in a run. Every expected node ends in one of those after RUNNING."""
 
+    PLANNED = "planned"
+    """In a later wave of a rollout; not asked yet."""
     EXPECTED = "expected"
     """Not heard of yet."""
     ACCEPTED = "accepted"
@@ -479,12 +481,18 @@ class NodeState(StrEnum):
     UNREACHABLE = "unreachable"
     """Present, but did not answer."""
     OFFLINE = "offline"
+    SKIPPED = "skipped"
+    """The rollout ended before this node was asked."""
 
     @property
     def is_final(self) -> bool:
         """The node has come to its end in this run."""
-        return self not in (NodeState.EXPECTED, NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
+        return self not in _OPEN_STATES
 
+
+_OPEN_STATES = frozenset(
+    (NodeState.PLANNED, NodeState.EXPECTED, NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
+)
 
 RIGHT = (NodeState.STABLE, NodeState.CHANGED)
 """Ends of a run after which nothing is left to do."""

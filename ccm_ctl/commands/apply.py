@@ -8,20 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, UsageError
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import assignment_name, warn_of_assignments
+from ccm_ctl.commands.rollout_options import is_rollout, make_plan, rollout_options
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, manifest_options, run_options, target_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ccm_agent.model.exits import Exit
+    from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run_request import Launch
 
 _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
 
@@ -32,11 +38,13 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
         "ccmctl apply site/ --targets role=web --noop      # what would change?",
         "ccmctl apply site/ --targets role=web             # asks, then applies",
         "ccmctl apply motd.yaml -t node=web1 -t role=db --yes",
+        "ccmctl apply site/ -t role=web --canary 2 --bake 10m --batch 25% --max-failures 1",
         "ccmctl apply site/ --where 'Facts.memory.virtual.total > 8e9' --limit 3",
     ],
     options=[
         click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
         *run_options(),
+        *rollout_options(),
         click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
         click.Option(["--monitor-only"], is_flag=True, help="Run only the health checks."),
         *manifest_options(),
@@ -82,10 +90,16 @@ async def _apply(
 ) -> Exit:
     """Send a manifest to the nodes that the options mean, and watch the run."""
     from ccm_ctl.commands.run_view import start_and_watch
+    from ccm_ctl.fleet.content import as_bundle
     from ccm_ctl.fleet.discovery import resolve
     from ccm_ctl.fleet.run_request import prepare
 
     inventory, resolved = await resolve(fleet, target_spec(options))
+    rollout = make_plan(options, inventory, resolved) if is_rollout(options) else None
+    if rollout is not None:
+        # another driver can only send again what is stored
+        content = as_bundle(content)
+        _check_data(options["data"])
     if action == "apply":
         await warn_of_assignments(application, fleet, inventory, resolved.nodes, content)
         if not await confirm(application, f"apply {content.name} to", resolved, yes=options["yes"]):
@@ -103,6 +117,8 @@ async def _apply(
         deadline=deadline_of(options["deadline"], fleet.clock.now()),
     )
     launch = prepare(fleet, request, resolved, action, content.name)
+    if rollout is not None:
+        return await _roll_out(application, fleet, launch, rollout, options)
     return await start_and_watch(
         application,
         fleet,
@@ -111,6 +127,47 @@ async def _apply(
         timeout_s=options["timeout"],
         offer=_offer(path, content, resolved, options) if action == "apply" else "",
     )
+
+
+async def _roll_out(
+    application: Application,
+    fleet: Fleet,
+    launch: Launch,
+    rollout: tuple[RolloutPlan, list[str]],
+    options: dict[str, Any],
+) -> Exit:
+    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_ctl.commands.rollout_drive import start_rollout
+
+    plan, order = rollout
+    now, text = fleet.clock.now(), options["start_at"]
+    state = RolloutState(
+        run=launch.record.run,
+        plan=plan,
+        start_at=deadline_of(text, now, "--at") if text else None,
+        deadline_s=(deadline_of(options["deadline"], now) - now).total_seconds(),
+        is_detached=options["detach"],
+    )
+    # the record lists the nodes in the order of the waves
+    resolved = msgspec.structs.replace(launch.resolved, nodes=[*order, *launch.resolved.offline])
+    launch = msgspec.structs.replace(launch, resolved=resolved)
+    return await start_rollout(application, fleet, launch, state, offline_ok=options["offline"] == "ok")
+
+
+def _check_data(urls: Sequence[str]) -> None:
+    """
+    Refuse data that another driver could not ask for.
+
+    Raises:
+        UsageError: A URL holds credentials, which a record must not.
+    """
+    from ccm_agent.model.secret import mask_url
+
+    for url in urls:
+        if mask_url(url) != url:
+            raise UsageError(
+                f"--data {mask_url(url)}: a rollout stores its request, so the URL must not hold credentials"
+            )
 
 
 def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, Any]) -> str:
@@ -127,7 +184,7 @@ def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, 
     return shlex.join([*words, "--all"] if not resolved.targets and not resolved.where else words)
 
 
-def deadline_of(text: str, now: datetime) -> datetime:
+def deadline_of(text: str, now: datetime, option: str = "--deadline") -> datetime:
     """
     The moment that a duration from now, or a time, means.
 
@@ -141,9 +198,9 @@ def deadline_of(text: str, now: datetime) -> datetime:
             moment = datetime.fromisoformat(text)
         except ValueError as err:
             raise UsageError(
-                f"--deadline {text}: write a duration such as 30m, or a time such as 2026-12-01T02:00Z"
+                f"{option} {text}: write a duration such as 30m, or a time such as 2026-12-01T02:00Z"
             ) from err
         moment = moment if moment.tzinfo else moment.astimezone()
     if moment <= now:
-        raise UsageError(f"--deadline {text}: has passed already; nobody would begin")
+        raise UsageError(f"{option} {text}: has passed already")
     return moment.astimezone(UTC)

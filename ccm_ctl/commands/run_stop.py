@@ -13,6 +13,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.stored_runs import outcome_words, pick_up, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, yes_option
 from ccm_ctl.fleet.history import NEWEST, History
+from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_request import send_stop
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import count_words
@@ -70,6 +71,7 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
         def stopping(known: RunState) -> None:
             known.state, known.stopped_by = "stopping", fleet.operator
 
+        await RolloutStore(fleet).abort(record.run, fleet.operator)
         await History(fleet).change(record.run, stopping)
         nodes = set(recorded.nodes) - set(recorded.offline)
         replies, silent = await send_stop(fleet, record, nodes, is_kill=kill)

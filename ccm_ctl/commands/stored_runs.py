@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.commands.rollout_drive import RolloutWatch
 from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History, restore_ends
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import News
 
 
 def run_argument() -> click.Argument:
@@ -36,11 +38,29 @@ async def pick_up(
     recorded = await history.load(await history.find(word))
     now = asyncio.get_running_loop().time()
     limit_s = timeout_s or LIMIT_S
-    state = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False, limit_s=limit_s)
+    rollout = RolloutWatch(fleet, recorded)
+    await rollout.read()
+    state = Run(
+        recorded.record.run,
+        recorded.nodes,
+        recorded.offline,
+        now,
+        asked=False,
+        limit_s=limit_s,
+        planned=rollout.planned,
+    )
+    rollout.apply(state)
     proof = await read_proof(fleet)
     watch = RunView(application, fleet, recorded.record, state, offline_ok=offline_ok, proof=proof)
+
+    async def on_turn(news: list[News]) -> None:
+        await rollout.update(state)
+        await watch.on_turn(news)
+        if said := rollout.news():
+            application.terminal.note(said)
+
     may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join
-    follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=watch.on_turn, proof=proof)
+    follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=on_turn, proof=proof)
     return recorded, state, watch, follower
 
 

@@ -56,6 +56,7 @@ class Follower:
         may_join: Whether a node that was not expected may join, by what operators say of it (`fleet/joining.py`).
         on_turn: Called with what is new after each turn, often with nothing.
         proof: Says which messages count; None: all of them, for these credentials cannot verify any.
+        is_ended: Whether to stop following before every node has ended, as for a rollout that is paused.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Follower:
         may_join: Callable[[str], Awaitable[bool]],
         on_turn: Callable[[list[News]], Awaitable[None]],
         proof: RunProof | None = None,
+        is_ended: Callable[[], bool] = lambda: False,
     ) -> None:
         self._fleet = fleet
         self._run = run
@@ -74,6 +76,7 @@ class Follower:
         self._may_join = may_join
         self._on_turn = on_turn
         self._proof = proof
+        self._is_ended = is_ended
         self._heard: deque[StoredEvent] = deque()
         self._unexpected: dict[str, list[tuple[StoredEvent, AgentMessage]]] = {}
         self._done_turns = 0
@@ -155,6 +158,8 @@ class Follower:
             self._run.away(self._now())
         await self._on_turn(self._run.news())
         self._done_turns = self._done_turns + 1 if self._run.is_done else 0
+        if self._is_ended():
+            return True
         return self._run.is_done and (not self._heard or self._done_turns >= LAST_TURNS)
 
     async def _do(self, todo: PendingActions) -> None:

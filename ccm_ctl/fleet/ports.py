@@ -21,6 +21,7 @@ from ccm_agent.model.ports import (
     Requests,
     SignedStore,
 )
+from ccm_agent.templates.broker_functions import BrokerClient
 
 
 class Bucket(KeyValue, KeyHistory, Protocol):
@@ -86,6 +87,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         signatory: Signs in the operator's name; None where the credentials hold no key.
         trust: The trust block of the operator's credentials; None: it has none.
         signers: The bucket CCM_TRUST; None: it is not read.
+        services: Answers `registrations()` in a gate; None: it cannot be asked.
     """
 
     operator: str
@@ -102,6 +104,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     signatory: Signatory | None = None
     trust: Trust | None = None
     signers: Bucket | None = None
+    services: BrokerClient | None = None
 
 
 class LocalClock:

@@ -57,7 +57,14 @@ Event = SessionStart | TransactionEvent | SessionSummary
 """What is numbered and stored."""
 
 _WORKING = (NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
-_REVIVABLE = (NodeState.EXPECTED, NodeState.LOST, NodeState.UNREACHABLE, NodeState.OFFLINE)
+_REVIVABLE = (
+    NodeState.PLANNED,
+    NodeState.EXPECTED,
+    NodeState.LOST,
+    NodeState.UNREACHABLE,
+    NodeState.OFFLINE,
+    NodeState.SKIPPED,
+)
 _BY_ANSWER = {
     AnswerState.ACCEPTED: NodeState.ACCEPTED,
     AnswerState.QUEUED: NodeState.QUEUED,
@@ -78,6 +85,7 @@ class NodeRun(Struct, kw_only=True):
         joined: It answered and had not been expected, and its assigned facts fit what the run is for.
         position: Its place in the node's queue of runs.
         heard_at: When anything came from it last (monotonic seconds).
+        asked_at: When it was asked (monotonic seconds).
         progress: What it said last about where it is.
         start, summary: The two ends of its session.
         events: What changed, failed or was skipped, by number.
@@ -92,6 +100,7 @@ class NodeRun(Struct, kw_only=True):
     joined: bool = False
     position: int = 0
     heard_at: float = 0
+    asked_at: float = 0
     progress: Progress | None = None
     start: SessionStart | None = None
     summary: SessionSummary | None = None
@@ -108,6 +117,7 @@ class NodeRun(Struct, kw_only=True):
     reads: int = 0
     read_at: float = 0
     suspected: bool = False
+    resends: int = 0
     wants_summary: bool = False
 
     @property
@@ -166,6 +176,7 @@ class Run:
         now: Monotonic seconds.
         asked: This observer sent the request and sends it again; else it only watches.
         limit_s: After so long the nodes that have not ended are given up.
+        planned: Nodes that are asked later, by `ask`.
 
     Attributes:
         ignored: Nodes that answered, were not expected, and may not join.
@@ -180,21 +191,28 @@ class Run:
         *,
         asked: bool,
         limit_s: float = LIMIT_S,
+        planned: Collection[str] = (),
     ) -> None:
         self.run = run
         self.ignored: set[str] = set()
         self._limit_s = limit_s
+        self._resends = 0 if asked else RESENDS
         self.nodes = {
             node: NodeRun(
                 node=node,
-                state=NodeState.OFFLINE if node in offline else NodeState.EXPECTED,
+                state=NodeState.OFFLINE
+                if node in offline
+                else NodeState.PLANNED
+                if node in planned
+                else NodeState.EXPECTED,
                 heard_at=now,
+                asked_at=now,
+                resends=self._resends,
             )
             for node in expected
         }
         self.away_since: float | None = None
         self._since = now
-        self._resends = 0 if asked else RESENDS
         self._answer_within_s = ANSWER_WITHIN_S if asked else LOST_AFTER_S
         self._read_all = not asked
         self._news: list[News] = []
@@ -230,6 +248,26 @@ class Run:
     def join(self, name: str, now: float) -> None:
         """A node that was not expected may join."""
         self.nodes.setdefault(name, NodeRun(node=name, joined=True, heard_at=now))
+
+    def ask(self, names: Iterable[str], now: float) -> None:
+        """These nodes are asked now: those that were planned, and those that were away and are back."""
+        for name in names:
+            node = self.nodes[name]
+            if node.state in _REVIVABLE:
+                node.asked_at = node.heard_at = now
+                node.resends = self._resends
+                node.reason = ""
+                self._move(node, NodeState.EXPECTED)
+                self._settle(node)
+
+    def skip(self, reason: str) -> None:
+        """The nodes that are still planned are not asked any more."""
+        for name in sorted(self._open):
+            node = self.nodes[name]
+            if node.state is NodeState.PLANNED:
+                node.reason = reason
+                self._move(node, NodeState.SKIPPED)
+                self._settle(node)
 
     def news(self) -> list[News]:
         """What happened since this was asked last."""
@@ -311,10 +349,12 @@ class Run:
         """The connection is back: what was missed is read from the stream, and the time of each node starts again."""
         if self.away_since is None:
             return
-        self._since += now - self.away_since
+        away_s = now - self.away_since
+        self._since += away_s
         self.away_since = None
         self._read_all = True
         for node in self.nodes.values():
+            node.asked_at += away_s
             node.heard_at, node.suspected = now, False
 
     def tick(self, now: float) -> PendingActions:
@@ -413,17 +453,20 @@ class Run:
         node.given = node.known
 
     def _resend(self, now: float) -> list[str]:
-        silent = sorted(name for name in self._open if self.nodes[name].state is NodeState.EXPECTED)
-        if silent and self._resends < RESENDS and now - self._since >= RESEND_AFTER_S * (self._resends + 1):
-            self._resends += 1
-            return silent
-        if now - self._since >= self._answer_within_s:
-            for name in silent:
-                node = self.nodes[name]
+        again = []
+        for name in sorted(self._open):
+            node = self.nodes[name]
+            if node.state is not NodeState.EXPECTED:
+                continue
+            silent_s = now - node.asked_at
+            if node.resends < RESENDS and silent_s >= RESEND_AFTER_S * (node.resends + 1):
+                node.resends += 1
+                again.append(name)
+            if silent_s >= self._answer_within_s:
                 node.reason = f"present, but silent for {self._answer_within_s:g} s"
                 self._move(node, NodeState.UNREACHABLE)
                 self._settle(node)
-        return []
+        return again
 
     def _reads(self, now: float) -> list[str]:
         found = []
@@ -438,13 +481,12 @@ class Run:
 
 
 def _end_state(summary: SessionSummary) -> NodeState:
-    """The end state in a summary. Older agents did not send it; then the counts decide."""
-    try:
+    """The end state in a summary. Older agents did not send it; then the counts decide, as for a word that is not an end."""
+    if summary.state in CARRIED_OUT:
         return NodeState(summary.state)
-    except ValueError:
-        if summary.failed_resources or summary.reason:
-            return NodeState.FAILED
-        return NodeState.CHANGED if summary.changed_resources else NodeState.STABLE
+    if summary.failed_resources or summary.reason:
+        return NodeState.FAILED
+    return NodeState.CHANGED if summary.changed_resources else NodeState.STABLE
 
 
 def _last_word(node: NodeRun) -> str:

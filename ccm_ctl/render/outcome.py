@@ -31,9 +31,11 @@ MEANINGS = {
     NodeState.EXPIRED: "gone",
     NodeState.OFFLINE: "quiet",
     NodeState.SUPERSEDED: "quiet",
+    NodeState.SKIPPED: "quiet",
 }
 
 _ORDER = [
+    NodeState.PLANNED,
     NodeState.EXPECTED,
     NodeState.QUEUED,
     NodeState.ACCEPTED,
@@ -42,6 +44,7 @@ _ORDER = [
     NodeState.CHANGED,
     NodeState.SUPERSEDED,
     NodeState.OFFLINE,
+    NodeState.SKIPPED,
     NodeState.EXPIRED,
     NodeState.UNREACHABLE,
     NodeState.LOST,

@@ -103,6 +103,9 @@ FUNCTIONS = [
         "ccm_agent.facts.memory:parse_swaps", "Filename Type Size Used Priority\n/a partition 1 2 -2\n"
     ),
     _function("ccm_ctl.fleet.assignments:parse_scope_words", "role=web"),
+    _function("ccm_ctl.fleet.rollout.gate:parse_gate", "failed == 0", "health.critical == 0 && changed > 2"),
+    _function("ccm_ctl.fleet.rollout.sizes:parse_size", "10", "2.5%"),
+    _function("ccm_ctl.fleet.rollout.sizes:parse_wave_size", "10", "25%"),
     _function("ccm_agent.agent.cache.state_file:read_records", "\x00"),
     _function("ccm_agent.bus.signing:read_claims", "v1.eyJraW5kIjoicmVxdWVzdCJ9.AAAA"),
     _function(

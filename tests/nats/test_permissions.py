@@ -197,6 +197,7 @@ OPERATOR_MAY_PUBLISH = [
     f"{P}.node.status.request.all",
     f"$KV.CCM_RUNS.op.{RUN}.request",
     f"$KV.CCM_RUNS.op.{RUN}.targets.0",
+    f"$KV.CCM_RUNS.=rollout.{RUN}",
     "$KV.CCM_ASSIGNMENTS.fact.role.web.app",
     "$KV.CCM_DATA.common",
     "$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",

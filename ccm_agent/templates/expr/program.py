@@ -13,7 +13,7 @@ from ccm_agent.templates.expr.faults import EvaluationError, LimitFault, located
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.functions import FUNCTIONS
 from ccm_agent.templates.expr.parser import parse
-from ccm_agent.templates.expr.static_types import ANY, MAP, STRING, STRING_MAP, StaticType
+from ccm_agent.templates.expr.static_types import ANY, INT, MAP, STRING, STRING_MAP, StaticType
 from ccm_agent.templates.text_cache import TextCache
 
 CACHED_LENGTH = 4096  # characters of an expression that is kept when it is compiled
@@ -23,7 +23,13 @@ CACHE_LENGTH = (
 COMPILE_STEPS = 4  # for each character
 
 _BUILTINS = frozenset(FUNCTIONS)
-_NATURES: dict[str, StaticType] = {"any": ANY, "map": MAP, "text": STRING, "text map": STRING_MAP}
+_NATURES: dict[str, StaticType] = {
+    "any": ANY,
+    "integer": INT,
+    "map": MAP,
+    "text": STRING,
+    "text map": STRING_MAP,
+}
 
 
 class ExpressionNames:
@@ -31,7 +37,7 @@ class ExpressionNames:
     What an expression may name.
 
     Attributes:
-        variables: Its variables: "any", "map" (of anything, by text), "text" or "text map" for each.
+        variables: Its variables: "any", "integer", "map" (of anything, by text), "text" or "text map" for each.
         functions: Its functions; they take and give anything.
     """
 

@@ -246,7 +246,7 @@ ROLE = "it is written like role=web,env!=dev or env in (a,b)"
             "PATH --all --noop --monitor-only",
             "--noop and --monitor-only are two different questions; ask one of them",
         ),
-        ("PATH --all --yes --deadline -5m", "--deadline -5m: has passed already; nobody would begin"),
+        ("PATH --all --yes --deadline -5m", "--deadline -5m: has passed already"),
         ("PATH --all --limit 0", f"invalid value for '--limit': 0 is not in the range x>=1{HELP}"),
         ("", f"missing argument 'FILE|DIR'{HELP}"),
         ("/nonexistent.yaml --all", "/nonexistent.yaml: cannot be read: No such file or directory"),

@@ -1,0 +1,205 @@
+"""
+What `CCM_RUNS` holds about a rollout. Controllers write and read it; agents do not.
+
+    running ──▶ baking ──▶ (gate) ──▶ running …  ──▶ done
+       │           │          │
+       └───────────┴──────────┴──▶ paused ──▶ running        and from each of them ──▶ aborted
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from msgspec import Struct
+
+from ccm_agent.model.untrusted_json import Count, Moment
+
+
+class Size(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A number of nodes.
+
+    Attributes:
+        count: The number; None if it is a percentage.
+        percent: The percentage; None if it is a number.
+    """
+
+    count: int | None = None
+    percent: float | None = None
+
+    def of(self, total: int) -> int:
+        """How many of `total` nodes a wave takes: a percentage is rounded up, to at least one node."""
+        if self.percent is None:
+            return min(self.count or 0, total)
+        return min(total, max(1, math.ceil(total * self.percent / 100)))
+
+    def limit(self, total: int) -> int:
+        """How many of `total` nodes a budget allows: a percentage is rounded down, so it is never exceeded."""
+        if self.percent is None:
+            return self.count or 0
+        return math.floor(total * self.percent / 100)
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        return f"{self.percent:g}%" if self.percent is not None else str(self.count or 0)
+
+
+class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    How many nodes may end badly before a rollout pauses. None: no limit.
+
+    Attributes:
+        failed: Nodes that failed or were stopped.
+        unreachable: Nodes that were present and did not run it: no answer, refused, superseded or expired.
+        lost: Nodes that accepted and went silent.
+    """
+
+    failed: Size | None = None
+    unreachable: Size | None = None
+    lost: Size | None = None
+
+    def items(self) -> list[tuple[str, Size]]:
+        """The budgets that have a limit, by the kind of end that they count."""
+        all_of_them = (("failed", self.failed), ("unreachable", self.unreachable), ("lost", self.lost))
+        return [(kind, size) for kind, size in all_of_them if size is not None]
+
+
+CAREFUL = Budgets(failed=Size(count=0), lost=Size(count=0))
+"""The budgets of a rollout for which the operator gave none: the first node that fails or is lost pauses it."""
+
+
+class Wave(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    Nodes that run before those of the next wave.
+
+    Attributes:
+        name: What the operator calls it.
+        nodes: How many nodes are in it.
+        slots: How many of them run at the same time; a slot is taken again as soon as its node ends.
+        bake_s: How long to wait after the last of them has ended.
+        gate: A condition that must then be true; "": none.
+        budgets: How many of these nodes may end badly.
+    """
+
+    name: str
+    nodes: int
+    slots: int
+    bake_s: float = 0.0
+    gate: str = ""
+    budgets: Budgets = Budgets()
+
+
+class RolloutPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    The waves, in order; the frozen list of targets has their nodes one after the other.
+
+    Attributes:
+        waves: At least one.
+        budgets: How many nodes of the whole rollout may end badly.
+        splay_s: Over how long the first requests of each wave are spread.
+    """
+
+    waves: tuple[Wave, ...]
+    budgets: Budgets = CAREFUL
+    splay_s: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """How many nodes are in waves."""
+        return sum(wave.nodes for wave in self.waves)
+
+
+class Phase(StrEnum):
+    """Where a rollout is."""
+
+    RUNNING = "running"
+    """Nodes of a wave run, or may."""
+    BAKING = "baking"
+    """The nodes of a wave have ended; the next wave waits."""
+    PAUSED = "paused"
+    """No further node starts until an operator resumes or promotes it."""
+    ABORTED = "aborted"
+    """No further node starts, ever."""
+    DONE = "done"
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing follows."""
+        return self in (Phase.ABORTED, Phase.DONE)
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """
+    Who drives a rollout.
+
+    Attributes:
+        operator, host: Who, and where.
+        process: Random text that no other process has.
+        until: When another may take over.
+    """
+
+    operator: str
+    host: str
+    process: str
+    until: Moment
+
+
+class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    `=rollout.<run>` in CCM_RUNS.
+
+    Attributes:
+        run: The run.
+        plan: Its waves.
+        phase: Where it is.
+        wave: The index of the current wave.
+        asked: How many nodes of the plan's order may have been asked.
+        returned: Nodes that were offline at the start, came back, and were asked.
+        bake_until: When the wait after the current wave ends.
+        is_promoted: An operator skips the wait and the gate of the current wave.
+        reason: Why it is paused or aborted; "": it is not.
+        by: The operator who paused, resumed, promoted or aborted it last; "": it paused by itself.
+        wave_began: When the first node of the current wave was asked.
+        start_at: When the first wave may begin; None: at once.
+        forgiven: Bad ends of the whole rollout before the last `resume`, by kind: its budgets count from there.
+        wave_forgiven: The same for the current wave.
+        deadline_s: How long after its request a node may still begin.
+        is_detached: A rollout server is to drive it.
+        lease: Who drives it; None: no driver.
+        time: When this was written.
+    """
+
+    run: str
+    plan: RolloutPlan
+    phase: Phase = Phase.RUNNING
+    wave: Count = 0
+    asked: Count = 0
+    returned: tuple[str, ...] = ()
+    bake_until: Moment | None = None
+    is_promoted: bool = False
+    reason: str = ""
+    by: str = ""
+    wave_began: Moment | None = None
+    start_at: Moment | None = None
+    forgiven: dict[str, Count] = {}
+    wave_forgiven: dict[str, Count] = {}
+    deadline_s: float = 3600.0
+    is_detached: bool = False
+    lease: Lease | None = None
+    time: Moment | None = None
+
+    @property
+    def current(self) -> Wave:
+        """The current wave."""
+        return self.plan.waves[min(self.wave, len(self.plan.waves) - 1)]
+
+    @property
+    def wave_start(self) -> int:
+        """The place of the current wave's first node in the order."""
+        return sum(wave.nodes for wave in self.plan.waves[: self.wave])
+
+    @property
+    def wave_end(self) -> int:
+        """The place behind the current wave's last node."""
+        return self.wave_start + self.current.nodes

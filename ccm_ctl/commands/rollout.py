@@ -1,0 +1,134 @@
+"""`ccmctl rollout`: what drives rollouts without an operator's terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+LOOK_S = 2.0
+"""How often the server looks for rollouts that wait for a driver."""
+
+
+@group("rollout", no_args_is_help=True, examples=["ccmctl rollout list", "ccmctl rollout serve"])
+def rollout(application: Application) -> None:
+    """
+    Drive rollouts in the background, and list them.
+
+    `ccmctl apply --batch`, `--canary` and `--rollout` start rollouts; `ccmctl run pause`, `resume`, `promote` and `abort` control
+    them.
+    """
+
+
+@verb("list", examples=["ccmctl rollout list", "ccmctl rollout list --json"], options=[])
+def _list(application: Application) -> Exit:
+    """List rollouts that are not over."""
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_ctl.commands.rollout_drive import rollout_fields
+        from ccm_ctl.fleet.rollout.store import RolloutStore
+        from ccm_ctl.render.rollout import rollout_line
+
+        terminal, rows = application.terminal, []
+        for state in await RolloutStore(fleet).open_rollouts():
+            terminal.record(records.ROLLOUT, **rollout_fields(state))
+            asked = state.asked + len(state.returned)
+            line = rollout_line(state).removeprefix("rollout: ")
+            rows.append([state.run, f"{asked}/{state.plan.total}", line, _driver(state, fleet)])
+        columns = [
+            Column("RUN"),
+            Column("STARTED", right=True),
+            Column("STATE", fold=True),
+            Column("DRIVER", fold=True),
+        ]
+        terminal.table(columns, rows, "no rollout is in progress\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "serve",
+    examples=["ccmctl rollout serve", "ccmctl --creds /etc/choria/ccm/rollout.creds rollout serve"],
+    options=[
+        click.Option(["--once"], is_flag=True, help="Exit when no rollout waits for a driver."),
+    ],
+)
+def _serve(application: Application, once: bool) -> Exit:
+    """
+    Drive detached rollouts until interrupted.
+
+    Several servers may run: each rollout has one driver, and another server continues when that one is gone. Requests are sent
+    with the credentials of this server, so nodes apply the policy for its operator.
+    """
+    application.goes_on_for_ever = True
+
+    async def work(fleet: Fleet) -> Exit:
+        await serve(application, fleet, once=once)
+        return Exit.OK
+
+    return application.run(work)
+
+
+async def serve(application: Application, fleet: Fleet, *, once: bool = False) -> None:
+    """Drive each rollout that waits for a driver, in a task of its own."""
+    from ccm_agent.model.errors import BusUnavailableError
+    from ccm_ctl.fleet.rollout.store import RolloutStore
+
+    store, driven = RolloutStore(fleet), dict[str, asyncio.Task[None]]()
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            try:
+                waiting = [state for state in await store.open_rollouts() if is_waiting(state, fleet)]
+            except BusUnavailableError:
+                waiting = []
+            driven = {run: task for run, task in driven.items() if not task.done()}
+            for state in waiting:
+                if state.run not in driven:
+                    job = _drive_one(application, fleet, state.run)
+                    driven[state.run] = tasks.create_task(job, name=f"rollout:{state.run}")
+            if once and not driven:
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+def is_waiting(state: RolloutState, fleet: Fleet) -> bool:
+    """A rollout that a server is to drive, and that nobody drives."""
+    from ccm_agent.model.rollout_records import Phase
+
+    is_held = state.lease is not None and state.lease.until > fleet.clock.now()
+    return state.is_detached and state.phase in (Phase.RUNNING, Phase.BAKING) and not is_held
+
+
+async def _drive_one(application: Application, fleet: Fleet, run: str) -> None:
+    """Drive one rollout to its end; a failure is said, and another attempt follows."""
+    from ccm_agent.model.errors import CcmError
+    from ccm_ctl.commands.rollout_drive import resume_driving
+    from ccm_ctl.fleet.history import History
+
+    try:
+        await resume_driving(application, fleet, await History(fleet).load(run), is_served=True)
+    except CcmError as err:
+        application.terminal.note(f"run {run}: not driven: {err}")
+
+
+def _driver(state: RolloutState, fleet: Fleet) -> str:
+    lease: Any = state.lease
+    if lease is not None and lease.until > fleet.clock.now():
+        return f"{lease.operator} on {lease.host}"
+    return "waits for a server" if state.is_detached else "none; ccmctl run resume continues"
+
+
+rollout.add_command(_list)
+rollout.add_command(_serve)

@@ -1,0 +1,363 @@
+"""Driving a rollout: `ccmctl apply --batch …` and `ccmctl run resume` do it alike."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccm_agent.model.errors import BusDeniedError, RunError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.rollout_records import Phase, RolloutState
+from ccm_agent.model.wire import ManifestRequest, NodeState
+from ccm_ctl.commands.run_view import RunView, run_fields
+from ccm_ctl.fleet.follow import Follower
+from ccm_ctl.fleet.history import History, restore_ends
+from ccm_ctl.fleet.proof import read_proof
+from ccm_ctl.fleet.returning import ReturningNodes
+from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver, skip_reason
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run import Run
+from ccm_ctl.fleet.run_request import put_on_record
+from ccm_ctl.render import records
+from ccm_ctl.render.rollout import rollout_line, wave_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.wire import Request
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.proof import RunProof
+    from ccm_ctl.fleet.run import News
+    from ccm_ctl.fleet.run_request import Launch
+
+LIMIT_S = 30 * 86_400.0
+"""How long a rollout is driven at most; its waves may wait for operators."""
+
+
+WATCH_S = 2.0
+"""How often a watcher reads the state of a rollout."""
+
+
+async def start_rollout(
+    application: Application, fleet: Fleet, launch: Launch, state: RolloutState, *, offline_ok: bool
+) -> Exit:
+    """Put a rollout on record and drive it to its end; with `is_detached` only the first."""
+    store = RolloutStore(fleet)
+    await put_on_record(fleet, launch)
+    try:
+        revision = await store.write(state, 0)
+    except BusDeniedError as err:
+        await History(fleet).forget(state.run)
+        raise BusDeniedError(
+            f"{err.message}; rollouts need credentials with --apply that were issued by this version"
+        ) from err
+    terminal = application.terminal
+    terminal.note(wave_lines(state.plan, terminal.style))
+    if state.is_detached:
+        terminal.record(records.RUN, **run_fields(launch.record))
+        terminal.show(
+            f"run {state.run}: waiting for a rollout server\n  watch:  ccmctl run watch {state.run}\n"
+            f"  abort:  ccmctl run abort {state.run}\n"
+        )
+        return Exit.OK
+    recorded = await History(fleet).load(state.run)
+    return await drive(application, fleet, recorded, state, revision, launch.request, offline_ok=offline_ok)
+
+
+async def resume_driving(
+    application: Application, fleet: Fleet, recorded: Recorded, *, is_served: bool = False
+) -> Exit:
+    """Continue a rollout that has no driver; `is_served`: in a rollout server, which has no operator in front of it."""
+    state, revision = await RolloutStore(fleet).need(recorded.record.run)
+    return await drive(
+        application,
+        fleet,
+        recorded,
+        state,
+        revision,
+        request_of(fleet, recorded),
+        offline_ok=False,
+        view_type=ServedView if is_served else RolloutView,
+    )
+
+
+def request_of(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
+    """
+    The request of a run, made again from its record.
+
+    Raises:
+        RunError: The record does not have it.
+    """
+    record = recorded.record
+    try:
+        request = msgspec.convert(record.request, ManifestRequest)
+    except msgspec.ValidationError as err:
+        raise RunError(f"{record.run}: its request cannot be read from the record: {err}") from err
+    if request.bundle is None:
+        raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")
+    return msgspec.structs.replace(
+        request,
+        run=record.run,
+        time=fleet.clock.now(),
+        targets=record.targets,
+        where=record.where,
+        requester=fleet.operator,
+    )
+
+
+class RolloutWatch:
+    """
+    What a watcher of a run knows of its rollout, if it is one.
+
+    Args:
+        fleet: The bus.
+        recorded: The run.
+    """
+
+    def __init__(self, fleet: Fleet, recorded: Recorded) -> None:
+        self._store = RolloutStore(fleet)
+        self._recorded = recorded
+        self._read_at = float("-inf")
+        self._said = ""
+        self.state: RolloutState | None = None
+
+    def news(self) -> str:
+        """Where the rollout is, if that was not said yet; "": nothing new, or not a rollout."""
+        line = rollout_line(self.state) if self.state else ""
+        if line == self._said:
+            return ""
+        self._said = line
+        return line
+
+    async def read(self) -> None:
+        """Read the rollout's state."""
+        self._read_at = asyncio.get_running_loop().time()
+        found = await self._store.read(self._recorded.record.run)
+        self.state = found[0] if found else None
+
+    @property
+    def planned(self) -> list[str]:
+        """Nodes that have not been asked."""
+        if self.state is None:
+            return []
+        return self._recorded.nodes[self.state.asked : self.state.plan.total]
+
+    async def update(self, run: Run) -> None:
+        """Take over what has happened since: nodes that were asked, and the end of the rollout."""
+        if self.state is None or self.state.phase.is_over:
+            return
+        if asyncio.get_running_loop().time() - self._read_at < WATCH_S:
+            return
+        await self.read()
+        self.apply(run)
+
+    def apply(self, run: Run) -> None:
+        """Give a watcher's run what is known."""
+        if self.state is None:
+            return
+        if self.state.phase.is_over:
+            run.skip(skip_reason(self.state))
+            return
+        planned = set(self.planned)
+        asked = [
+            name
+            for name, node in run.nodes.items()
+            if node.state is NodeState.PLANNED and name not in planned
+        ]
+        run.ask(asked, asyncio.get_running_loop().time())
+
+
+async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
+    """How the nodes of a run have ended so far, from the stream and the record."""
+    now = asyncio.get_running_loop().time()
+    run = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False)
+    proof = await read_proof(fleet)
+
+    async def on_turn(_news: list[News]) -> None:
+        pass
+
+    await Follower(fleet, run, ask=None, may_join=_nobody, on_turn=on_turn, proof=proof).look()
+    restore_ends(run, recorded, now)
+    return {name: node.state for name, node in run.nodes.items()}
+
+
+async def drive(
+    application: Application,
+    fleet: Fleet,
+    recorded: Recorded,
+    state: RolloutState,
+    revision: int,
+    request: Request,
+    *,
+    offline_ok: bool,
+    view_type: type[RolloutView] | None = None,
+) -> Exit:
+    """
+    Drive a rollout until it is over, or paused with no node in progress.
+
+    Raises:
+        RunError: Another driver holds it.
+    """
+    loop_now = asyncio.get_running_loop().time()
+    record = recorded.record
+    order = recorded.nodes[: state.plan.total]
+    planned = set(order[state.asked :])
+    run = Run(
+        record.run, recorded.nodes, recorded.offline, loop_now, asked=True, limit_s=LIMIT_S, planned=planned
+    )
+    entry_time = state.time or fleet.clock.now()
+    returning = ReturningNodes(fleet, entry_time, loop_now)
+
+    async def find_back(nodes: Sequence[str]) -> list[str]:
+        return await returning.find(dict.fromkeys(nodes, 0.0))
+
+    proof = await read_proof(fleet)
+    driver = RolloutDriver(
+        Driving(
+            fleet=fleet,
+            store=RolloutStore(fleet),
+            request=request,
+            scopes=sorted({subject.partition(".request.")[2] for subject in record.subjects}),
+            order=order,
+            find_back=find_back,
+        ),
+        run,
+        state,
+        revision,
+    )
+    view = (view_type or RolloutView)(
+        application, fleet, recorded, run, driver, offline_ok=offline_ok, proof=proof
+    )
+
+    async def on_turn(news: list[News]) -> None:
+        await driver.turn()
+        await view.on_turn(news)
+
+    follower = Follower(
+        fleet,
+        run,
+        ask=driver.send_again,
+        may_join=_nobody,
+        on_turn=on_turn,
+        proof=proof,
+        is_ended=lambda: driver.is_waiting_for_operator and driver.state.by == "",
+    )
+
+    async def begin() -> None:
+        view.begin()
+        if state.asked:
+            await follower.look()
+            restore_ends(run, recorded, asyncio.get_running_loop().time())
+        await driver.begin()
+
+    try:
+        await follower.follow(begin)
+    finally:
+        await asyncio.shield(driver.leave())
+    await view.on_turn(run.news())
+    return await view.finish()
+
+
+async def _nobody(_node: str) -> bool:
+    """A rollout is for the nodes that it was planned for."""
+    return False
+
+
+class RolloutView(RunView):
+    """A rollout as an operator sees it."""
+
+    def __init__(
+        self,
+        application: Application,
+        fleet: Fleet,
+        recorded: Recorded,
+        run: Run,
+        driver: RolloutDriver,
+        *,
+        offline_ok: bool,
+        proof: RunProof | None,
+    ) -> None:
+        super().__init__(application, fleet, recorded.record, run, offline_ok=offline_ok, proof=proof)
+        self._driver = driver
+        self._shown: tuple[str, int, str] = ("", 0, "")
+
+    def begin(self) -> None:
+        """See `RunView.begin`."""
+        super().begin()
+        run = self.record.run
+        self._application.farewell = (
+            f"stopped driving; nodes that were asked go on, and no further node starts\n"
+            f"  continue:  ccmctl run resume {run}\n  abort:     ccmctl run abort {run}"
+        )
+
+    async def on_turn(self, news: list[News]) -> None:
+        """See `RunView.on_turn`; a change of wave or phase is one line."""
+        state = self._driver.state
+        now = (str(state.phase), state.wave, state.reason)
+        if now != self._shown:
+            self._shown = now
+            self._terminal.record(records.ROLLOUT, **rollout_fields(state))
+            self._terminal.note(rollout_line(state))
+        await super().on_turn(news)
+
+    async def finish(self) -> Exit:
+        """See `RunView.finish`; a rollout that is paused stays open, and the exit code is that of a failure."""
+        state = self._driver.state
+        if state.phase is not Phase.PAUSED:
+            return await super().finish()
+        self._tell_ends(everything=True)
+        self._terminal.live("")
+        self._application.farewell = ""
+        self.show()
+        run = state.run
+        self._terminal.note(
+            f"paused: {state.reason}\n"
+            f"  continue:  ccmctl run resume {run}   (nodes that failed so far no longer count)\n"
+            f"  abort:     ccmctl run abort {run}"
+        )
+        return Exit.FAILED
+
+
+class ServedView(RolloutView):
+    """A rollout in a server: one line for each change, with the run's id."""
+
+    def begin(self) -> None:
+        """See `RunView.begin`."""
+        self._terminal.note(f"run {self.record.run}: driving {self.title}")
+
+    async def on_turn(self, news: list[News]) -> None:
+        """See `RunView.on_turn`."""
+        state = self._driver.state
+        now = (str(state.phase), state.wave, state.reason)
+        if now != self._shown:
+            self._shown = now
+            self._terminal.record(records.ROLLOUT, **rollout_fields(state))
+            self._terminal.note(f"run {state.run}: {rollout_line(state).removeprefix('rollout: ')}")
+        await self._keep()
+
+    async def finish(self) -> Exit:
+        """See `RunView.finish`."""
+        if self._driver.state.phase is not Phase.PAUSED:
+            await self._history.finish(self._run)
+        return Exit.OK
+
+
+def rollout_fields(state: RolloutState) -> dict[str, object]:
+    """The state of a rollout for programs."""
+    return {
+        "run": state.run,
+        "phase": str(state.phase),
+        "wave": state.current.name,
+        "wave_index": state.wave,
+        "waves": len(state.plan.waves),
+        "asked": state.asked + len(state.returned),
+        "nodes": state.plan.total,
+        "reason": state.reason or None,
+        "by": state.by or None,
+        "bake_until": state.bake_until,
+        "driver": f"{state.lease.operator}@{state.lease.host}" if state.lease else None,
+    }

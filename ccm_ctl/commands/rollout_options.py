@@ -1,0 +1,158 @@
+"""The options that divide a run into waves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_ctl.fleet.rollout.plan import (
+    RolloutFile,
+    RolloutOptions,
+    plan_from_file,
+    plan_from_options,
+)
+
+if TYPE_CHECKING:
+    from ccm_agent.model.rollout_records import RolloutPlan
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+
+_SIZED = {
+    "failed": ("--max-failures", "Pause when more nodes than this fail. N or P%. [0 in a rollout]"),
+    "unreachable": (
+        "--max-unreachable",
+        "Pause when more nodes than this do not run it. N or P%. [no limit]",
+    ),
+    "lost": ("--max-lost", "Pause when more nodes than this are lost. N or P%. [0 in a rollout]"),
+}
+
+
+def rollout_options() -> list[click.Parameter]:
+    """Options of commands that can roll out gradually."""
+    budgets = [
+        click.Option([flag, kind], default="", metavar="SIZE", help=text)
+        for kind, (flag, text) in _SIZED.items()
+    ]
+    budgets += [
+        click.Option(
+            [f"{flag}-per-wave", f"wave_{kind}"], default="", metavar="SIZE", help="The same, of each wave."
+        )
+        for kind, (flag, _) in _SIZED.items()
+    ]
+    return [
+        click.Option(
+            ["--batch"],
+            default="",
+            metavar="SIZE[,SIZE…]",
+            help="Run on N nodes or P% of them at the same time. Several sizes are waves, such as 1,10%,50%.",
+        ),
+        click.Option(
+            ["--canary"],
+            type=click.IntRange(1),
+            metavar="N",
+            help="Run on N nodes first, then on the others.",
+        ),
+        click.Option(
+            ["--bake"], type=Duration(), metavar="TIME", help="Wait this long after each wave but the last."
+        ),
+        click.Option(
+            ["--gate"],
+            default="",
+            metavar="EXPR",
+            help="Continue after a wave only if this is true, such as 'failed == 0 && health.critical == 0'.",
+        ),
+        *budgets,
+        click.Option(
+            ["--splay"],
+            type=Duration(),
+            metavar="TIME",
+            help="Spread the first requests of each wave over this time.",
+        ),
+        click.Option(
+            ["--rollout"],
+            type=click.Path(),
+            metavar="FILE",
+            help="Read waves, gates and limits from a file instead.",
+        ),
+        click.Option(
+            ["--at", "start_at"], default="", metavar="TIME", help="Begin at this time, or after it."
+        ),
+        click.Option(
+            ["--detach"],
+            is_flag=True,
+            help="Let a rollout server (ccmctl rollout serve) drive it, and return at once.",
+        ),
+    ]
+
+
+def is_rollout(options: dict[str, Any]) -> bool:
+    """Any option was given that makes a run a rollout."""
+    return (
+        bool(options["rollout"] or options["start_at"] or options["detach"]) or _written(options).is_rollout
+    )
+
+
+def make_plan(
+    options: dict[str, Any], inventory: Inventory, resolved: TargetSet
+) -> tuple[RolloutPlan, list[str]]:
+    """
+    The waves of a run, and the nodes that are present in the order of the waves.
+
+    Raises:
+        UsageError: The options or the file make no sense; nothing was sent.
+    """
+    from ccm_ctl.fleet.rollout.gate import parse_gate
+
+    offline = set(resolved.offline)
+    order = [node for node in resolved.nodes if node not in offline]
+    if not order:
+        raise UsageError("all nodes are offline; a rollout needs at least one node that is present")
+    written = _written(options)
+    if options["rollout"]:
+        if written.is_rollout:
+            raise UsageError("--rollout: the file has waves and limits; leave out the other rollout options")
+        plan, order = plan_from_file(_read_file(Path(options["rollout"])), order, _matcher(inventory))
+    else:
+        plan = plan_from_options(written, len(order))
+    for wave in plan.waves:
+        if wave.gate:
+            parse_gate(wave.gate)
+    return plan, order
+
+
+def _written(options: dict[str, Any]) -> RolloutOptions:
+    return RolloutOptions(
+        batch=options["batch"],
+        canary=options["canary"] or 0,
+        bake_s=float(options["bake"] or 0),
+        gate=options["gate"],
+        failed=options["failed"],
+        unreachable=options["unreachable"],
+        lost=options["lost"],
+        wave_failed=options["wave_failed"],
+        wave_unreachable=options["wave_unreachable"],
+        wave_lost=options["wave_lost"],
+        splay_s=float(options["splay"] or 0),
+    )
+
+
+def _read_file(path: Path) -> RolloutFile:
+    from ccm_agent.model.codec import decode_as
+
+    try:
+        return decode_as(path.read_bytes(), RolloutFile, str(path))
+    except OSError as err:
+        raise InputError(f"{path}: cannot be read: {err.strerror}") from err
+
+
+def _matcher(inventory: Inventory) -> Any:
+    from ccm_agent.templates.selector import parse_selector
+
+    def matches(selector: str, name: str) -> bool:
+        node = inventory.nodes[name]
+        return parse_selector(selector).matches(node.name, node.facts)
+
+    return matches

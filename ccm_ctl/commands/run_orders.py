@@ -1,0 +1,152 @@
+"""`ccmctl run pause|resume|promote|abort`: what operators order a rollout to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.clikit.text import fold_names
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+
+_RUN = click.Argument(["run"], metavar="RUN")
+_WHY = click.Option(["--why"], default="", metavar="TEXT", help="Record the reason.")
+_DETACH = click.Option(["--detach"], is_flag=True, help="Let a rollout server drive it, and return at once.")
+
+
+@verb("pause", examples=["ccmctl run pause last --why 'error rate is up'"], options=[_RUN, _WHY])
+def pause_run(application: Application, run: str, why: str) -> Exit:
+    """
+    Pause a rollout: no further node starts.
+
+    Nodes that have started go on. `ccmctl run stop` stops those too.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.rollout.state import pause
+
+        recorded = await _find(fleet, run)
+        return await _order(
+            application, fleet, recorded, lambda state: pause(state, fleet.operator, why), "paused"
+        )
+
+    return application.run(work)
+
+
+@verb("abort", examples=["ccmctl run abort last --why 'wrong version'"], options=[_RUN, _WHY])
+def abort_run(application: Application, run: str, why: str) -> Exit:
+    """
+    End a rollout: no further node starts, and nodes that have started skip their remaining resources.
+
+    This cannot be undone; `ccmctl run pause` can.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.rollout.state import abort
+        from ccm_ctl.fleet.run_request import send_stop
+
+        recorded = await _find(fleet, run)
+        state = await _store(fleet, recorded, lambda state: abort(state, fleet.operator, why))
+        asked = [*recorded.nodes[: state.asked], *state.returned]
+        _, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
+        if silent:
+            application.terminal.note(f"no answer to the stop: {fold_names(silent)}")
+        return _say(application, state, "aborted")
+
+    return application.run(work)
+
+
+@verb(
+    "resume", examples=["ccmctl run resume last", "ccmctl run resume 2zFX --detach"], options=[_RUN, _DETACH]
+)
+def resume_run(application: Application, run: str, detach: bool) -> Exit:
+    """
+    Continue a rollout that is paused, or whose driver is gone.
+
+    Nodes that failed so far no longer count toward the limits. If no other process drives the rollout, this command does.
+    """
+    return _continue(application, run, is_promoted=False, detach=detach)
+
+
+@verb("promote", examples=["ccmctl run promote last"], options=[_RUN, _DETACH])
+def promote_run(application: Application, run: str, detach: bool) -> Exit:
+    """
+    Continue a rollout, and skip the wait and the gate after the current wave.
+
+    If no other process drives the rollout, this command does.
+    """
+    return _continue(application, run, is_promoted=True, detach=detach)
+
+
+def _continue(application: Application, run: str, *, is_promoted: bool, detach: bool) -> Exit:
+    async def work(fleet: Fleet) -> Exit:
+        from msgspec.structs import replace
+
+        from ccm_agent.model.rollout_records import Phase
+        from ccm_ctl.commands.rollout_drive import known_ends, resume_driving
+        from ccm_ctl.fleet.rollout.driver import check_lease
+        from ccm_ctl.fleet.rollout.state import promote, resume
+
+        recorded = await _find(fleet, run)
+        ends = await known_ends(fleet, recorded)
+
+        def change(state: RolloutState) -> RolloutState:
+            if state.phase is not Phase.PAUSED and not is_promoted:
+                check_lease(state, fleet.clock.now())
+            order = recorded.nodes[: state.plan.total]
+            changed = (promote if is_promoted else resume)(state, order, ends, fleet.operator)
+            return replace(changed, is_detached=detach or changed.is_detached)
+
+        state = await _store(fleet, recorded, change)
+        is_driven = state.lease is not None and state.lease.until > fleet.clock.now()
+        if is_driven or detach:
+            return _say(application, state, "promoted" if is_promoted else "resumed")
+        return await resume_driving(application, fleet, recorded)
+
+    return application.run(work)
+
+
+async def _find(fleet: Fleet, word: str) -> Recorded:
+    from ccm_ctl.fleet.history import History
+
+    history = History(fleet)
+    return await history.load(await history.find(word))
+
+
+async def _store(
+    fleet: Fleet, recorded: Recorded, change: Callable[[RolloutState], RolloutState]
+) -> RolloutState:
+    from ccm_ctl.fleet.rollout.store import RolloutStore
+
+    return await RolloutStore(fleet).change(recorded.record.run, change)
+
+
+async def _order(
+    application: Application,
+    fleet: Fleet,
+    recorded: Recorded,
+    change: Callable[[RolloutState], RolloutState],
+    done: str,
+) -> Exit:
+    return _say(application, await _store(fleet, recorded, change), done)
+
+
+def _say(application: Application, state: RolloutState, done: str) -> Exit:
+    from ccm_ctl.commands.rollout_drive import rollout_fields
+
+    asked = state.asked + len(state.returned)
+    application.terminal.record(records.ROLLOUT, **rollout_fields(state))
+    application.terminal.show(
+        f"run {state.run}: {done} after {asked} of {state.plan.total} nodes had started\n"
+    )
+    return Exit.OK

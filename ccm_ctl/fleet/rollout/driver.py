@@ -1,0 +1,276 @@
+"""
+The driver of a rollout: it follows the run, and gives the next nodes their turn.
+
+At each turn it stores the next state before it sends a request. It holds a lease, so that two drivers cannot send at the same
+time. When a driver dies, no further node starts; another driver continues from the stored state once the lease has run out. It
+sends the request again to nodes that were asked and have not ended: an agent applies a run once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+from datetime import timedelta
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.bus.subjects import node_scope, request_subject
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RevisionError, RunError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.rollout_records import Lease, Phase, RolloutState
+from ccm_agent.model.wire import NodeState
+from ccm_agent.templates.broker_functions import BrokerFunctions
+from ccm_ctl.fleet.rollout.gate import count_health, evaluate_gate, parse_gate
+from ccm_ctl.fleet.rollout.state import gated, step
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
+
+    from ccm_agent.model.wire import Request
+    from ccm_agent.templates.broker_functions import BrokerClient
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.rollout.store import RolloutStore
+    from ccm_ctl.fleet.run import Run
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 20.0
+"""How long a rollout stands still after its driver died before another driver may continue it."""
+
+RENEW_S = 5.0
+"""How often a driver writes its lease again."""
+
+READ_S = 1.0
+"""How often a driver that has nothing to store looks for orders of operators."""
+
+SENT_AT_ONCE = 64
+"""Requests on their way to the broker at the same time."""
+
+
+class LeaseLostError(RunError):
+    """Another driver has taken over the rollout."""
+
+    code = "rollout.lease_lost"
+
+
+def skip_reason(state: RolloutState) -> str:
+    """Why a node of a rollout that is over was never asked."""
+    return f"the rollout was aborted by {state.by}: {state.reason}"
+
+
+def check_lease(state: RolloutState, now: datetime) -> None:
+    """
+    Nobody drives a rollout now.
+
+    Raises:
+        RunError: Another process does.
+    """
+    lease = state.lease
+    if lease is None or lease.until <= now:
+        return
+    left_s = math.ceil((lease.until - now).total_seconds())
+    raise RunError(
+        f"{state.run}: {lease.operator} drives this rollout on {lease.host}; watch it with "
+        f"`ccmctl run watch {state.run}`, or take over when the lease has run out, in {left_s} s"
+    )
+
+
+class Driving(Struct, frozen=True, kw_only=True):
+    """
+    What a driver works with.
+
+    Attributes:
+        fleet: The bus.
+        store: Where the state of the rollout is.
+        request: What each node is sent; its run, targets and requester are filled in.
+        scopes: The scopes of the run, for an operator who may not send to single nodes.
+        order: The nodes of all waves, in the plan's order.
+        find_back: Which of these nodes have come back.
+    """
+
+    fleet: Fleet
+    store: RolloutStore
+    request: Request
+    scopes: list[str]
+    order: list[str]
+    find_back: Callable[[Sequence[str]], Awaitable[list[str]]]
+
+
+class RolloutDriver:
+    """
+    Drives one rollout.
+
+    Attributes:
+        state: The rollout as this driver last stored or read it.
+    """
+
+    def __init__(self, driving: Driving, run: Run, state: RolloutState, revision: int) -> None:
+        self._driving = driving
+        self._run = run
+        self.state = state
+        self._revision = revision
+        self._process = new_id()
+        self._stored_at = float("-inf")
+        self._read_at = float("-inf")
+        self._to_scopes = False
+
+    @property
+    def is_over(self) -> bool:
+        """No further node starts."""
+        return self.state.phase.is_over
+
+    @property
+    def is_waiting_for_operator(self) -> bool:
+        """It is paused, and all nodes that were asked have ended."""
+        return self.state.phase is Phase.PAUSED and not self._asked_open()
+
+    async def begin(self) -> None:
+        """
+        Take the lease, and send the request again to nodes that were asked before and have not ended.
+
+        Raises:
+            RunError: Another driver holds the rollout.
+        """
+        check_lease(self.state, self._driving.fleet.clock.now())
+        await self._store(self.state)
+        open_nodes = self._asked_open()
+        self._run.ask(open_nodes, _monotonic())
+        await self._send(open_nodes)
+
+    async def turn(self) -> None:
+        """
+        Do what is due.
+
+        Raises:
+            LeaseLostError: Another driver has taken over.
+            BusUnavailableError: The broker is away.
+        """
+        if self._run.away_since is not None:
+            return
+        now_s = _monotonic()
+        if now_s - max(self._read_at, self._stored_at) >= READ_S:
+            await self._read()
+        if self.is_over:
+            self._run.skip(skip_reason(self.state))
+            return
+        ends = {name: node.state for name, node in self._run.nodes.items()}
+        back = await self._driving.find_back(self._offline()) if self.state.phase is Phase.RUNNING else []
+        next_step = step(self.state, self._driving.order, ends, back, self._driving.fleet.clock.now())
+        if next_step.gate:
+            next_step = replace(next_step, state=await self._evaluate(next_step.state))
+        if next_step.state == self.state:
+            if now_s - self._stored_at >= RENEW_S:
+                await self._try_store(self.state)
+            return
+        if await self._try_store(next_step.state) and next_step.ask:
+            self._run.ask(next_step.ask, _monotonic())
+            await self._send(next_step.ask)
+
+    async def send_again(self, nodes: list[str]) -> None:
+        """Repeat the request for nodes that have not answered."""
+        await self._send(nodes)
+
+    async def leave(self) -> None:
+        """Give the lease back, so that another driver can continue at once."""
+        if self.state.phase.is_over or self.state.lease is None:
+            return
+        try:
+            self._revision = await self._driving.store.write(replace(self.state, lease=None), self._revision)
+        except (RevisionError, BusUnavailableError) as err:
+            log.info("the lease of a rollout runs out by itself", extra={"reason": str(err)})
+
+    def _offline(self) -> list[str]:
+        return [
+            name
+            for name, node in self._run.nodes.items()
+            if node.state is NodeState.OFFLINE and name not in self.state.returned
+        ]
+
+    def _asked_open(self) -> list[str]:
+        asked = [*self._driving.order[: self.state.asked], *self.state.returned]
+        return [name for name in asked if not self._run.nodes[name].state.is_final]
+
+    async def _evaluate(self, state: RolloutState) -> RolloutState:
+        """The state after the gate of the current wave; in a thread, because a gate may ask the broker."""
+        services = self._driving.fleet.services
+        loop = asyncio.get_running_loop() if services else None
+        functions = BrokerFunctions(loop, lambda: cast("BrokerClient", services))
+        program, counts = parse_gate(state.current.gate), self._run.counts()
+        health = count_health(node.summary for node in self._run.expected if node.summary)
+        result = await asyncio.to_thread(evaluate_gate, program, counts, health, functions.registrations)
+        return gated(state, *result)
+
+    async def _read(self) -> None:
+        self._read_at = _monotonic()
+        self.state, self._revision = await self._driving.store.need(self.state.run)
+        self._check_lease()
+
+    def _check_lease(self) -> None:
+        lease = self.state.lease
+        if not self.is_over and lease is not None and lease.process != self._process:
+            raise LeaseLostError(
+                f"{self.state.run}: {lease.operator} on {lease.host} drives this rollout now"
+            )
+
+    async def _try_store(self, state: RolloutState) -> bool:
+        """False: an operator or another driver has written; what stands there was read."""
+        try:
+            await self._store(state)
+        except RevisionError:
+            await self._read()
+            return False
+        return True
+
+    async def _store(self, state: RolloutState) -> None:
+        fleet = self._driving.fleet
+        lease = Lease(
+            operator=fleet.operator,
+            host=socket.gethostname(),
+            process=self._process,
+            until=fleet.clock.now() + timedelta(seconds=LEASE_S),
+        )
+        state = replace(state, lease=None if state.phase.is_over else lease)
+        self._revision = await self._driving.store.write(state, self._revision)
+        self.state, self._stored_at = state, _monotonic()
+
+    async def _send(self, nodes: Sequence[str]) -> None:
+        """Send the request to each of these nodes."""
+        deadline = self._driving.fleet.clock.now() + timedelta(seconds=self.state.deadline_s)
+        request = replace(self._driving.request, deadline=deadline, named=[])
+        for begin in range(0, len(nodes), SENT_AT_ONCE):
+            part = nodes[begin : begin + SENT_AT_ONCE]
+            if not self._to_scopes:
+                try:
+                    await self._send_each(request, part)
+                    continue
+                except BusDeniedError:
+                    self._to_scopes = True
+            await self._send_to_scopes(request, part)
+
+    async def _send_each(self, request: Request, nodes: Sequence[str]) -> None:
+        body = msgspec.json.encode(request)
+        requests = self._driving.fleet.requests
+        subjects = [request_subject(request.protocol, node_scope(node)) for node in nodes]
+        for failed in await asyncio.gather(
+            *(requests.publish(subject, body) for subject in subjects), return_exceptions=True
+        ):
+            if isinstance(failed, BaseException):
+                raise failed
+
+    async def _send_to_scopes(self, request: Request, nodes: Sequence[str]) -> None:
+        """Send it where the operator may, for these nodes only: agents on that scope which it does not name stay silent."""
+        names = f"node in ({','.join(nodes)})"
+        targets = [f"{text},{names}" for text in request.targets] or [names]
+        body = msgspec.json.encode(replace(request, targets=targets, named=list(nodes)))
+        for scope in self._driving.scopes:
+            await self._driving.fleet.requests.publish(request_subject(request.protocol, scope), body)
+
+
+def _monotonic() -> float:
+    return asyncio.get_running_loop().time()

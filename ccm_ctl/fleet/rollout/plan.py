@@ -1,0 +1,289 @@
+"""
+The plan of a rollout: which nodes run in which wave, how many at once, and what stops it.
+
+A plan is made once, from the frozen list of targets, and does not change afterwards. Nodes that are offline are in no wave; a
+node that comes back before the rollout ends joins the wave that is then in progress.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.rollout_records import CAREFUL, Budgets, RolloutPlan, Wave
+from ccm_ctl.fleet.rollout.sizes import parse_size, parse_wave_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ccm_agent.model.rollout_records import Size
+
+WAVES_LIMIT = 100
+"""More waves than an operator could follow; the document of a rollout holds all of them."""
+
+
+class RolloutOptions(Struct, frozen=True, kw_only=True):
+    """
+    What an operator writes on the command line; everything may be left out.
+
+    Attributes:
+        batch: `10`, `25%`, or a list of waves such as `1,10%,50%`, whose last size repeats.
+        canary: How many nodes run first, alone.
+        bake_s: How long to wait after each wave except the last.
+        gate: A condition that must be true after each wave.
+        failed, unreachable, lost: Budgets of the whole rollout, as written; "": the default.
+        wave_failed, wave_unreachable, wave_lost: Budgets of each wave.
+        splay_s: Over how long the first requests of each wave are spread.
+    """
+
+    batch: str = ""
+    canary: int = 0
+    bake_s: float = 0.0
+    gate: str = ""
+    failed: str = ""
+    unreachable: str = ""
+    lost: str = ""
+    wave_failed: str = ""
+    wave_unreachable: str = ""
+    wave_lost: str = ""
+    splay_s: float = 0.0
+
+    @property
+    def is_rollout(self) -> bool:
+        """Any of them was given."""
+        return self != RolloutOptions()
+
+
+def plan_from_options(options: RolloutOptions, total: int) -> RolloutPlan:
+    """
+    Divide `total` nodes into waves.
+
+    Raises:
+        UsageError: A size is malformed, a wave would be empty, or a budget could never be exceeded.
+    """
+    if total < 1:
+        raise UsageError("a rollout needs at least one node that is present")
+    budgets = _budgets(options.failed, options.unreachable, options.lost, "")
+    budgets = Budgets(
+        failed=budgets.failed or CAREFUL.failed,
+        unreachable=budgets.unreachable,
+        lost=budgets.lost or CAREFUL.lost,
+    )
+    check_budgets(budgets, total, "the rollout")
+    wave_budgets = _budgets(options.wave_failed, options.wave_unreachable, options.wave_lost, "-per-wave")
+    sizes, canaries = _sizes(options, total)
+    waves = []
+    for index, (nodes, slots) in enumerate(sizes):
+        is_last = index == len(sizes) - 1
+        name = "canary" if index < canaries else f"wave {index - canaries + 1}"
+        check_budgets(wave_budgets, max(count for count, _ in sizes), "the largest wave", "-per-wave")
+        waves.append(
+            Wave(
+                name=name,
+                nodes=nodes,
+                slots=slots,
+                bake_s=0.0 if is_last else options.bake_s,
+                gate=options.gate,
+                budgets=wave_budgets,
+            )
+        )
+    if options.bake_s and len(waves) == 1:
+        raise UsageError("--bake: there is only one wave; add --canary, or --batch with several sizes")
+    return RolloutPlan(waves=tuple(waves), budgets=budgets, splay_s=options.splay_s)
+
+
+def check_budgets(budgets: Budgets, total: int, whose: str, suffix: str = "") -> None:
+    """
+    Refuse a budget that could never stop anything; 100% says that on purpose.
+
+    Raises:
+        UsageError: It names the option.
+    """
+    for kind, size in budgets.items():
+        if size.count is not None and size.count >= total:
+            option = {"failed": "--max-failures", "unreachable": "--max-unreachable", "lost": "--max-lost"}[
+                kind
+            ]
+            raise UsageError(
+                f"{option}{suffix} {size}: {whose} has {total} {'node' if total == 1 else 'nodes'}, so this could "
+                f"never stop it; write a smaller number, or 100% for no limit"
+            )
+
+
+def _budgets(failed: str, unreachable: str, lost: str, suffix: str) -> Budgets:
+    def read(text: str, option: str) -> Size | None:
+        return parse_size(text, f"{option}{suffix}") if text else None
+
+    return Budgets(
+        failed=read(failed, "--max-failures"),
+        unreachable=read(unreachable, "--max-unreachable"),
+        lost=read(lost, "--max-lost"),
+    )
+
+
+def _sizes(options: RolloutOptions, total: int) -> tuple[list[tuple[int, int]], int]:
+    """The nodes and slots of each wave, and how many of the waves are canaries."""
+    sizes: list[tuple[int, int]] = []
+    rest = total
+    if options.canary:
+        if options.canary >= total:
+            raise UsageError(
+                f"--canary {options.canary}: the rollout has {total} {'node' if total == 1 else 'nodes'}, "
+                f"so nothing would be left for the next wave"
+            )
+        sizes.append((options.canary, options.canary))
+        rest -= options.canary
+    written = [parse_wave_size(part, "--batch") for part in options.batch.split(",")] if options.batch else []
+    if len(written) <= 1:
+        slots = written[0].of(total) if written else rest
+        sizes.append((rest, min(slots, rest)))
+        return sizes, len(sizes) - 1
+    canaries = len(sizes)
+    while rest:
+        size = written.pop(0) if len(written) > 1 else written[0]
+        nodes = min(size.of(total), rest)
+        sizes.append((nodes, nodes))
+        rest -= nodes
+        if len(sizes) > WAVES_LIMIT:
+            raise UsageError(
+                f"--batch {options.batch}: that is more than {WAVES_LIMIT} waves; write a larger last size, "
+                f"or a single size, which has no waves"
+            )
+    return sizes, canaries
+
+
+class WaveSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    One wave in a rollout file.
+
+    Attributes:
+        name: What to call it.
+        selector: Its nodes, of the nodes that the command targets; without one: all that are in no other wave.
+        size: Only so many of them; the others are left to the wave without a selector.
+        batch: How many run at the same time.
+        bake: How long to wait afterwards, such as 10m.
+        gate: A condition that must then be true.
+        max_failures, max_unreachable, max_lost: Budgets of this wave.
+    """
+
+    name: str = ""
+    selector: str = ""
+    size: int | str = ""
+    batch: int | str = ""
+    bake: str = ""
+    gate: str = ""
+    max_failures: int | str = ""
+    max_unreachable: int | str = ""
+    max_lost: int | str = ""
+
+
+class RolloutFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A rollout file.
+
+    Attributes:
+        waves: In order.
+        max_failures, max_unreachable, max_lost: Budgets of the whole rollout.
+        splay: Over how long the first requests of each wave are spread.
+    """
+
+    waves: list[WaveSpec]
+    max_failures: int | str = ""
+    max_unreachable: int | str = ""
+    max_lost: int | str = ""
+    splay: str = ""
+
+
+def plan_from_file(
+    file: RolloutFile, nodes: Sequence[str], matches: Callable[[str, str], bool]
+) -> tuple[RolloutPlan, list[str]]:
+    """
+    Divide nodes into the waves of a file.
+
+    Args:
+        file: What was written.
+        nodes: The nodes that are present, in order.
+        matches: Whether a selector (first argument) matches a node (second).
+
+    Returns:
+        The plan, and the nodes in the order of the waves.
+
+    Raises:
+        UsageError: A wave is empty, two waves have a node in common, or a node is in none.
+    """
+    from ccm_agent.model.durations import parse_duration
+
+    if not 1 <= len(file.waves) <= WAVES_LIMIT:
+        raise UsageError(f"a rollout has 1 to {WAVES_LIMIT} waves, not {len(file.waves)}")
+    chosen = _choose(file.waves, nodes, matches)
+    total = len(nodes)
+    budgets = _budgets(str(file.max_failures), str(file.max_unreachable), str(file.max_lost), "")
+    check_budgets(budgets, total, "the rollout")
+    waves = []
+    for spec, name, mine in chosen:
+        wave_budgets = _budgets(
+            str(spec.max_failures), str(spec.max_unreachable), str(spec.max_lost), f" of {name}"
+        )
+        check_budgets(wave_budgets, len(mine), name, f" of {name}")
+        batch = str(spec.batch)
+        slots = parse_wave_size(batch, f"batch of {name}").of(len(mine)) if batch else len(mine)
+        bake_s = parse_duration(spec.bake) if spec.bake else 0.0
+        if bake_s < 0:
+            raise UsageError(f"bake of {name}: {spec.bake} is negative")
+        waves.append(
+            Wave(name=name, nodes=len(mine), slots=slots, bake_s=bake_s, gate=spec.gate, budgets=wave_budgets)
+        )
+    plan = RolloutPlan(
+        waves=tuple(waves),
+        budgets=Budgets(
+            failed=budgets.failed or CAREFUL.failed,
+            unreachable=budgets.unreachable,
+            lost=budgets.lost or CAREFUL.lost,
+        ),
+        splay_s=parse_duration(file.splay) if file.splay else 0.0,
+    )
+    return plan, [node for _, _, mine in chosen for node in mine]
+
+
+def _choose(
+    specs: Sequence[WaveSpec], nodes: Sequence[str], matches: Callable[[str, str], bool]
+) -> list[tuple[WaveSpec, str, list[str]]]:
+    """The nodes of each wave, those with a selector first."""
+    named = [(spec, spec.name or f"wave {index + 1}") for index, spec in enumerate(specs)]
+    names = [name for _, name in named]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two waves are named {name}")
+    rests = [name for spec, name in named if not spec.selector]
+    if len([spec for spec, _ in named if not spec.selector and not spec.size]) > 1:
+        raise UsageError(f"{rests[0]} and {rests[1]}: only one wave may take all remaining nodes")
+    owner: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
+    # Waves without a selector take what the others leave, so the others choose first.
+    for spec, name in sorted(named, key=lambda one: (not one[0].selector, not one[0].size)):
+        mine = [
+            node for node in nodes if (matches(spec.selector, node) if spec.selector else node not in owner)
+        ]
+        for node in mine:
+            if node in owner and not (spec.size or _is_part(named, owner[node])):
+                raise UsageError(f"{owner[node]} and {name} overlap: both match {node}")
+        mine = [node for node in mine if node not in owner]
+        if spec.size:
+            mine = mine[: parse_wave_size(str(spec.size), f"size of {name}").of(len(mine))]
+        if not mine:
+            raise UsageError(f"{name}: no node that is present is in this wave")
+        owner |= dict.fromkeys(mine, name)
+        found[name] = mine
+    if left := [node for node in nodes if node not in owner]:
+        raise UsageError(
+            f"{left[0]}{f' and {len(left) - 1} more' if len(left) > 1 else ''}: in no wave; "
+            f"add a wave without a selector for the remaining nodes"
+        )
+    return [(spec, name, found[name]) for spec, name in named]
+
+
+def _is_part(named: Sequence[tuple[WaveSpec, str]], name: str) -> bool:
+    """Whether a wave takes only some of the nodes that its selector matches."""
+    return any(bool(spec.size) for spec, each in named if each == name)

@@ -1,0 +1,259 @@
+"""
+A rollout, step by step: pure, given how nodes have ended and the time, and asked which nodes run next.
+
+The state is a document in CCM_RUNS that every driver reads and writes with compare-and-set. A driver stores the document before
+it sends a request, so a pause that another operator wrote is obeyed before the next node, and a driver that follows a dead one
+knows every node that may have been asked. Requests are repeated freely: an agent applies a run once.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import RunError
+from ccm_agent.model.rollout_records import Phase, RolloutState
+from ccm_agent.model.wire import NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from ccm_agent.model.rollout_records import Budgets, Wave
+
+
+class RolloutStep(Struct, frozen=True, kw_only=True):
+    """
+    What a driver does next.
+
+    Attributes:
+        state: To be stored, if it differs, before anything else.
+        ask: Nodes to send the request to, after the state is stored.
+        gate: A condition to evaluate, whose result `gated` takes; "": none.
+    """
+
+    state: RolloutState
+    ask: tuple[str, ...] = ()
+    gate: str = ""
+
+
+KINDS: dict[NodeState, str] = {
+    NodeState.FAILED: "failed",
+    NodeState.STOPPED: "failed",
+    NodeState.REFUSED: "unreachable",
+    NodeState.SUPERSEDED: "unreachable",
+    NodeState.EXPIRED: "unreachable",
+    NodeState.UNREACHABLE: "unreachable",
+    NodeState.LOST: "lost",
+}
+"""The budget that counts an end."""
+
+
+def bad_ends(nodes: Iterable[str], ends: Mapping[str, NodeState]) -> dict[str, int]:
+    """How many of these nodes ended badly, by the budget that counts it."""
+    counts: dict[str, int] = {}
+    for node in nodes:
+        kind = KINDS.get(ends.get(node, NodeState.EXPECTED))
+        if kind is not None:
+            counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def step(
+    state: RolloutState,
+    order: Sequence[str],
+    ends: Mapping[str, NodeState],
+    back: Sequence[str],
+    now: datetime,
+) -> RolloutStep:
+    """
+    What follows from what is known.
+
+    Args:
+        state: As it is stored.
+        order: The nodes of all waves, in the plan's order.
+        ends: The state of each node in the run.
+        back: Nodes that were offline at the start and are present now.
+        now: The time, by the same clock as the times in the state.
+    """
+    if state.phase.is_over or state.phase is Phase.PAUSED:
+        return RolloutStep(state=state)
+    if state.start_at is not None and now < state.start_at:
+        return RolloutStep(state=state)
+    if reason := exceeded(state, order, ends):
+        return RolloutStep(state=replace(state, phase=Phase.PAUSED, reason=reason, by="", bake_until=None))
+    if state.phase is Phase.BAKING:
+        is_waiting = state.bake_until is not None and now < state.bake_until
+        return RolloutStep(state=state) if is_waiting and not state.is_promoted else _end_wave(state)
+    return _fill(state, order, ends, back, now)
+
+
+def exceeded(state: RolloutState, order: Sequence[str], ends: Mapping[str, NodeState]) -> str:
+    """Which budget is exceeded, as a sentence; "": none."""
+    wave = state.current
+    found = bad_ends(_asked_of_wave(state, order), ends)
+    if reason := _over(wave.budgets, found, wave.nodes, state.wave_forgiven, f" of {wave.name}"):
+        return reason
+    return _over(
+        state.plan.budgets, bad_ends(_asked(state, order), ends), state.plan.total, state.forgiven, ""
+    )
+
+
+def _asked(state: RolloutState, order: Sequence[str]) -> list[str]:
+    return [*order[: state.asked], *state.returned]
+
+
+def _asked_of_wave(state: RolloutState, order: Sequence[str]) -> Sequence[str]:
+    return order[state.wave_start : min(state.asked, state.wave_end)]
+
+
+def _over(
+    budgets: Budgets, counts: Mapping[str, int], total: int, forgiven: Mapping[str, int], whose: str
+) -> str:
+    for kind, size in budgets.items():
+        limit = size.limit(total)
+        found = counts.get(kind, 0)
+        if found - forgiven.get(kind, 0) > limit:
+            nodes = "1 node" if found == 1 else f"{found} nodes"
+            verb = {
+                "failed": "failed",
+                "unreachable": "did not run it",
+                "lost": "is lost" if found == 1 else "are lost",
+            }[kind]
+            return f"{nodes}{whose} {verb}; the limit is {limit}"
+    return ""
+
+
+def _fill(
+    state: RolloutState,
+    order: Sequence[str],
+    ends: Mapping[str, NodeState],
+    back: Sequence[str],
+    now: datetime,
+) -> RolloutStep:
+    """Give free slots to the next nodes of the wave; when all have ended, the wave ends."""
+    wave = state.current
+    busy = sum(not ends.get(node, NodeState.EXPECTED).is_final for node in _asked(state, order))
+    free = max(0, wave.slots - busy)
+    began = state.wave_began or now
+    due = _paced(state, wave, began, now)
+    count = max(0, min(free, state.wave_end - state.asked, due))
+    ask = list(order[state.asked : state.asked + count])
+    new = [node for node in back if node not in state.returned][: max(0, free - count)]
+    if ask or new:
+        state = replace(
+            state, asked=state.asked + count, returned=(*state.returned, *new), wave_began=began, reason=""
+        )
+        return RolloutStep(state=state, ask=(*ask, *new))
+    if busy or state.asked < state.wave_end:
+        return RolloutStep(state=state)
+    bakes = wave.bake_s > 0 and not state.is_promoted
+    if not bakes:
+        return _end_wave(state)
+    until = now + timedelta(seconds=wave.bake_s)
+    return RolloutStep(state=replace(state, phase=Phase.BAKING, bake_until=until))
+
+
+def _paced(state: RolloutState, wave: Wave, began: datetime, now: datetime) -> int:
+    """How many further nodes of the wave may be asked by now, when its requests are spread over a time."""
+    left = state.wave_end - state.asked
+    if state.plan.splay_s <= 0:
+        return left
+    share = min(1.0, (now - began).total_seconds() / state.plan.splay_s)
+    return max(0, 1 + int((wave.nodes - 1) * share) - (state.asked - state.wave_start))
+
+
+def _end_wave(state: RolloutState) -> RolloutStep:
+    if state.current.gate and not state.is_promoted:
+        return RolloutStep(state=state, gate=state.current.gate)
+    return RolloutStep(state=_next_wave(state))
+
+
+def _next_wave(state: RolloutState) -> RolloutState:
+    is_last = state.wave + 1 >= len(state.plan.waves)
+    return replace(
+        state,
+        phase=Phase.DONE if is_last else Phase.RUNNING,
+        wave=state.wave if is_last else state.wave + 1,
+        bake_until=None,
+        is_promoted=False,
+        wave_began=None,
+        wave_forgiven={},
+        reason="",
+    )
+
+
+def gated(state: RolloutState, is_true: bool, why: str) -> RolloutState:
+    """
+    The state after the gate of the current wave was evaluated.
+
+    Args:
+        state: The state that asked for it.
+        is_true: Its result.
+        why: The values that it saw, for the operator.
+    """
+    if is_true:
+        return _next_wave(state)
+    gate = state.current.gate
+    return replace(state, phase=Phase.PAUSED, by="", bake_until=None, reason=f"gate {gate}: false ({why})")
+
+
+def pause(state: RolloutState, by: str, why: str) -> RolloutState:
+    """
+    No further node starts.
+
+    Raises:
+        RunError: The rollout is over.
+    """
+    _check_open(state, "paused")
+    return replace(state, phase=Phase.PAUSED, by=by, reason=why or "paused by an operator", bake_until=None)
+
+
+def resume(state: RolloutState, order: Sequence[str], ends: Mapping[str, NodeState], by: str) -> RolloutState:
+    """
+    Go on. Nodes that ended badly before are forgiven: the budgets count from now on.
+
+    Raises:
+        RunError: The rollout is over.
+    """
+    _check_open(state, "resumed")
+    return replace(
+        state,
+        phase=Phase.RUNNING,
+        by=by,
+        reason="",
+        bake_until=None,
+        forgiven=bad_ends(_asked(state, order), ends),
+        wave_forgiven=bad_ends(_asked_of_wave(state, order), ends),
+    )
+
+
+def promote(
+    state: RolloutState, order: Sequence[str], ends: Mapping[str, NodeState], by: str
+) -> RolloutState:
+    """
+    Go on, and skip the wait and the gate of the current wave.
+
+    Raises:
+        RunError: The rollout is over.
+    """
+    return replace(resume(state, order, ends, by), is_promoted=True)
+
+
+def abort(state: RolloutState, by: str, why: str) -> RolloutState:
+    """
+    No further node starts; this cannot be undone.
+
+    Raises:
+        RunError: The rollout is over.
+    """
+    _check_open(state, "aborted")
+    return replace(state, phase=Phase.ABORTED, by=by, reason=why or "aborted by an operator", bake_until=None)
+
+
+def _check_open(state: RolloutState, what: str) -> None:
+    if state.phase.is_over:
+        raise RunError(f"{state.run}: this rollout is {state.phase} and cannot be {what}")

@@ -1,0 +1,64 @@
+"""A rollout as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.clikit.table import Column, table
+from ccm_agent.clikit.text import one_line, plural
+from ccm_agent.model.durations import format_duration
+from ccm_agent.model.rollout_records import Phase
+
+if TYPE_CHECKING:
+    from ccm_agent.clikit.table import Style
+    from ccm_agent.model.rollout_records import Budgets, RolloutPlan, RolloutState
+
+
+def wave_lines(plan: RolloutPlan, style: Style) -> str:
+    """The waves of a plan, and what pauses it."""
+    rows = [
+        [
+            one_line(wave.name),
+            str(wave.nodes),
+            str(wave.slots),
+            format_duration(wave.bake_s) if wave.bake_s else "",
+            "; ".join(part for part in (one_line(wave.gate), limits(wave.budgets)) if part),
+        ]
+        for wave in plan.waves
+    ]
+    columns = [
+        Column("WAVE"),
+        Column("NODES", right=True),
+        Column("AT ONCE", right=True),
+        Column("BAKE", right=True),
+    ]
+    text = table([*columns, Column("CONTINUES IF", fold=True)], rows, style)
+    return f"{text}pauses if {limits(plan.budgets)}" if plan.budgets.items() else text.rstrip("\n")
+
+
+def limits(budgets: Budgets) -> str:
+    """Budgets as a sentence: `more than 0 nodes failed, more than 5% did not run it`."""
+    meanings = {"failed": "fail", "unreachable": "do not run it", "lost": "are lost"}
+    parts = []
+    for kind, size in budgets.items():
+        count = f"{size} of the nodes" if size.percent is not None else plural(size.count or 0, "node")
+        parts.append(
+            f"more than {count} {meanings[kind]}"
+            if size.count or size.percent
+            else f"any nodes {meanings[kind]}"
+        )
+    return " or ".join(parts)
+
+
+def rollout_line(state: RolloutState) -> str:
+    """Where a rollout is, in one line."""
+    wave = f"{one_line(state.current.name)} ({state.wave + 1}/{len(state.plan.waves)})"
+    by = f" by {one_line(state.by)}" if state.by else ""
+    if state.phase is Phase.RUNNING:
+        return f"rollout: {wave}: {plural(state.current.nodes, 'node')}, {state.current.slots} at once"
+    if state.phase is Phase.BAKING:
+        until = f" until {state.bake_until:%H:%M:%S} UTC" if state.bake_until else ""
+        return f"rollout: {wave}: all nodes have ended; waiting{until}"
+    if state.phase is Phase.DONE:
+        return "rollout: all waves have ended"
+    return f"rollout: {state.phase}{by} in {wave}: {one_line(state.reason)}"

@@ -1,0 +1,259 @@
+"""Rollouts on real agents: waves, limits, orders of operators, and drivers that die."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleet import Controller, Done, Fleet, a_file, a_gate, fleet, manifest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+NODES = ("web1", "web2", "web3", "web4")
+GATED = manifest(a_file("begun"), a_gate(), a_file("done"))
+FAILS = manifest(("exec", "fails", {"command": "sh -c 'exit 3'"}))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("rollouts")) as made:
+        made.add(*NODES)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _clean(four: Fleet) -> Iterator[None]:
+    yield
+    four.open_gates()
+    for agent in four.agents.values():
+        if agent.process is None or agent.process.poll() is not None:
+            agent.start()
+    four.wait_present(NODES)
+    four.forget_files()
+
+
+def begun(fleet: Fleet) -> set[str]:
+    return {name for name, agent in fleet.agents.items() if (agent.files / "begun").exists()}
+
+
+def ended(fleet: Fleet) -> set[str]:
+    return {name for name, agent in fleet.agents.items() if (agent.files / "done").exists()}
+
+
+def start(fleet: Fleet, *options: str, text: str = GATED) -> Controller:
+    return fleet.begin("apply", fleet.write("site.yaml", text), "--all", "--yes", "--json", *options)
+
+
+def run_id(controller: Controller) -> str:
+    return controller.so_far.run
+
+
+def phases(done: Done) -> list[tuple[str, str]]:
+    return [(record["phase"], record["wave"]) for record in done.named("rollout")]
+
+
+def test_a_slot_is_taken_again_as_soon_as_its_node_has_ended(four: Fleet) -> None:
+    controller = start(four, "--batch", "2")
+    four.wait_for(lambda: len(begun(four)) == 2, "two nodes to begin")
+
+    [first, second] = sorted(begun(four))
+    four.open_gates(first)
+    four.wait_for(lambda: len(begun(four)) == 3, "a third node to begin")
+    assert second not in ended(four)
+    four.open_gates()
+    done = controller.end()
+
+    assert done.code == 0, done.err
+    assert done.states == dict.fromkeys(NODES, "changed")
+
+
+def test_a_canary_that_fails_stops_the_rollout_before_the_next_wave(four: Fleet) -> None:
+    done = start(four, "--canary", "1", text=FAILS).end()
+
+    assert done.code == 2
+    assert phases(done) == [("running", "canary"), ("paused", "canary")]
+    assert done.states == {"web1": "failed"}
+    assert "paused: 1 node failed; the limit is 0" in done.err
+    aborted = four.ctl("run", "abort", done.run, "--why", "wrong command", "--json")
+    shown = four.ctl("run", "show", done.run, "--json")
+    assert (aborted.code, aborted.named("rollout")[0]["phase"]) == (0, "aborted")
+    assert shown.states == {"web1": "failed", **dict.fromkeys(NODES[1:], "skipped")}
+
+
+def test_a_rollout_that_paused_continues_where_it_stopped(four: Fleet) -> None:
+    text = manifest(
+        a_file("begun"),
+        ("exec", "fails", {"command": "sh -c '[ {{ Facts.host.info.hostname }} ] && exit 3'"}),
+    )
+    paused = start(four, "--batch", "1", text=text).end()
+    assert paused.code == 2
+
+    resumed = four.ctl("run", "resume", paused.run, "--json")
+
+    assert resumed.code == 2
+    assert begun(four) == {"web1", "web2"}
+    assert resumed.states == {"web1": "failed", "web2": "failed"}
+
+
+def test_a_driver_that_is_killed_leaves_a_rollout_that_another_continues(four: Fleet) -> None:
+    controller = start(four, "--batch", "2")
+    four.wait_for(lambda: len(begun(four)) == 2, "two nodes to begin")
+    run = run_id(controller)
+    controller.kill()
+    four.open_gates()
+    four.wait_for(lambda: len(ended(four)) == 2, "two nodes to end")
+
+    held = four.ctl("run", "resume", run)
+    shown = four.ctl("run", "show", run, "--json")
+    assert begun(four) == ended(four) == {"web1", "web2"}
+    four.wait_for(lambda: four.ctl("run", "resume", run, "--json").code == 0, "the lease to run out")
+
+    assert held.code == 1
+    assert f"{run}: tester drives this rollout on " in held.err
+    assert shown.states == {"web1": "changed", "web2": "changed", "web3": "planned", "web4": "planned"}
+    assert ended(four) == set(NODES)
+    for agent in four.agents.values():
+        assert four.stored(run)[agent.name] == sorted(set(four.stored(run)[agent.name]))
+
+
+def test_nobody_starts_after_a_pause_from_another_machine(four: Fleet) -> None:
+    controller = start(four, "--batch", "1")
+    four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")
+    run = run_id(controller)
+
+    paused = four.ctl("run", "pause", run, "--why", "lunch")
+    four.open_gates()
+    four.wait_for(lambda: len(ended(four)) == 1, "the node to end")
+    four.wait_for(lambda: ("paused", "wave 1") in phases(controller.so_far), "the driver to obey")
+    assert (begun(four), paused.code) == ({"web1"}, 0)
+    resumed = four.ctl("run", "resume", run)
+    done = controller.end()
+
+    assert resumed.out == f"run {run}: resumed after 1 of 4 nodes had started\n"
+    assert (done.code, ended(four)) == (0, set(NODES))
+
+
+def test_no_node_is_changed_after_an_abort(four: Fleet) -> None:
+    controller = start(four, "--batch", "2")
+    four.wait_for(lambda: len(begun(four)) == 2, "two nodes to begin")
+
+    four.ctl("run", "abort", run_id(controller))
+    four.open_gates()
+    done = controller.end()
+
+    assert ended(four) == set()
+    assert done.states == {"web1": "stopped", "web2": "stopped", "web3": "skipped", "web4": "skipped"}
+
+
+def test_a_node_that_comes_back_gets_its_turn(four: Fleet) -> None:
+    four.agents["web4"].stop()
+    four.wait_for(
+        lambda: (
+            {one["node"]: one["state"] for one in four.ctl("nodes", "--json").named("node")}["web4"]
+            == "offline"
+        ),
+        "web4 to be offline",
+    )
+    controller = start(four, "--batch", "3")
+    four.wait_for(lambda: len(begun(four)) == 3, "three nodes to begin")
+
+    four.agents["web4"].start()
+    four.open_gates("web1")
+    four.wait_for(lambda: "web4" in begun(four), "the fourth node to begin")
+    four.open_gates()
+    done = controller.end()
+
+    assert done.states == dict.fromkeys(NODES, "changed")
+
+
+def test_a_gate_that_is_false_pauses(four: Fleet) -> None:
+    text = manifest(a_file("begun"))
+    done = start(four, "--batch", "1,100%", "--gate", "changed == 0", text=text).end()
+
+    assert done.code == 2
+    assert "gate changed == 0: false (changed 1)" in done.err
+    promoted = four.ctl("run", "promote", done.run, "--json")
+    assert (promoted.code, begun(four)) == (2, set(NODES))
+
+
+def test_a_rollout_file_says_who_comes_first(four: Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "waves.yaml"
+    path.write_text(
+        json.dumps({"waves": [{"name": "last comes first", "selector": "node=web4"}, {"name": "rest"}]})
+    )
+
+    done = start(four, "--rollout", str(path), text=manifest(a_file("begun"))).end()
+
+    assert phases(done) == [("running", "last comes first"), ("running", "rest"), ("done", "rest")]
+    assert done.states == dict.fromkeys(NODES, "changed")
+
+
+def test_two_drivers_cannot_drive_one_rollout(four: Fleet) -> None:
+    controller = start(four, "--batch", "1")
+    four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")
+
+    second = four.ctl("run", "resume", run_id(controller))
+    four.open_gates()
+
+    assert second.code == 1
+    assert "or take over when the lease has run out, in " in second.err
+    assert controller.end().code == 0
+
+
+def test_a_server_drives_a_rollout_that_was_handed_over(four: Fleet) -> None:
+    handed = four.ctl(
+        "apply",
+        four.write("site.yaml", manifest(a_file("begun"))),
+        "--all",
+        "--yes",
+        "--json",
+        "--batch",
+        "2",
+        "--detach",
+    )
+    assert (handed.code, begun(four)) == (0, set())
+    listed = four.ctl("rollout", "list")
+
+    served = four.ctl("rollout", "serve", "--once")
+
+    assert "waits for a server" in listed.out
+    assert served.code == 0
+    assert begun(four) == set(NODES)
+    assert f"run {handed.run}: all waves have ended" in served.err
+    assert four.ctl("run", "show", handed.run, "--json").states == dict.fromkeys(NODES, "changed")
+    assert handed.run not in four.ctl("rollout", "list").out
+
+
+def test_a_run_that_is_stopped_ends_its_rollout(four: Fleet) -> None:
+    controller = start(four, "--batch", "1")
+    four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")
+
+    four.ctl("run", "stop", run_id(controller))
+    four.open_gates()
+    done = controller.end()
+
+    assert ended(four) == set()
+    assert done.states == {"web1": "stopped", **dict.fromkeys(NODES[1:], "skipped")}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch", "0"], "--batch 0: no node would ever run"),
+        (["--gate", "failed"], "a condition must give a boolean"),
+        (["--canary", "4"], "nothing would be left for the next wave"),
+        (["--batch", "1", "--max-failures", "4"], "this could never stop it"),
+        (["--batch", "1", "--data", "https://user:secret@host/x"], "the URL must not hold credentials"),
+        (["--at", "2020-01-01T00:00Z"], "has passed already"),
+    ],
+)
+def test_options_that_make_no_sense_send_nothing(four: Fleet, options: list[str], message: str) -> None:
+    done = four.ctl("apply", four.write("site.yaml", manifest(a_file("begun"))), "--all", "--yes", *options)
+
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
+    assert "secret" not in done.err
+    assert begun(four) == set()
