@@ -72,6 +72,18 @@ def message_schemas() -> dict[Path, str]:
     }
 
 
+def host_record_schemas() -> dict[Path, str]:
+    """The schema of a line of `ccm apply --json` and `ccm ensure --json`."""
+    from ccm_agent.cli.record_types import HOST_RECORDS
+
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "CcmRecord",
+        "description": "A line of `ccm apply --json` or `ccm ensure --json`; `record` is its kind.",
+    }
+    return {TOP / "schemas/v1/ccm_record.json": text({**head, **msgspec.json.schema(HOST_RECORDS)})}
+
+
 def type_schemas() -> dict[Path, str]:
     """The schemas of the manifest and of each resource type, by their files."""
     from ccm_agent.resources.catalog import Catalog
@@ -110,7 +122,7 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="fail when something would change")
     args = parser.parse_args()
-    wanted = {**message_schemas(), **type_schemas(), **property_tables()}
+    wanted = {**message_schemas(), **host_record_schemas(), **type_schemas(), **property_tables()}
     folder = TOP / "schemas/v1"
     stale = sorted(set(folder.glob("*.json")) - set(wanted))
     wrong = 0

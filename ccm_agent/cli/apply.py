@@ -13,7 +13,7 @@ from ccm_agent.cli import lines, options
 from ccm_agent.cli.given import environment, more_facts
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import examples
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 
@@ -43,7 +43,14 @@ if TYPE_CHECKING:
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--monitor-only", is_flag=True, help="Run only the health checks.")
 @click.option("--render", is_flag=True, help="Print the resolved manifest and exit.")
-@click.option("--report/--no-report", default=True, help="Print a summary at the end.")
+@click.option(
+    "--report/--no-report",
+    default=None,
+    help="Print the long summary at the end, or none. [a line on a terminal, otherwise the long one]",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per outcome, and one at the end."
+)
 @click.option(
     "--events",
     metavar="FILE",
@@ -62,6 +69,9 @@ def command(**given: Any) -> int:
     """
     import asyncio
 
+    if given["as_json"] and (given["render"] or given["events"] == "-"):
+        other = "--render" if given["render"] else "--events -"
+        raise UsageError(f"--json and {other} both write to standard output; use one of them")
     if os.path.isdir(given["manifest"]):  # noqa: PTH112 -- pathlib is not needed on this way
         raise UsageError(
             f"{given['manifest']}: this is a directory: name the manifest in it, such as manifest.yaml"
@@ -78,7 +88,7 @@ async def _apply(given: dict[str, Any]) -> int:
         stream=given["registration"],
         settle_s=options.settle_s(given["registration_settle"]),
     )
-    terminal = HostTerminal(data_on_stdout=given["events"] == "-")
+    terminal = HostTerminal(data_on_stdout=given["events"] == "-", json=given["as_json"])
     sink = _open_sink(given["events"], terminal)
 
     def on_start(event: SessionStart) -> None:
@@ -109,7 +119,7 @@ async def _apply(given: dict[str, Any]) -> int:
         await app.close()
         if sink is not None and sink is not terminal.out:
             sink.close()
-    return Exit.OK if summary is None else _finish(summary, terminal, given["report"])
+    return Exit.OK if summary is None else _finish(summary, terminal, given)
 
 
 async def _run(
@@ -132,15 +142,20 @@ async def _run(
         return summary
 
 
-def _finish(summary: SessionSummary, terminal: HostTerminal, report: bool) -> int:
+def _finish(summary: SessionSummary, terminal: HostTerminal, given: dict[str, Any]) -> int:
     if summary.reason:
         terminal.flush()
-        terminal.fail_with(summary.reason)
+        terminal.fail(CcmError(summary.reason))
+        terminal.end(Exit.COULD_NOT_RUN, summary)
         return Exit.COULD_NOT_RUN
-    if report:
+    if given["report"] or (given["report"] is None and not terminal.has_reader):
         terminal.text("\n" + lines.summary_text(summary))
+    elif given["report"] is None:
+        terminal.text("\n" + lines.summary_line(given["manifest"], summary, terminal.log_style))
+    code = Exit.FAILED if summary.state == "failed" else Exit.OK
+    terminal.end(code, summary)
     terminal.flush()
-    return Exit.FAILED if summary.state == "failed" else Exit.OK
+    return code
 
 
 def _open_sink(path: str | None, terminal: HostTerminal) -> IO[str] | None:

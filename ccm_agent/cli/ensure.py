@@ -65,7 +65,7 @@ def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) 
 
     if properties.get("require") and not shared["session"]:
         raise UsageError("--require looks into a session: name its store with --session or CCM_SESSION_STORE")
-    terminal = HostTerminal()
+    terminal = HostTerminal(json=bool(shared["as_json"]))
     asked = apply_options(
         shared, on_note=lambda level, message, fields: terminal.report(level, message, dict(fields))
     )
@@ -82,7 +82,9 @@ def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) 
         try:
             event = await app.engine().ensure(type_name, properties, asked)
             terminal.event(event)
-            return await exit_of(event, shared["session"])
+            code = await exit_of(event, shared["session"])
+            terminal.end(code)
+            return code
         finally:
             await app.close()
 

@@ -16,7 +16,16 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 
 DEFAULT_HIERA = ".hiera"
-SHARED = ("noop", "session", "hiera", "read_env", "nats_context", "registration", "registration_settle")
+SHARED = (
+    "noop",
+    "as_json",
+    "session",
+    "hiera",
+    "read_env",
+    "nats_context",
+    "registration",
+    "registration_settle",
+)
 """Flags that may stand before the type's name or behind it."""
 
 
@@ -28,6 +37,13 @@ def shared_flags(function: Any) -> Any:
     """The flags of `SHARED`. None means not given, so that one place can win over the other."""
     decorators = (
         click.option("--noop", is_flag=True, default=None, help="Change nothing; show what would change."),
+        click.option(
+            "--json",
+            "as_json",
+            is_flag=True,
+            default=None,
+            help="Print the outcome as JSON.",
+        ),
         click.option("--session", metavar="DIR", help="Session store. [CCM_SESSION_STORE]"),
         click.option("--hiera", metavar="URL", help="Hiera data for expressions. [CCM_HIERA_DATA]"),
         click.option(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ccm_agent.clikit.table import Style, paint
+from ccm_agent.clikit.text import counted, plural, span
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
@@ -86,6 +88,27 @@ def summary_text(summary: SessionSummary) -> str:
         ("Total Errors", summary.total_errors),
     ]
     return _table("Manifest Run Summary", rows)
+
+
+def summary_line(title: str, summary: SessionSummary, style: Style) -> str:
+    """The summary of a manifest in one line: `site.yaml: 3 resources: 2 stable, 1 changed in 42 ms`."""
+    counts = {
+        "stable": summary.stable_resources,
+        "would change" if summary.noop else "changed": summary.changed_resources,
+        "skipped": summary.skipped_resources,
+        "unknown": summary.unknown_count,
+        "pending": len(summary.refresh_pending),
+        "with a warning": summary.health_check_warning_count,
+        "failed": summary.failed_resources,
+        "with unmet requirements": summary.requirements_unmet_count,
+        "critical": summary.health_check_critical_count,
+    }
+    bad = summary.failed_resources or summary.requirements_unmet_count or summary.health_check_critical_count
+    waits = summary.changed_resources or summary.unknown_count or summary.refresh_pending
+    meaning = "bad" if bad else "change" if waits or summary.health_check_warning_count else "good"
+    words = f"{plural(summary.total_resources, 'resource')}: {counted(counts) or 'nothing to do'}"
+    took = span(summary.total_duration / _NS_PER_S)
+    return f"{plain(title)}: {paint(words, meaning, style)} in {took}\n"
 
 
 def report_text(summary: SessionSummary) -> str:

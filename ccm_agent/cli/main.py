@@ -17,7 +17,7 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The process's exit status: 0 fine, 1 could not run, 2 a resource failed.
     """
-    terminal = Terminal(PROGRAM)
+    terminal = Terminal(PROGRAM, json="--json" in arguments)
     return run_program(
         terminal, lambda: run_command_line(arguments, terminal), lambda: "--debug" in arguments
     )

@@ -5,38 +5,64 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
+import msgspec
+
 from ccm_agent.cli import lines
 from ccm_agent.clikit.terminal import Terminal
-from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.codec import encode_json
+from ccm_agent.model.outcome import SessionSummary, TransactionEvent
 
 PROGRAM = "ccm"
+EVENT = "event"
+END = "end"
 
 
 class HostTerminal(Terminal):
     """
     The terminal of a command that manages resources.
 
+    With `json`, outcomes are records, and nothing but warnings and errors is written for people.
+
     Attributes:
         log: Takes outcomes and summaries: standard output, or standard error where standard output holds data.
+        log_style: Its width and color.
     """
 
-    def __init__(self, *, data_on_stdout: bool = False) -> None:
-        super().__init__(PROGRAM)
-        self.log: TextIO = sys.stderr if data_on_stdout else sys.stdout
-        self._log_color = (self.live_style if data_on_stdout else self.style).color
+    def __init__(self, *, data_on_stdout: bool = False, json: bool = False) -> None:
+        super().__init__(PROGRAM, json=json)
+        is_aside = data_on_stdout or json
+        self.log: TextIO = sys.stderr if is_aside else sys.stdout
+        self.log_style = self.live_style if is_aside else self.style
+        self._log_color = self.log_style.color
+
+    @property
+    def has_reader(self) -> bool:
+        """An operator reads outcomes on a terminal."""
+        return not self.json and self.log.isatty()
 
     def event(self, event: TransactionEvent) -> None:
-        """A line for an outcome."""
+        """A line or record for an outcome."""
+        if self.json:
+            self.record(EVENT, event=msgspec.Raw(encode_json(event)))
+            return
         for line in (lines.event_line(event, color=self._log_color), *lines.output_lines(event)):
             self.log.write(line + "\n")
 
     def report(self, level: str, message: str, fields: dict[str, object] | None = None) -> None:
         """A line for something else."""
+        if self.json and level not in ("warning", "error"):
+            return
         self.log.write(lines.note_line(level, message, fields or {}, color=self._log_color) + "\n")
 
     def text(self, text: str) -> None:
         """Text that an operator reads, as it is."""
-        self.log.write(text)
+        if not self.json:
+            self.log.write(text)
+
+    def end(self, code: int, summary: SessionSummary | None = None) -> None:
+        """With `json`, the last record."""
+        raw = msgspec.Raw(encode_json(summary)) if summary is not None else None
+        self.record(END, summary=raw, exit=int(code))
 
     def data(self, text: str) -> None:
         """Data, and a final newline."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.cli import lines
+from ccm_agent.clikit.table import Style
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from tests.unit.sessions.test_memory import NOON, event
 
@@ -165,3 +166,50 @@ def test_the_report_of_a_session() -> None:
         "  Refreshed Resources: 0\n"
         "         Total Errors: 0\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "line", "color"),
+    [
+        pytest.param({"stable_resources": 2}, "2 resources: 2 stable", 32, id="stable is green"),
+        pytest.param(
+            {"stable_resources": 1, "changed_resources": 1},
+            "2 resources: 1 stable, 1 changed",
+            33,
+            id="changed is yellow",
+        ),
+        pytest.param(
+            {"changed_resources": 2, "noop": True},
+            "2 resources: 2 would change",
+            33,
+            id="a plan has changed nothing",
+        ),
+        pytest.param(
+            {"changed_resources": 1, "failed_resources": 1},
+            "2 resources: 1 changed, 1 failed",
+            31,
+            id="failed is red",
+        ),
+        pytest.param(
+            {"skipped_resources": 2, "requirements_unmet_count": 1},
+            "2 resources: 2 skipped, 1 with unmet requirements",
+            31,
+            id="unmet is red",
+        ),
+    ],
+)
+def test_the_summary_of_a_manifest_fits_into_a_colored_line(
+    numbers: dict[str, Any], line: str, color: int
+) -> None:
+    summary = SessionSummary(
+        protocol=SESSION_SUMMARY,
+        event_id="e",
+        timestamp=NOON,
+        total_duration=42_000_000,
+        total_resources=2,
+        **numbers,
+    )
+
+    shown = lines.summary_line("site\x1b.yaml", summary, Style(color=True))
+
+    assert shown == f"site\\u001b.yaml: \x1b[{color}m{line}\x1b[0m in 42 ms\n"

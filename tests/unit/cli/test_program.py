@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 from blockbuster import BlockBuster
 
 from ccm_agent.cli import ensure_api, main
 from ccm_agent.cli.ensure_type import command_for
 from ccm_agent.cli.program import ALIASES, VERBS, program
+from ccm_agent.cli.record_types import HOST_RECORDS, HostEndLine
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.errors import CcmError, DocumentError, InputError
 from ccm_agent.resources.catalog import Catalog
@@ -277,6 +279,39 @@ def test_events_on_standard_output_push_the_log_aside(
     assert lines_of(printed.out)[1]["failed"]
     assert "exec#false failed" in printed.err
     assert "Manifest Run Summary" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "kinds"),
+    [
+        pytest.param(["apply", "manifest.yaml"], 2, ["event", "event", "end"], id="manifest"),
+        pytest.param(["apply", "none.yaml"], 1, ["error"], id="no manifest"),
+        pytest.param(["ensure", "exec", "true"], 0, ["event", "end"], id="resource"),
+        pytest.param(["ensure", "exec"], 1, ["error"], id="usage"),
+    ],
+)
+def test_records_are_the_only_output_and_fit_their_schema(
+    arguments: list[str], status: int, kinds: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest(tmp_path, {"exec": [{"true": {}}, {"false": {}}]})
+
+    assert main.run([*arguments, "--json"]) == status
+
+    out = capsys.readouterr().out
+    assert [one["record"] for one in lines_of(out)] == kinds
+    last = [msgspec.json.decode(line, type=HOST_RECORDS) for line in out.splitlines()][-1]
+    assert not isinstance(last, HostEndLine) or last.exit == status
+
+
+@pytest.mark.parametrize("other", [["--render"], ["--events", "-"]], ids=["render", "events"])
+def test_two_outputs_do_not_share_standard_output(
+    other: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = manifest(tmp_path, {"exec": [{"true": {}}]})
+
+    assert main.run(["apply", path, "--json", *other]) == 1
+
+    assert "both write to standard output" in capsys.readouterr().err
 
 
 def test_nothing_is_changed_after_an_error_in_the_manifest(
