@@ -40,7 +40,7 @@ from ccm_agent.bus.layout import (
     MANIFESTS,
     NODE_DATA,
     NODES,
-    POKED,
+    NOTIFYING,
     REGISTRATION,
     RUNS,
     TRUST,
@@ -150,7 +150,10 @@ def grants(*, moving: bool = False) -> list[AccountExport]:
         *(_stream(Account.NODES, subject, Account.OPS) for subject in stored_patterns()),
         *(_stream(Account.NODES, subject, Account.OPS, Account.CTL) for subject in SPOKEN),
         *(_stream(Account.CTL, subject, Account.OPS) for subject in heard if moving),
-        *(_stream(Account.CTL, poke_subject(bucket, ">"), Account.OPS, Account.NODES) for bucket in POKED),
+        *(
+            _stream(Account.CTL, poke_subject(bucket, ">"), Account.OPS, Account.NODES)
+            for bucket in NOTIFYING
+        ),
     ]
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.pokes import PokeLimit, poke_of
+from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
     Stored,
@@ -131,15 +131,17 @@ class NatsKeyValue:
         signature = self._signatory.deletion(self.bucket, key, number) if self._signatory else {}
         await self._store(key, b"", {_OPERATION: "DEL", **signature})
 
-    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
-        """See `KeyValue.pokes`."""
+    async def watch_changes(
+        self, pattern: str, on_change: Callable[[str, int], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """See `KeyValue.watch_changes`."""
         prefix = poke_subject(self.bucket, "")
-        limit = PokeLimit(on_poke)
+        limit = NoticeLimit(on_change)
 
         def poked(message: Message) -> None:
             key = message.subject.removeprefix(prefix)
-            if revision := poke_of(message.headers, self._stream, key_subject(self.bucket, key)):
-                limit.poked(key, revision)
+            if revision := notice_revision(message.headers, self._stream, key_subject(self.bucket, key)):
+                limit.receive(key, revision)
 
         made = await self._connection.subscribe([poke_subject(self.bucket, pattern)], poked)
 

@@ -46,7 +46,7 @@ RUNS = "CCM_RUNS"
 TRUST = TRUST_BUCKET
 REGISTRATION = "REGISTRATION"
 
-POKED = (FACTS, DATA, ASSIGNMENTS, MANIFESTS, TRUST)
+NOTIFYING = (FACTS, DATA, ASSIGNMENTS, MANIFESTS, TRUST)
 """Buckets and object stores whose changes are announced to agents. Keep republish off buckets that nodes write."""
 
 READS_VERSION = (2, 11, 0)
@@ -185,7 +185,7 @@ def _bucket(bucket: str, history: int, **others: Any) -> dict[str, Any]:
         "discard": "new",
         "deny_delete": True,
         "allow_rollup_hdrs": False,
-        "republish": _poke(f"$KV.{bucket}.>", bucket) if bucket in POKED else None,
+        "republish": _poke(f"$KV.{bucket}.>", bucket) if bucket in NOTIFYING else None,
     }
     return _stream(f"KV_{bucket}", [f"$KV.{bucket}.>"], **(fields | others))
 

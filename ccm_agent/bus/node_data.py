@@ -143,9 +143,11 @@ class NodeData:
         """See `KeyValue.delete`."""
         await self._index.delete(key, number=number)
 
-    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
-        """See `KeyValue.pokes`; they tell that a document of another node has changed, and when."""
-        return await self._index.pokes(pattern, on_poke)
+    async def watch_changes(
+        self, pattern: str, on_change: Callable[[str, int], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """See `KeyValue.watch_changes`; they tell that a document of another node has changed, and when."""
+        return await self._index.watch_changes(pattern, on_change)
 
     async def _moved(self, key: str, revision: int) -> KeyValueEntry | None:
         history = await self._index.history(key)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.pokes import PokeLimit, poke_of
+from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import RetryWindow, call, read_all, read_last, store
 from ccm_agent.bus.subjects import poke_subject
@@ -152,14 +152,16 @@ class NatsObjects:
         stored = await read_last(self._connection, self._stream, subject)
         return subject, stored.headers.get(SIGNATURE_HEADER, "") if stored is not None else ""
 
-    async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Callable[[], Awaitable[None]]:
-        """See `Objects.pokes`."""
+    async def watch_changes(
+        self, name: str, on_change: Callable[[int], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """See `Objects.watch_changes`."""
         subject = self._meta_subject(name)
-        limit = PokeLimit(lambda _key, revision: on_poke(revision))
+        limit = NoticeLimit(lambda _key, revision: on_change(revision))
 
         def poked(message: Message) -> None:
-            if revision := poke_of(message.headers, self._stream, subject):
-                limit.poked(name, revision)
+            if revision := notice_revision(message.headers, self._stream, subject):
+                limit.receive(name, revision)
 
         made = await self._connection.subscribe([poke_subject(self.bucket, _token(name))], poked)
 

@@ -228,7 +228,7 @@ class @Provider@:
 
     async def status(self, wanted: @Name@Properties) -> @Name@State:
         """See `@Name@Provider`."""
-        look = (await self._files.look([wanted.name], digest=False))[0]
+        look = (await self._files.inspect([wanted.name], digest=False))[0]
         if look.kind not in ("absent", "file"):
             raise FileError(f"{wanted.name} is not a file: {look.error or look.kind}")
         text = ""
@@ -244,7 +244,7 @@ class @Provider@:
 
     async def write(self, wanted: @Name@Properties) -> None:
         """See `@Name@Provider`."""
-        await self._files.store(wanted.name, wanted.text.encode(), mode=MODE)
+        await self._files.write(wanted.name, wanted.text.encode(), mode=MODE)
 
     async def remove(self, wanted: @Name@Properties) -> None:
         """See `@Name@Provider`."""

@@ -130,9 +130,9 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as err:
-        from ccm_agent.model.validation_messages import misfit
+        from ccm_agent.model.validation_messages import validation_message
 
-        message, path = misfit(str(err), value, kind)
+        message, path = validation_message(str(err), value, kind)
         whole = [*at, *path]
         place = locate(text, whole, source) if text is not None else Place(source, path=path_text(whole))
         raise DocumentError(message, place=place) from err

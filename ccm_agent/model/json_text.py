@@ -13,12 +13,12 @@ from typing import Any, Literal
 import msgspec
 
 
-def tellable(text: str) -> str:
+def json_safe(text: str) -> str:
     """A text without halves of surrogate pairs."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def encode_told(value: object, order: Literal["deterministic", "sorted"] | None = None) -> bytes:
+def encode_message(value: object, order: Literal["deterministic", "sorted"] | None = None) -> bytes:
     """A value or Struct as JSON, whatever its texts hold."""
     try:
         return msgspec.json.encode(value, order=order)
@@ -28,7 +28,7 @@ def encode_told(value: object, order: Literal["deterministic", "sorted"] | None 
 
 def _tellable(value: Any) -> Any:
     if isinstance(value, str):
-        return tellable(value)
+        return json_safe(value)
     if isinstance(value, dict):
         return {_tellable(key): _tellable(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

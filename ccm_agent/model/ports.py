@@ -92,7 +92,7 @@ DigestLimits = Mapping[str, Sequence[int | str]]
 """How large a file may be to be read, by path: a number of bytes, or the path of a file whose size is the limit."""
 
 
-class FileLook(Struct, frozen=True, kw_only=True):
+class FileInfo(Struct, frozen=True, kw_only=True):
     """
     The state of a path.
 
@@ -143,9 +143,9 @@ class Files(Protocol):
     finished before a cancellation takes effect.
     """
 
-    async def look(
+    async def inspect(
         self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
-    ) -> list[FileLook]:
+    ) -> list[FileInfo]:
         """
         Read the state of each path, in order. Never raises for one path.
 
@@ -162,7 +162,7 @@ class Files(Protocol):
         """Return a regular file's content. A FIFO, socket or device is an error, and so is a file above the limit."""
         ...
 
-    async def store(
+    async def write(
         self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
     ) -> None:
         """
@@ -176,9 +176,9 @@ class Files(Protocol):
         """
         ...
 
-    async def adopt(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
+    async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         """
-        Replace a file by one that is already written, as `store` does, without copying it.
+        Replace a file by one that is already written, as `write` does, without copying it.
 
         Args:
             staged: A regular file in the directory of `path`; it is moved.
@@ -373,7 +373,7 @@ class Digest(Struct, frozen=True):
     size_bytes: int = -1
 
 
-class TreeLook(Struct, frozen=True, kw_only=True):
+class TreeComparison(Struct, frozen=True, kw_only=True):
     """
     How a directory compares with the files that are wanted in it.
 
@@ -411,7 +411,7 @@ class Trees(Protocol):
 
     async def compare(
         self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
-    ) -> TreeLook:
+    ) -> TreeComparison:
         """
         Which of the wanted files are there, symlinks to files followed.
 
@@ -540,7 +540,7 @@ class KeyValue(Protocol):
 
         Args:
             key: The key.
-            at_least: A revision that is known to be stored, from a poke: a replica that lags behind it is asked again for a
+            at_least: A revision that is known to be stored, from a notice: a replica that lags behind it is asked again for a
                 few seconds.
 
         Raises:
@@ -611,12 +611,14 @@ class KeyValue(Protocol):
         """
         ...
 
-    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
+    async def watch_changes(
+        self, pattern: str, on_change: Callable[[str, int], None]
+    ) -> Callable[[], Awaitable[None]]:
         """
         Call back with key and revision after each write to a key that matches, until the returned function is called.
 
-        A poke is a hint: some may be missed while the broker is away, so a reader also asks on each reconnect and interval. There
-        are none of what nodes write (CCM_NODES), and none of the records of runs.
+        A notice is a hint: some are missed while the connection is lost, so a reader also reads again on each reconnect and
+        interval. The buckets that nodes write (CCM_NODES) and the records of runs send no notices.
         """
         ...
 
@@ -684,8 +686,10 @@ class Objects(Protocol):
         """
         ...
 
-    async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Callable[[], Awaitable[None]]:
-        """Tell the revision of each change of an object from here on, where the store has pokes; calling the result ends it."""
+    async def watch_changes(
+        self, name: str, on_change: Callable[[int], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call back with the revision after each change of the object, until the returned function is called."""
         ...
 
 

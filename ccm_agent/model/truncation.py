@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import FailedResource, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import EVENT_LIMIT_BYTES
 
@@ -22,13 +22,13 @@ _SHORT = 2048
 
 def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) -> bytes:
     """An event as JSON of at most `limit_bytes`; what had to go is named in its `cut`."""
-    body = encode_told(event)
+    body = encode_message(event)
     if len(body) <= limit_bytes:
         return body
     for length in (_SHORT, _SHORT // 8, 0):
         for field in ("output", "health_check", "properties", "status", "noop_message", "error"):
             event = _with_cut(event, field, length)
-            body = encode_told(event)
+            body = encode_message(event)
             if len(body) <= limit_bytes:
                 return body
     bare = msgspec.structs.replace(
@@ -44,12 +44,12 @@ def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) 
         triggered_by=event.triggered_by[:500],
         cut=sorted({*event.cut, "name", "unmet_requirements"}),
     )
-    return encode_told(bare)
+    return encode_message(bare)
 
 
 def encode_summary(summary: SessionSummary, limit_bytes: int = EVENT_LIMIT_BYTES) -> bytes:
     """A summary as JSON of at most `limit_bytes`: the output of failed resources is shortened first, then their errors."""
-    body = encode_told(summary)
+    body = encode_message(summary)
     for length in (_SHORT, _SHORT // 8, 0):
         if len(body) <= limit_bytes:
             return body
@@ -63,9 +63,9 @@ def encode_summary(summary: SessionSummary, limit_bytes: int = EVENT_LIMIT_BYTES
             for one in summary.failed
         ]
         summary = msgspec.structs.replace(summary, failed=failed, reason=_head(summary.reason, 2000))
-        body = encode_told(summary)
+        body = encode_message(summary)
     if len(body) > limit_bytes:
-        body = encode_told(msgspec.structs.replace(summary, failed=summary.failed[:5], data_revisions={}))
+        body = encode_message(msgspec.structs.replace(summary, failed=summary.failed[:5], data_revisions={}))
     return body
 
 

@@ -34,7 +34,7 @@ def json_error(text: str, source: str, err: Exception) -> DocumentError:
     return DocumentError(f"not JSON: {message}", place=place)
 
 
-def misfit(message: str, value: object, kind: Any) -> tuple[str, list[str | int]]:
+def validation_message(message: str, value: object, kind: Any) -> tuple[str, list[str | int]]:
     """What msgspec says about a value that does not fit, in our words, and where in the value it is."""
     if found := _UNKNOWN_FIELD.match(message):
         key, written = found[1], found[2] or "$"

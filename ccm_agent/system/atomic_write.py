@@ -29,10 +29,10 @@ _NAMED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Fill = Callable[[int], None]
 
 
-def store(
+def write_atomically(
     path: str, content: bytes | ContentRef, owner: str, group: str, mode: int, stop: CancelFlag
 ) -> None:
-    """Write a file whole or not at all; see `Files.store`."""
+    """Write a file whole or not at all; see `Files.write`."""
     uid, gid = user_id(owner), group_id(group)
     with _filling(content, stop) as fill, parent_of(path) as place, reported(path, "cannot be written"):
         _refuse_to_replace(place)
@@ -41,8 +41,8 @@ def store(
             _put_in_place(new, place, uid, gid, mode)
 
 
-def adopt(staged: str, path: str, owner: str, group: str, mode: int) -> None:
-    """Put a file written before in the place of another; see `Files.adopt`."""
+def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int) -> None:
+    """Put a file written before in the place of another; see `Files.replace`."""
     uid, gid = user_id(owner), group_id(group)
     directory, _, name = staged.rpartition("/")
     if directory != path.rpartition("/")[0]:

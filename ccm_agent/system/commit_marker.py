@@ -20,7 +20,9 @@ from ccm_agent.system.tree import OpenTree
 
 
 @contextmanager
-def held_back(tree: OpenTree, entries: Sequence[ArchiveEntry], path: str) -> Iterator[list[ArchiveEntry]]:
+def marker_written_last(
+    tree: OpenTree, entries: Sequence[ArchiveEntry], path: str
+) -> Iterator[list[ArchiveEntry]]:
     """
     The entries as they are to be written, those at and below `path` under another name; it is theirs when the block ends well.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.links import why_misled
-from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, DigestLimits, FileLook
+from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, DigestLimits, FileInfo
 from ccm_agent.system.accounts import AccountNames
 from ccm_agent.system.threads import CancelFlag
 
@@ -23,10 +23,10 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """Without O_NONBLOCK a FIFO that took the place of a file since it was looked at would hang us."""
 
 
-def look_at(
+def stat_file(
     paths: Sequence[str], digest: bool | DigestLimits, follow: bool, stop: CancelFlag
-) -> list[FileLook]:
-    """What stands at each path; see `Files.look`."""
+) -> list[FileInfo]:
+    """What stands at each path; see `Files.inspect`."""
     names = AccountNames()
     found = []
     for path in paths:
@@ -52,7 +52,7 @@ def _common_size(path: str, other: str) -> int:
         return 0
 
 
-def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: CancelFlag) -> FileLook:
+def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: CancelFlag) -> FileInfo:
     link = ""
     try:
         seen = os.lstat(path)
@@ -61,9 +61,9 @@ def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: 
             if follow:
                 seen = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
-        return FileLook(path=path, link=link)
+        return FileInfo(path=path, link=link)
     except (OSError, ValueError) as err:  # a NUL in a path is a ValueError
-        return FileLook(path=path, kind="unreadable", error=_reason(err), link=link)
+        return FileInfo(path=path, kind="unreadable", error=_reason(err), link=link)
     kind, sha256, undigested, error, is_empty = _kind(seen.st_mode), "", "", "", False
     if kind == "file" and limit_bytes >= 0:
         try:
@@ -74,7 +74,7 @@ def _look(path: str, limit_bytes: int, follow: bool, names: AccountNames, stop: 
             kind, error = "other", err.message
     elif kind == "directory":
         is_empty = _is_empty(path)
-    return FileLook(
+    return FileInfo(
         path=path,
         kind=kind,
         error=error,

@@ -1,7 +1,7 @@
 """
 Files on this host: the `Files` port.
 
-The work is done by plain functions in `look.py`, `store.py` and `change.py`, each in one hop to a thread.
+The work is done by plain functions in `look.py`, `write_atomically.py` and `change.py`, each in one hop to a thread.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ccm_agent.model.ports import ContentRef, DigestLimits, FileLook
+from ccm_agent.model.ports import ContentRef, DigestLimits, FileInfo
 from ccm_agent.system import atomic_write, file_attributes
 from ccm_agent.system.accounts import group_id, user_id
-from ccm_agent.system.file_inspection import look_at, read_regular
+from ccm_agent.system.file_inspection import read_regular, stat_file
 from ccm_agent.system.threads import CancelFlag, Threads
 
 T = TypeVar("T")
@@ -26,25 +26,25 @@ class SystemFiles:
     def __init__(self) -> None:
         self._threads = Threads("ccm-file", OPERATIONS_AT_ONCE)
 
-    async def look(
+    async def inspect(
         self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
-    ) -> list[FileLook]:
-        """See `Files.look`."""
-        return await self._stoppable(look_at, paths, digest, follow)
+    ) -> list[FileInfo]:
+        """See `Files.inspect`."""
+        return await self._stoppable(stat_file, paths, digest, follow)
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
         """See `Files.read`."""
         return await self._stoppable(read_regular, path, limit_bytes)
 
-    async def store(
+    async def write(
         self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
     ) -> None:
-        """See `Files.store`."""
-        await self._stoppable(atomic_write.store, path, content, owner, group, mode)
+        """See `Files.write`."""
+        await self._stoppable(atomic_write.write_atomically, path, content, owner, group, mode)
 
-    async def adopt(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
-        """See `Files.adopt`."""
-        await self._threads.call(atomic_write.adopt, staged, path, owner, group, mode)
+    async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
+        """See `Files.replace`."""
+        await self._threads.call(atomic_write.replace_atomically, staged, path, owner, group, mode)
 
     async def set_attributes(
         self, path: str, *, owner: str = "", group: str = "", mode: int, directory: bool = False

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.system import file_attributes
-from ccm_agent.system.atomic_write import store
+from ccm_agent.system.atomic_write import write_atomically
 from ccm_agent.system.file_inspection import read_regular
 from ccm_agent.system.threads import CancelFlag, Threads
 
@@ -91,4 +91,4 @@ def _keep(path: str, document: bytes | None) -> None:
     folder = path.rpartition("/")[0]
     if not os.path.isdir(folder):  # noqa: PTH112 - a Path costs more than the call
         file_attributes.make_directory(folder, "", "", 0o700)
-    store(path, document, "", "", 0o600, CancelFlag())
+    write_atomically(path, document, "", "", 0o600, CancelFlag())

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import TreeEntry
 from ccm_agent.system import file_attributes
-from ccm_agent.system.atomic_write import reported, store
+from ccm_agent.system.atomic_write import reported, write_atomically
 from ccm_agent.system.directory import Directory, parent_of
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.tree_compare import walk
@@ -36,7 +36,7 @@ def write(
     for file in files:
         stop.check()
         user, group = (str(number) if number >= 0 else "" for number in (file.uid, file.gid))
-        store(f"{top}/{file.path}", file.content, user, group, file.mode, stop)
+        write_atomically(f"{top}/{file.path}", file.content, user, group, file.mode, stop)
     if keep is not None and not os.path.islink(top):  # noqa: PTH114 - a Path costs more than the call
         removed += _purge(top, {*keep, *(file.path for file in files)}, stop)
     return tuple(removed)

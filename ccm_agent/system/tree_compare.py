@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import DIGEST_BYTES, Digest, Tree, TreeEntry, TreeLook
+from ccm_agent.model.ports import DIGEST_BYTES, Digest, Tree, TreeComparison, TreeEntry
 from ccm_agent.system.atomic_write import reported
 from ccm_agent.system.file_inspection import digest_of, open_regular, read_regular, refuse_other
 from ccm_agent.system.threads import CancelFlag
@@ -123,24 +123,26 @@ def _content(found: WalkedEntry, limit_bytes: int, stop: CancelFlag) -> bytes:
     return read_regular(found.full, limit_bytes, stop)
 
 
-def compare(top: str, wanted: Mapping[str, bytes | Digest], is_whole: bool, stop: CancelFlag) -> TreeLook:
+def compare(
+    top: str, wanted: Mapping[str, bytes | Digest], is_whole: bool, stop: CancelFlag
+) -> TreeComparison:
     """Which of the wanted files are there; see `Trees.compare`."""
     nothing = dict.fromkeys(wanted, "absent")
     try:
         is_link = stat.S_ISLNK(os.lstat(top).st_mode)
         seen = os.stat(top)  # noqa: PTH116 - a Path costs more than the call
     except FileNotFoundError:
-        return TreeLook(exists=False, files=nothing)
+        return TreeComparison(exists=False, files=nothing)
     except OSError as err:
         raise FileError(f"{top}: cannot be looked at: {err.strerror}", errno=err.errno or 0) from err
     if not stat.S_ISDIR(seen.st_mode):
         raise FileError(f"{top}: is not a directory, and one is wanted here", errno=errno.ENOTDIR)
     if is_link:
         inside = None if not is_whole else _Inside(f"{top}/.", stop, is_whole=True)
-        return TreeLook(exists=True, files=_states(top, wanted, inside, is_whole, stop), extra=("",))
+        return TreeComparison(exists=True, files=_states(top, wanted, inside, is_whole, stop), extra=("",))
     inside = _Inside(top, stop, is_whole=is_whole)
     files = _states(top, wanted, inside, is_whole, stop)
-    return TreeLook(exists=True, files=files, extra=tuple(sorted(inside.others.keys() - wanted.keys())))
+    return TreeComparison(exists=True, files=files, extra=tuple(sorted(inside.others.keys() - wanted.keys())))
 
 
 class _Inside:

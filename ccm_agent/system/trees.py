@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook
+from ccm_agent.model.ports import Digest, Tree, TreeComparison, TreeEntry
 from ccm_agent.system import tree_apply, tree_compare
 from ccm_agent.system.threads import CancelFlag, Threads
 
@@ -24,7 +24,7 @@ class SystemTrees:
 
     async def compare(
         self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
-    ) -> TreeLook:
+    ) -> TreeComparison:
         """See `Trees.compare`."""
         return await self._stoppable(tree_compare.compare, path, wanted, is_whole)
 

@@ -29,7 +29,7 @@ from ccm_agent.model.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, member
 from ccm_agent.system.accounts import LARGEST_ID
 from ccm_agent.system.archive_entries import ArchiveEntry, tar_entry, zip_entry
 from ccm_agent.system.atomic_write import make_sure_of_room, new_file, write_all
-from ccm_agent.system.commit_marker import held_back
+from ccm_agent.system.commit_marker import marker_written_last
 from ccm_agent.system.directory import Directory
 from ccm_agent.system.file_inspection import why_unread
 from ccm_agent.system.threads import CancelFlag, Threads
@@ -84,7 +84,7 @@ def unpack(packed: Packed, into: str, stop: CancelFlag) -> int:
     with open_tree(into) as tree, _opened(packed, tree, stop) as (source, size_bytes):
         entries = _checked(packed, source, stop, size_bytes)
         _refuse_too_large(packed, entries, tree)
-        with held_back(tree, entries, packed.proof) as written:
+        with marker_written_last(tree, entries, packed.proof) as written:
             for entry in written:
                 stop.check()
                 with _reported(packed, f"entry {entry.name!r}"):

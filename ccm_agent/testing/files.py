@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, ContentRef, DigestLimits, FileLook
+from ccm_agent.model.ports import DIGEST_BYTES, SMALL_BYTES, ContentRef, DigestLimits, FileInfo
 
 SYMLINKS_ON_THE_WAY = 40
 KIND_NAMES = {"directory": "directory", "other": "FIFO", "symlink": "symlink"}
@@ -82,10 +82,10 @@ class FakeFiles:
         node.mtime_ns = self._time_ns
         self.nodes[path] = node
 
-    async def look(
+    async def inspect(
         self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
-    ) -> list[FileLook]:
-        """See `Files.look`."""
+    ) -> list[FileInfo]:
+        """See `Files.inspect`."""
         self.looked_at.append(tuple(paths))
         return [self._look(path, self._limit(digest, path), follow) for path in paths]
 
@@ -96,21 +96,21 @@ class FakeFiles:
             raise FileError(f"{path}: is larger than {limit_bytes} bytes, which is the limit here")
         return content
 
-    async def store(
+    async def write(
         self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
     ) -> None:
-        """See `Files.store`."""
+        """See `Files.write`."""
         uid, gid = await self.ids(owner, group)
         data = content if isinstance(content, bytes) else self._regular(content.path).content
         place = self._replaceable(path)
         self._add(place, FakeEntry(kind="file", content=data, mode=mode, uid=max(uid, 0), gid=max(gid, 0)))
 
-    async def adopt(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
-        """See `Files.adopt`."""
+    async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
+        """See `Files.replace`."""
         if posixpath.dirname(staged) != posixpath.dirname(path):
             raise FileError(f"{staged}: is not beside {path}, so it cannot take its place in one step")
         source = self._place(staged)
-        await self.store(path, ContentRef(source), owner=owner, group=group, mode=mode)
+        await self.write(path, ContentRef(source), owner=owner, group=group, mode=mode)
         del self.nodes[source]
 
     async def set_attributes(
@@ -164,7 +164,7 @@ class FakeFiles:
         sizes = {self._look(one, -1, follow=True).size_bytes for one in (path, other)}
         return sizes.pop() if len(sizes) == 1 else 0
 
-    def _look(self, path: str, limit_bytes: int, follow: bool) -> FileLook:
+    def _look(self, path: str, limit_bytes: int, follow: bool) -> FileInfo:
         link = ""
         try:
             place = self._place(path, changing=False)
@@ -173,14 +173,14 @@ class FakeFiles:
                 place = self._resolve(place)
         except FileError as err:
             if err.errno == errno.ENOENT:
-                return FileLook(path=path, link=link)
-            return FileLook(path=path, kind="unreadable", error=err.message, link=link)
+                return FileInfo(path=path, link=link)
+            return FileInfo(path=path, kind="unreadable", error=err.message, link=link)
         node = self.nodes.get(place)
         if node is None:
-            return FileLook(path=path, link=link)
+            return FileInfo(path=path, link=link)
         has_digest = node.kind == "file" and len(node.content) <= limit_bytes
         is_larger = node.kind == "file" and 0 <= limit_bytes < len(node.content)
-        return FileLook(
+        return FileInfo(
             path=path,
             kind=node.kind,
             mode=node.mode,

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.events import EVENTS_STREAM, check_delivered, event_of
-from ccm_agent.bus.layout import POKED
+from ccm_agent.bus.layout import NOTIFYING
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import admit
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, own_subjects
@@ -180,12 +180,12 @@ class MemoryKeyValue:
         """See `KeyValue.delete`."""
         self._write(key, b"", number=number)
 
-    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Stop:
-        """See `KeyValue.pokes`."""
+    async def watch_changes(self, pattern: str, on_change: Callable[[str, int], None]) -> Stop:
+        """See `KeyValue.watch_changes`."""
         prefix = poke_subject(self.bucket, "")
 
         def poked(message: Sent) -> None:
-            on_poke(message.subject.removeprefix(prefix), int(message.headers["Nats-Sequence"]))
+            on_change(message.subject.removeprefix(prefix), int(message.headers["Nats-Sequence"]))
 
         return self._bus.subscribe(poke_subject(self.bucket, pattern), poked)
 
@@ -265,7 +265,7 @@ class MemoryKeyValue:
         older = [each for each in self._writes if each.subject == key]
         for each in older[: -HISTORY.get(self.bucket, 20)]:
             self._writes.remove(each)
-        if self.bucket in POKED:
+        if self.bucket in NOTIFYING:
             poke = Sent(poke_subject(self.bucket, key), b"", {"Nats-Sequence": str(write.sequence)})
             self._broker.deliver(poke)
         self._broker.acknowledge()
@@ -314,10 +314,10 @@ class MemoryObjects:
         self._bus.broker.object_signatures[self._subject(name)] = signed.get(SIGNATURE_HEADER, "")
         self._bus.broker.deliver(Sent(self._poke(name), b"", {"Nats-Sequence": "1"}))
 
-    async def pokes(self, name: str, on_poke: Callable[[int], None]) -> Stop:
-        """See `Objects.pokes`."""
+    async def watch_changes(self, name: str, on_change: Callable[[int], None]) -> Stop:
+        """See `Objects.watch_changes`."""
         return self._bus.subscribe(
-            self._poke(name), lambda message: on_poke(int(message.headers["Nats-Sequence"]))
+            self._poke(name), lambda message: on_change(int(message.headers["Nats-Sequence"]))
         )
 
     async def signature(self, name: str) -> tuple[str, str]:

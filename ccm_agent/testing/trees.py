@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook
+from ccm_agent.model.ports import Digest, Tree, TreeComparison, TreeEntry
 from ccm_agent.testing.files import FakeEntry, FakeFiles
 
 
@@ -41,22 +41,22 @@ class FakeTrees:
 
     async def compare(
         self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
-    ) -> TreeLook:
+    ) -> TreeComparison:
         """See `Trees.compare`."""
-        (top,) = await self._files.look([path], digest=False)
+        (top,) = await self._files.inspect([path], digest=False)
         if top.kind == "absent":
-            return TreeLook(exists=False, files=dict.fromkeys(wanted, "absent"))
+            return TreeComparison(exists=False, files=dict.fromkeys(wanted, "absent"))
         if top.kind != "directory":
             raise FileError(f"{path}: is not a directory, and one is wanted here", errno=errno.ENOTDIR)
         files = {one: await self._state(path, one, content, is_whole) for one, content in wanted.items()}
         if top.link:
-            return TreeLook(exists=True, files=files, extra=("",))
+            return TreeComparison(exists=True, files=files, extra=("",))
         extra = [
             one
             for one in self._inside(path)
             if self._files.nodes[f"{path}/{one}"].kind != "directory" and one not in wanted
         ]
-        return TreeLook(exists=True, files=files, extra=tuple(sorted(extra)))
+        return TreeComparison(exists=True, files=files, extra=tuple(sorted(extra)))
 
     async def write(
         self,
@@ -78,7 +78,7 @@ class FakeTrees:
             await self._make(f"{path}/{one}")
         for file in files:
             owner, group = (str(number) if number >= 0 else "" for number in (file.uid, file.gid))
-            await self._files.store(
+            await self._files.write(
                 f"{path}/{file.path}", file.content, owner=owner, group=group, mode=file.mode
             )
         if keep is not None and self._files.nodes[path].kind == "directory":
@@ -117,7 +117,7 @@ class FakeTrees:
 
     async def _entry(self, top: str, path: str, limit_bytes: int) -> TreeEntry:
         node = self._files.nodes[f"{top}/{path}"]
-        (look,) = await self._files.look([f"{top}/{path}"], digest=False)
+        (look,) = await self._files.inspect([f"{top}/{path}"], digest=False)
         content = await self._files.read(f"{top}/{path}", limit_bytes) if look.kind == "file" else b""
         mode = 0 if node.kind == "symlink" else node.mode
         return TreeEntry(path=path, kind=node.kind, content=content, mode=mode, uid=node.uid, gid=node.gid)
@@ -125,7 +125,7 @@ class FakeTrees:
     async def _state(self, top: str, path: str, wanted: bytes | Digest, is_whole: bool) -> str:
         if is_whole and any(node.kind == "symlink" for node in self._way(top, path)):
             return "absent"
-        (look,) = await self._files.look([f"{top}/{path}"])
+        (look,) = await self._files.inspect([f"{top}/{path}"])
         if look.kind == "absent":
             return "differs" if look.link else "absent"
         if look.kind != "file":
@@ -143,7 +143,7 @@ class FakeTrees:
                 yield node
 
     async def _make(self, path: str) -> None:
-        (look,) = await self._files.look([path], digest=False)
+        (look,) = await self._files.inspect([path], digest=False)
         if look.kind == "absent" and not look.link:
             await self._files.set_attributes(path, mode=0o755, directory=True)
         elif look.kind != "directory":

@@ -146,7 +146,7 @@ async def wait_standings(
         read: Reads nodes and assignments.
     """
     woken, data = asyncio.Event(), FollowedData(fleet.data)
-    stop = await fleet.assignments.pokes(">", lambda _key, _revision: woken.set())
+    stop = await fleet.assignments.watch_changes(">", lambda _key, _revision: woken.set())
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         while True:

@@ -211,7 +211,7 @@ async def test_a_change_of_data_is_heard_once_by_each_node_and_read_by_it(place:
         revisions: list[int] = []
         poked = {name: Heard() for name in place.nodes}
         for name in place.nodes:
-            await NatsKeyValue(users[name], "CCM_DATA").pokes("common", poked[name])
+            await NatsKeyValue(users[name], "CCM_DATA").watch_changes("common", poked[name])
 
         async with asyncio.timeout(WAIT_S):
             while len(revisions) < 3 or not all(poked[name].items for name in place.nodes):

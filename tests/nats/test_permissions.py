@@ -349,7 +349,7 @@ async def test_a_node_does_its_work_with_what_it_may(server) -> None:
         heard, poked = Heard(), Heard()
 
         await NatsRequests(node).subscribe(scopes_of(name, {"role": "web"}), heard)
-        await NatsKeyValue(node, "CCM_FACTS").pokes(name, poked)
+        await NatsKeyValue(node, "CCM_FACTS").watch_changes(name, poked)
         await NatsKeyValue(node, "CCM_NODES").put(f"presence.{name}", b"here", ttl_s=60)
         published = await NatsEvents(node).publish(event_subject(AGENT_STARTUP, name), new_id(), b"up")
         await NatsEvents(node).announce(event_subject("io.choria.ccm.v1.session.answer", name, RUN), b"yes")

@@ -196,9 +196,11 @@ class CachedBucket:
         """See `KeyValue.delete`."""
         await self._inner.delete(key, number=number)
 
-    async def pokes(self, pattern: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
-        """See `KeyValue.pokes`."""
-        return await self._inner.pokes(pattern, on_poke)
+    async def watch_changes(
+        self, pattern: str, on_change: Callable[[str, int], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """See `KeyValue.watch_changes`."""
+        return await self._inner.watch_changes(pattern, on_change)
 
 
 def _read(path: Path, key: str) -> _StoredEntry | None:

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.untrusted_json import decode_foreign
 
 log = logging.getLogger(__name__)
@@ -267,6 +267,6 @@ def save_state_sync(path: Path, value: Any) -> None:
     """`save_state`, blocking."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, [encode_told(value)])
+        replace_file(path, [encode_message(value)])
     except OSError as err:
         raise FileError(f"{path}: cannot write: {err.strerror}; is the disk full?") from err

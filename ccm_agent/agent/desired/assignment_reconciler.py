@@ -193,7 +193,7 @@ class AssignmentReconciler:
             await self._stops.pop(scope)()
         for scope in scopes:
             if scope not in self._stops:
-                self._stops[scope] = await self._bucket.pokes(f"{scope}.*", self._on_poke)
+                self._stops[scope] = await self._bucket.watch_changes(f"{scope}.*", self._on_poke)
 
     async def _read_one(self, key: str, revision: int) -> bool:
         """Read what a notification names, unless that scope is not one of the node's any more."""

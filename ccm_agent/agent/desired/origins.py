@@ -269,7 +269,7 @@ class ObjectOrigin(_PackedOrigin):
             on_change()
 
         try:
-            return await self._objects.pokes(self._key, poked)
+            return await self._objects.watch_changes(self._key, poked)
         except BusError as err:
             log.info("changes of an object are not told", extra={"source": self.name, "reason": str(err)})
             return _nothing

@@ -106,7 +106,7 @@ class DocumentWatcher:
         for url in sorted(wanted - self._stops.keys()):
             bucket, key = parse_kv_url(url) or ("", "")
             try:
-                self._stops[url] = await self._bucket(bucket).pokes(key, partial(self._on_poke, url))
+                self._stops[url] = await self._bucket(bucket).watch_changes(key, partial(self._on_poke, url))
             except BusError as err:
                 # without pokes a change waits for the next interval
                 log.warning("changes of data cannot be listened to", extra={"url": url, "reason": str(err)})
@@ -202,7 +202,7 @@ class ExternalData:
         """Be notified of changes of a key, until the returned function is called."""
         if self._bucket is None:
             return nothing
-        return await self._bucket.pokes(self._key, self._on_poke)
+        return await self._bucket.watch_changes(self._key, self._on_poke)
 
     def recheck(self) -> None:
         """Called after (re)connecting: find a change that was missed."""
@@ -250,7 +250,7 @@ class ExternalData:
         path = "/" + unquote(rest).partition("/")[2] if mark and scheme == "file" else self._url
         if not path.startswith("/"):
             return False
-        (found,) = await self._ports.files.look([path], digest={path: [DOCUMENT_LIMIT_BYTES]})
+        (found,) = await self._ports.files.inspect([path], digest={path: [DOCUMENT_LIMIT_BYTES]})
         return self._saw(found.sha256)
 
     async def _look_at_key(self, bucket: KeyValue) -> bool:

@@ -26,7 +26,7 @@ from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, Clock, Events
 from ccm_agent.model.wire import (
@@ -240,7 +240,7 @@ class AgentEventPublisher:
         self._spool.append(
             subject=event_subject(protocol, self._node),
             event_id=event.event_id,
-            body=encode_told(event),
+            body=encode_message(event),
         )
 
 

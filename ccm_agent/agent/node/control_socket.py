@@ -26,7 +26,7 @@ from ccm_agent.agent.node.status import read_status
 from ccm_agent.agent.process.state_folder import lock_owner, saved_identity
 from ccm_agent.agent.runs import admission
 from ccm_agent.model.errors import CcmError, FileError, HostError, UsageError
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Disabled
 
@@ -131,7 +131,7 @@ class ControlSocket:
 
 
 async def _say(writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
-    writer.write(encode_told(line) + b"\n")
+    writer.write(encode_message(line) + b"\n")
     async with asyncio.timeout(QUESTION_S):
         await writer.drain()
 

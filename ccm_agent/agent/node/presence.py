@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from ccm_agent.facts.gather import lasting
 from ccm_agent.model.errors import BusError, RevisionError
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.ports import Clock, KeyValue
 from ccm_agent.model.untrusted_json import Moment
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, FactsRecord, NodeRecord, Presence
@@ -139,7 +139,7 @@ class NodePresence:
         presence = Presence(
             node=record.node, machine=record.machine, started=record.started, time=now, run=run
         )
-        key, body = f"presence.{record.node}", encode_told(presence)
+        key, body = f"presence.{record.node}", encode_message(presence)
         age_s = self._clock.monotonic() - self._beat_at
         if not self._revision or age_s >= self._ttl_s:
             # nothing to compare with: what stands there may be from before our restart, or has expired
@@ -172,7 +172,7 @@ class NodePresence:
 
     async def write_record(self) -> bool:
         """Write the node's record if it changed, or has not been written for an hour; whether it did."""
-        body = encode_told(self.record)
+        body = encode_message(self.record)
         now = self._clock.monotonic()
         if body == self._written_record and now - self._record_at < RECORD_AGE_S:
             return False
@@ -200,12 +200,12 @@ class NodePresence:
 
     def _facts_body(self, facts: Mapping[str, Any], digest: str) -> bytes:
         record = FactsRecord(node=self.record.node, time=self._clock.now(), digest=digest, facts=dict(facts))
-        body = encode_told(record)
+        body = encode_message(record)
         while len(body) > FACTS_LIMIT_BYTES and record.facts:
-            largest = max(record.facts, key=lambda family: len(encode_told(record.facts[family])))
+            largest = max(record.facts, key=lambda family: len(encode_message(record.facts[family])))
             log.warning("facts are too large to be told whole", extra={"left_out": largest})
             del record.facts[largest]
-            body = encode_told(record)
+            body = encode_message(record)
         return body
 
     async def remove_presence(self) -> None:
@@ -220,7 +220,7 @@ class NodePresence:
 
 def facts_digest(facts: Mapping[str, Any]) -> str:
     """A digest that stays the same while only numbers move that never stand still."""
-    return hashlib.sha256(encode_told(lasting(facts), order="deterministic")).hexdigest()
+    return hashlib.sha256(encode_message(lasting(facts), order="deterministic")).hexdigest()
 
 
 class HeartbeatLoop:

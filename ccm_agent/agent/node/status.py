@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.agent.cache.state_file import load_state
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
 
 if TYPE_CHECKING:
@@ -149,5 +149,5 @@ def _write(folder: Path, status: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
-            file.write(encode_told(status))
+            file.write(encode_message(status))
         fresh.replace(folder / FILE)

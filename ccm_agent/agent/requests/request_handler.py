@@ -23,7 +23,7 @@ from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
 from ccm_agent.model.ids import is_id
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import IncomingRequest
@@ -317,7 +317,7 @@ class RequestHandler:
             body=body or {},
             ahead=_ahead(ahead) if ahead is not None else None,
         )
-        subject, told = event_subject(SESSION_ANSWER, self._context.node, run), encode_told(answer)
+        subject, told = event_subject(SESSION_ANSWER, self._context.node, run), encode_message(answer)
         # what ends the node's part in a run is signed; that it goes on needs no proof
         signature = self._context.author.sign_answer(subject, told) if state in FINAL_ANSWERS else ""
         try:

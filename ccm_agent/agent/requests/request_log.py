@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import Journal, encode_record, replace_file
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.json_text import tellable
+from ccm_agent.model.json_text import json_safe
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock
 
@@ -158,7 +158,7 @@ class RequestLog:
 
     def end(self, run: str, outcome: str, reason: str = "", code: str = "") -> None:
         """A run has ended."""
-        self._write(_Ended(run, self._now(), outcome, tellable(reason), code))
+        self._write(_Ended(run, self._now(), outcome, json_safe(reason), code))
         self._forget()
 
     @property

@@ -59,7 +59,7 @@ class Subscriptions:
     async def open(self) -> None:
         """Subscribe to the scopes that follow from what was known before; the first reading may change them."""
         await self._subscribe()
-        await self._bucket.pokes(self._context.node, self._on_poke)
+        await self._bucket.watch_changes(self._context.node, self._on_poke)
         await self._signers.begin(self.look_again)
         self._context.link.on_connect(self.look_again)
         self.look_again()
@@ -223,7 +223,7 @@ class SignersReader:
             on_change()
 
         try:
-            await self._bucket.pokes(SIGNERS_KEY, changed)
+            await self._bucket.watch_changes(SIGNERS_KEY, changed)
         except BusError as err:
             log.info("changes of the signers list are read at intervals only", extra={"reason": str(err)})
 

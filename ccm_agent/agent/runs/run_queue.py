@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import BusError, Refusal
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.policy import LOCAL, Principal
 from ccm_agent.model.wire import SESSION_PROGRESS, EnsureRequest, ManifestRequest, Progress
@@ -177,7 +177,7 @@ class ProgressPublisher:
             for progress in self._current(every_s):
                 subject = event_subject(SESSION_PROGRESS, self._context.node, progress.run)
                 try:
-                    await self._context.ports.events.announce(subject, encode_told(progress))
+                    await self._context.ports.events.announce(subject, encode_message(progress))
                 except BusError as err:
                     log.debug("progress could not be published", extra={"reason": str(err)})
 

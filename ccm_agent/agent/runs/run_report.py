@@ -18,7 +18,7 @@ from ccm_agent.agent.events.spool import Spool
 from ccm_agent.agent.events.spool_segment import Kind
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.json_text import encode_told
+from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import (
     SESSION_START,
     SESSION_SUMMARY,
@@ -298,7 +298,7 @@ class RunReport:
     def _tell_start(self) -> None:
         event, self._quiet_start = self._quiet_start, None
         if event is not None:
-            self._append(SESSION_START, event.event_id, encode_told(event), Kind.START, number=1)
+            self._append(SESSION_START, event.event_id, encode_message(event), Kind.START, number=1)
 
     def _append(
         self,

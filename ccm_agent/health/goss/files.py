@@ -8,7 +8,7 @@ from typing import Any
 
 from ccm_agent.health.goss.found import Look, Nothing
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import FileLook
+from ccm_agent.model.ports import FileInfo
 
 CONTENT_LIMIT_BYTES = 64 << 20
 """A larger file is not read for its content."""
@@ -21,7 +21,7 @@ async def look(look: Look) -> dict[str, Any]:
     path = look.subject
     if not path.startswith("/"):
         raise FileError(f"the path {path} is not absolute: begin it with a slash")
-    found = (await look.host.files.look([path], digest=False, follow=False))[0]
+    found = (await look.host.files.inspect([path], digest=False, follow=False))[0]
     if found.kind == "unreadable":
         raise FileError(f"{path}: {found.error}")
     if found.kind == "absent" and not found.link:
@@ -41,13 +41,13 @@ async def look(look: Look) -> dict[str, Any]:
     if {"contents", "md5", "sha512"} & set(look.asked):
         values |= await _content(look, path)
     if "sha256" in look.asked:
-        target = (await look.host.files.look([path], digest={path: [SHA256_LIMIT_BYTES]}))[0]
+        target = (await look.host.files.inspect([path], digest={path: [SHA256_LIMIT_BYTES]}))[0]
         why = target.undigested or target.error or "this is not a regular file"
         values["sha256"] = target.sha256 or Nothing(why)
     return values
 
 
-async def _kind(look: Look, found: FileLook) -> Any:
+async def _kind(look: Look, found: FileInfo) -> Any:
     if found.link:
         return "symlink"
     if found.kind != "other" or "filetype" not in look.asked:

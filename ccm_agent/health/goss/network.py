@@ -192,7 +192,7 @@ async def look_at_interface(look: Look) -> dict[str, Any]:
     if not _INTERFACE.fullmatch(name) or name in (".", "..") or name.startswith("-"):
         raise CommandError(f"`{name}` is not a name of an interface")
     directory = f"/sys/class/net/{name}"
-    found = (await look.host.files.look([directory], digest=False))[0]
+    found = (await look.host.files.inspect([directory], digest=False))[0]
     if found.kind == "absent":
         return {**dict.fromkeys(look.asked, Nothing("there is no such interface")), "exists": False}
     values: dict[str, Any] = {"exists": True}

@@ -24,7 +24,7 @@ async def look_at_package(look: Look) -> dict[str, Any]:
     name = look.subject
     if not name or name.startswith("-"):
         raise CommandError(f"`{name}` is not a name of a package")
-    database = (await look.host.files.look([_DPKG_STATUS], digest=False))[0]
+    database = (await look.host.files.inspect([_DPKG_STATUS], digest=False))[0]
     if database.size_bytes:
         done = await _run(look, "dpkg-query", "-W", "-f", "${Status} ${Version}\\n", "--", name)
         rows = [line.split(" ") for line in _lines(done)]

@@ -192,8 +192,8 @@ async def test_keys_and_entries_begin_with_a_prefix(broker) -> None:
 async def test_a_write_pokes_who_asked_for_that_key_and_nobody_else(broker) -> None:
     writer, reader = await broker.connect("op"), await broker.connect("web1")
     mine, all_of_them = Heard(), Heard()
-    await reader.bucket("CCM_FACTS").pokes("web1.example.com", mine)
-    await reader.bucket("CCM_FACTS").pokes(">", all_of_them)
+    await reader.bucket("CCM_FACTS").watch_changes("web1.example.com", mine)
+    await reader.bucket("CCM_FACTS").watch_changes(">", all_of_them)
 
     await writer.bucket("CCM_FACTS").put("web2", b"one")
     revision = await writer.bucket("CCM_FACTS").put("web1.example.com", b"two")
@@ -205,7 +205,7 @@ async def test_a_write_pokes_who_asked_for_that_key_and_nobody_else(broker) -> N
 async def test_a_deletion_pokes_too(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     heard = Heard()
-    await bucket.pokes("common", heard)
+    await bucket.watch_changes("common", heard)
 
     await bucket.put("common", b"one")
     await bucket.delete("common")
@@ -216,8 +216,8 @@ async def test_a_deletion_pokes_too(broker) -> None:
 async def test_pokes_end_when_they_are_stopped(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     stopped, going = Heard(), Heard()
-    stop = await bucket.pokes("common", stopped)
-    await bucket.pokes("common", going)
+    stop = await bucket.watch_changes("common", stopped)
+    await bucket.watch_changes("common", going)
 
     await stop()
     await bucket.put("common", b"one")
@@ -229,7 +229,7 @@ async def test_pokes_end_when_they_are_stopped(broker) -> None:
 async def test_who_was_poked_reads_at_least_that_revision(broker) -> None:
     writer, reader = await broker.connect("op"), await broker.connect("web1")
     heard = Heard()
-    await reader.bucket(BUCKET).pokes("common", heard)
+    await reader.bucket(BUCKET).watch_changes("common", heard)
 
     await writer.bucket(BUCKET).put("common", b"one")
     [(key, revision)] = await heard.wait(1)

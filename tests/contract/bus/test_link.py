@@ -63,7 +63,7 @@ async def test_a_hook_finds_subscriptions_in_place(broker) -> None:
     ports = await broker.connect("web1")
     bucket = ports.bucket("CCM_DATA")
     heard, writing = Heard(), []
-    await bucket.pokes("common", heard)
+    await bucket.watch_changes("common", heard)
     ports.link.on_connect(lambda: writing.append(asyncio.ensure_future(bucket.put("common", b"one"))))
 
     await broker.stop()

@@ -70,7 +70,7 @@ async def test_who_listens_is_poked_when_an_object_is_another(broker) -> None:
     operator, node = await broker.connect("op"), await broker.connect("web1")
     await operator.objects(STORE).put("site a/b", b"one")
     heard: asyncio.Queue[int] = asyncio.Queue()
-    stop = await node.objects(STORE).pokes("site a/b", heard.put_nowait)
+    stop = await node.objects(STORE).watch_changes("site a/b", heard.put_nowait)
 
     await operator.objects(STORE).put("another", b"one")
     await operator.objects(STORE).put("site a/b", b"one")

@@ -16,7 +16,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from ccm_agent.system.atomic_write import store
+from ccm_agent.system.atomic_write import write_atomically
 from ccm_agent.system.threads import CancelFlag
 
 OLD, NEW = b"old" * 1000, b"new" * 700_000
@@ -52,11 +52,11 @@ def main(directory: str) -> None:
     """Until a child lives to the end."""
     path = f"{directory}/target"
     for step in range(1, STEPS):
-        store(path, OLD, "", "", 0o600, CancelFlag())
+        write_atomically(path, OLD, "", "", 0o600, CancelFlag())
         child = os.fork()
         if child == 0:
             kill_at(step)
-            store(path, NEW, "", "", 0o644, CancelFlag())
+            write_atomically(path, NEW, "", "", 0o644, CancelFlag())
             sys.setprofile(None)
             os._exit(0)
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])

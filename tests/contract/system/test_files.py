@@ -9,14 +9,14 @@ import os
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import ContentRef, FileLook
+from ccm_agent.model.ports import ContentRef, FileInfo
 from tests.contract.system.conftest import Place
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
-async def look(place: Place, name: str, *, digest: bool = True, follow: bool = True) -> FileLook:
-    return (await place.files.look([f"{place.path}/{name}"], digest=digest, follow=follow))[0]
+async def look(place: Place, name: str, *, digest: bool = True, follow: bool = True) -> FileInfo:
+    return (await place.files.inspect([f"{place.path}/{name}"], digest=digest, follow=follow))[0]
 
 
 async def read(place: Place, name: str) -> bytes:
@@ -25,7 +25,7 @@ async def read(place: Place, name: str) -> bytes:
 
 class TestLooking:
     async def test_a_file_is_told_with_size_mode_and_digest(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"hello", mode=0o640)
+        await place.files.write(f"{place.path}/a", b"hello", mode=0o640)
 
         seen = await look(place, "a")
 
@@ -35,10 +35,10 @@ class TestLooking:
         assert seen.mtime_ns > 0
 
     async def test_answers_come_in_the_order_asked(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/b", b"", mode=0o644)
+        await place.files.write(f"{place.path}/b", b"", mode=0o644)
         paths = [f"{place.path}/{name}" for name in ("c", "b", "a")]
 
-        seen = await place.files.look(paths)
+        seen = await place.files.inspect(paths)
 
         assert [(one.path, one.kind) for one in seen] == [
             (paths[0], "absent"),
@@ -47,23 +47,23 @@ class TestLooking:
         ]
 
     async def test_what_is_absent_is_nothing_but_absent(self, place: Place) -> None:
-        assert await look(place, "a") == FileLook(path=f"{place.path}/a")
+        assert await look(place, "a") == FileInfo(path=f"{place.path}/a")
 
     async def test_no_digest_is_made_unless_asked_for(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"hello", mode=0o640)
+        await place.files.write(f"{place.path}/a", b"hello", mode=0o640)
 
         assert (await look(place, "a", digest=False)).sha256 == ""
 
     async def test_a_directory_says_whether_it_is_empty(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
         empty = await look(place, "d")
-        await place.files.store(f"{place.path}/d/a", b"", mode=0o644)
+        await place.files.write(f"{place.path}/d/a", b"", mode=0o644)
         full = await look(place, "d")
 
         assert (empty.kind, empty.is_empty, full.is_empty) == ("directory", True, False)
 
     async def test_a_symlink_is_followed_and_named(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"hello", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"hello", mode=0o600)
         place.symlink(f"{place.path}/l", "a")
 
         seen = await look(place, "l")
@@ -81,7 +81,7 @@ class TestLooking:
     async def test_a_symlink_to_nothing_is_absent_and_named(self, place: Place) -> None:
         place.symlink(f"{place.path}/l", "no/where")
 
-        assert await look(place, "l") == FileLook(path=f"{place.path}/l", link="no/where")
+        assert await look(place, "l") == FileInfo(path=f"{place.path}/l", link="no/where")
 
     async def test_a_loop_of_symlinks_is_unreadable(self, place: Place) -> None:
         place.symlink(f"{place.path}/l", "l")
@@ -91,7 +91,7 @@ class TestLooking:
         assert (seen.kind, seen.link, bool(seen.error)) == ("unreadable", "l", True)
 
     async def test_a_path_below_a_file_is_unreadable(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"hello", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"hello", mode=0o600)
 
         seen = await look(place, "a/b")
 
@@ -107,12 +107,12 @@ class TestLooking:
 
 class TestReading:
     async def test_a_file_up_to_the_limit_is_read(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"12345", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"12345", mode=0o600)
 
         assert await place.files.read(f"{place.path}/a", 5) == b"12345"
 
     async def test_more_than_the_limit_is_refused(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"12345", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"12345", mode=0o600)
 
         with pytest.raises(FileError) as caught:
             await place.files.read(f"{place.path}/a", 4)
@@ -147,16 +147,16 @@ class TestReading:
 
 class TestStoring:
     async def test_a_new_file_has_content_and_mode_whatever_the_umask(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"\x00\xff", mode=0o666)
+        await place.files.write(f"{place.path}/a", b"\x00\xff", mode=0o666)
 
         assert (await look(place, "a")).mode == 0o666
         assert await read(place, "a") == b"\x00\xff"
         assert place.names(place.path) == ["a"]
 
     async def test_a_file_is_replaced_with_another_mode(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"old and longer", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"old and longer", mode=0o600)
 
-        await place.files.store(f"{place.path}/a", b"new", mode=0o755)
+        await place.files.write(f"{place.path}/a", b"new", mode=0o755)
 
         assert (await look(place, "a")).mode == 0o755
         assert await read(place, "a") == b"new"
@@ -164,22 +164,22 @@ class TestStoring:
 
     async def test_a_copy_is_made_of_another_file(self, place: Place) -> None:
         content = bytes(range(256)) * 20_000
-        await place.files.store(f"{place.path}/a", content, mode=0o600)
+        await place.files.write(f"{place.path}/a", content, mode=0o600)
 
-        await place.files.store(f"{place.path}/b", ContentRef(f"{place.path}/a"), mode=0o644)
+        await place.files.write(f"{place.path}/b", ContentRef(f"{place.path}/a"), mode=0o644)
 
         assert await place.files.read(f"{place.path}/b", len(content)) == content
 
     async def test_a_copy_of_itself_leaves_the_content(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"text", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"text", mode=0o600)
 
-        await place.files.store(f"{place.path}/a", ContentRef(f"{place.path}/a"), mode=0o644)
+        await place.files.write(f"{place.path}/a", ContentRef(f"{place.path}/a"), mode=0o644)
 
         assert await read(place, "a") == b"text"
 
     async def test_a_copy_of_nothing_writes_nothing(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/b", ContentRef(f"{place.path}/a"), mode=0o644)
+            await place.files.write(f"{place.path}/b", ContentRef(f"{place.path}/a"), mode=0o644)
 
         assert caught.value.message == f"{place.path}/a: cannot be read: No such file or directory"
         assert place.names(place.path) == []
@@ -188,16 +188,16 @@ class TestStoring:
         place.fifo(f"{place.path}/f")
 
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/b", ContentRef(f"{place.path}/f"), mode=0o644)
+            await place.files.write(f"{place.path}/b", ContentRef(f"{place.path}/f"), mode=0o644)
 
         assert caught.value.message == f"{place.path}/f: this is a FIFO, not a file"
         assert place.names(place.path) == ["f"]
 
     async def test_a_symlink_gives_way_and_what_it_leads_to_stays(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/real", b"old", mode=0o600)
+        await place.files.write(f"{place.path}/real", b"old", mode=0o600)
         place.symlink(f"{place.path}/a", "real")
 
-        await place.files.store(f"{place.path}/a", b"new", mode=0o644)
+        await place.files.write(f"{place.path}/a", b"new", mode=0o644)
 
         assert (await look(place, "a")).link == ""
         assert (await read(place, "a"), await read(place, "real")) == (b"new", b"old")
@@ -206,13 +206,13 @@ class TestStoring:
         await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
         place.symlink(f"{place.path}/d", "real")
 
-        await place.files.store(f"{place.path}/d/a", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/d/a", b"x", mode=0o644)
 
         assert await read(place, "real/a") == b"x"
 
     async def test_without_a_directory_it_fails(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/no/a", b"x", mode=0o644)
+            await place.files.write(f"{place.path}/no/a", b"x", mode=0o644)
 
         assert (caught.value.message, caught.value.errno) == (
             f"{place.path}/no/a: there is no directory {place.path}/no",
@@ -220,10 +220,10 @@ class TestStoring:
         )
 
     async def test_below_a_file_it_fails(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/f", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/f", b"x", mode=0o644)
 
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/f/a", b"x", mode=0o644)
+            await place.files.write(f"{place.path}/f/a", b"x", mode=0o644)
 
         assert (caught.value.message, caught.value.errno) == (
             f"{place.path}/f/a: {place.path}/f is not a directory",
@@ -238,28 +238,28 @@ class TestStoring:
             await place.files.set_attributes(f"{place.path}/a", mode=0o755, directory=True)
 
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/a", b"x", mode=0o644)
+            await place.files.write(f"{place.path}/a", b"x", mode=0o644)
 
         assert caught.value.message == f"{place.path}/a: this is a {kind}, not a file"
         assert place.names(place.path) == ["a"]
 
     async def test_an_unknown_user_is_told_before_anything_is_written(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/a", b"x", owner="no-such-user", mode=0o644)
+            await place.files.write(f"{place.path}/a", b"x", owner="no-such-user", mode=0o644)
 
         assert caught.value.message == "there is no user 'no-such-user' on this machine"
         assert place.names(place.path) == []
 
     async def test_an_unknown_group_is_told_before_anything_is_written(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
-            await place.files.store(f"{place.path}/a", b"x", group="no-such-group", mode=0o644)
+            await place.files.write(f"{place.path}/a", b"x", group="no-such-group", mode=0o644)
 
         assert caught.value.message == "there is no group 'no-such-group' on this machine"
         assert place.names(place.path) == []
 
     @needs_root
     async def test_numbers_own_a_file_that_the_system_has_no_names_for(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"x", owner="54321", group="0054322", mode=0o644)
+        await place.files.write(f"{place.path}/a", b"x", owner="54321", group="0054322", mode=0o644)
 
         seen = await look(place, "a")
 
@@ -267,7 +267,7 @@ class TestStoring:
 
     @needs_root
     async def test_names_own_a_file(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"x", owner="daemon", group="root", mode=0o644)
+        await place.files.write(f"{place.path}/a", b"x", owner="daemon", group="root", mode=0o644)
 
         seen = await look(place, "a")
 
@@ -276,10 +276,10 @@ class TestStoring:
 
 class TestAdopting:
     async def test_a_staged_file_takes_the_place_of_another(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"old", mode=0o600)
-        await place.files.store(f"{place.path}/.staged", b"new", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"old", mode=0o600)
+        await place.files.write(f"{place.path}/.staged", b"new", mode=0o600)
 
-        await place.files.adopt(f"{place.path}/.staged", f"{place.path}/a", mode=0o644)
+        await place.files.replace(f"{place.path}/.staged", f"{place.path}/a", mode=0o644)
 
         assert (await look(place, "a")).mode == 0o644
         assert await read(place, "a") == b"new"
@@ -287,10 +287,10 @@ class TestAdopting:
 
     async def test_a_file_from_elsewhere_is_refused(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
-        await place.files.store(f"{place.path}/d/a", b"new", mode=0o600)
+        await place.files.write(f"{place.path}/d/a", b"new", mode=0o600)
 
         with pytest.raises(FileError) as caught:
-            await place.files.adopt(f"{place.path}/d/a", f"{place.path}/a", mode=0o644)
+            await place.files.replace(f"{place.path}/d/a", f"{place.path}/a", mode=0o644)
 
         assert caught.value.message == (
             f"{place.path}/d/a: is not beside {place.path}/a, so it cannot take its place in one step"
@@ -300,7 +300,7 @@ class TestAdopting:
 
 class TestAttributes:
     async def test_the_mode_of_a_file_changes_and_its_content_stays(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"kept", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"kept", mode=0o600)
 
         await place.files.set_attributes(f"{place.path}/a", mode=0o444)
 
@@ -309,7 +309,7 @@ class TestAttributes:
 
     @needs_root
     async def test_a_file_is_given_away(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"kept", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"kept", mode=0o600)
 
         await place.files.set_attributes(f"{place.path}/a", owner="daemon", group="54322", mode=0o600)
 
@@ -317,7 +317,7 @@ class TestAttributes:
         assert (seen.owner, seen.gid, seen.mode) == ("daemon", 54322, 0o600)
 
     async def test_a_symlink_is_refused(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"kept", mode=0o600)
+        await place.files.write(f"{place.path}/a", b"kept", mode=0o600)
         place.symlink(f"{place.path}/l", "a")
 
         with pytest.raises(FileError) as caught:
@@ -337,12 +337,12 @@ class TestDirectories:
     async def test_those_above_are_made_with_the_same_mode(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d/e/f", mode=0o700, directory=True)
 
-        seen = await place.files.look([f"{place.path}/{name}" for name in ("d", "d/e", "d/e/f")])
+        seen = await place.files.inspect([f"{place.path}/{name}" for name in ("d", "d/e", "d/e/f")])
         assert [(one.kind, one.mode) for one in seen] == [("directory", 0o700)] * 3
 
     async def test_one_that_is_there_keeps_what_is_in_it(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d", mode=0o700, directory=True)
-        await place.files.store(f"{place.path}/d/a", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/d/a", b"x", mode=0o644)
 
         await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
 
@@ -358,7 +358,7 @@ class TestDirectories:
         assert (seen.kind, seen.link) == ("directory", "")
 
     async def test_a_symlink_to_a_file_gives_way_and_the_file_stays(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/a", b"x", mode=0o644)
         place.symlink(f"{place.path}/d", "a")
 
         await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
@@ -380,7 +380,7 @@ class TestDirectories:
         assert (await look(place, "d")).link == "real"
 
     async def test_a_file_in_its_place_is_an_error(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/d", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/d", b"x", mode=0o644)
 
         with pytest.raises(FileError) as caught:
             await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
@@ -408,7 +408,7 @@ class TestDirectories:
 
 class TestRemoving:
     async def test_a_file_goes(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/a", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/a", b"x", mode=0o644)
 
         await place.files.remove(f"{place.path}/a")
 
@@ -425,7 +425,7 @@ class TestRemoving:
         self, place: Place, recursive: bool
     ) -> None:
         await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
-        await place.files.store(f"{place.path}/real/a", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/real/a", b"x", mode=0o644)
         place.symlink(f"{place.path}/d", "real")
 
         await place.files.remove(f"{place.path}/d", recursive=recursive)
@@ -442,7 +442,7 @@ class TestRemoving:
 
     async def test_a_full_directory_stays(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
-        await place.files.store(f"{place.path}/d/a", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/d/a", b"x", mode=0o644)
 
         with pytest.raises(FileError) as caught:
             await place.files.remove(f"{place.path}/d")
@@ -456,7 +456,7 @@ class TestRemoving:
     async def test_a_tree_goes_and_what_its_links_lead_to_stays(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d/e", mode=0o755, directory=True)
         await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
-        await place.files.store(f"{place.path}/real/a", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/real/a", b"x", mode=0o644)
         place.symlink(f"{place.path}/d/e/l", "../../real")
 
         await place.files.remove(f"{place.path}/d", recursive=True)
@@ -465,7 +465,7 @@ class TestRemoving:
         assert await read(place, "real/a") == b"x"
 
     async def test_below_a_file_it_fails(self, place: Place) -> None:
-        await place.files.store(f"{place.path}/f", b"x", mode=0o644)
+        await place.files.write(f"{place.path}/f", b"x", mode=0o644)
 
         with pytest.raises(FileError) as caught:
             await place.files.remove(f"{place.path}/f/a")

@@ -319,19 +319,19 @@ class TestLooking:
     async def test_a_file_that_is_small_tells_its_digest_whatever_is_wanted(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"hello")
 
-        (seen,) = await SystemFiles().look([f"{tmp_path}/a"], digest={f"{tmp_path}/a": [1]})
+        (seen,) = await SystemFiles().inspect([f"{tmp_path}/a"], digest={f"{tmp_path}/a": [1]})
 
         assert (seen.sha256, seen.undigested) == (sha256(b"hello").hexdigest(), "")
 
     async def test_one_that_names_no_size_is_read(self) -> None:
-        (seen,) = await SystemFiles().look(["/proc/version"], digest={"/proc/version": [3]})
+        (seen,) = await SystemFiles().inspect(["/proc/version"], digest={"/proc/version": [3]})
 
         assert seen.sha256 == sha256(VERSION_TEXT).hexdigest()
 
     async def test_one_that_is_larger_says_why_it_has_no_digest(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"x" * 1_048_577)
 
-        (seen,) = await SystemFiles().look([f"{tmp_path}/a"], digest={f"{tmp_path}/a": [1]})
+        (seen,) = await SystemFiles().inspect([f"{tmp_path}/a"], digest={f"{tmp_path}/a": [1]})
 
         assert (seen.kind, seen.sha256) == ("file", "")
         assert seen.undigested == "it holds 1048577 bytes, more than 1048576"
@@ -339,7 +339,7 @@ class TestLooking:
     async def test_a_large_file_with_content_of_its_own_is_read_when_it_may_be(self, tmp_path: Path) -> None:
         path = huge(tmp_path / "a", 100 << 20, begin=os.urandom(1 << 20))
 
-        (seen,) = await SystemFiles().look([str(path)], digest={str(path): [100 << 20]})
+        (seen,) = await SystemFiles().inspect([str(path)], digest={str(path): [100 << 20]})
 
         assert seen.sha256
 
@@ -378,7 +378,7 @@ class TestCopying:
         huge(tmp_path / "source")
 
         with little_is_read(), pytest.raises(FileError, match="are free here; make room") as caught:
-            await SystemFiles().store(f"{tmp_path}/a", ContentRef(f"{tmp_path}/source"), mode=0o644)
+            await SystemFiles().write(f"{tmp_path}/a", ContentRef(f"{tmp_path}/source"), mode=0o644)
 
         assert caught.value.errno == errno.ENOSPC
         assert os.listdir(tmp_path) == ["source"]
@@ -391,11 +391,13 @@ class TestCopying:
                 with (tmp_path / "source").open("ab") as file:
                     file.write(b"x" * 2_000_000)
 
-        store_module.store(f"{tmp_path}/a", ContentRef(f"{tmp_path}/source"), "", "", 0o644, Grows())
+        store_module.write_atomically(
+            f"{tmp_path}/a", ContentRef(f"{tmp_path}/source"), "", "", 0o644, Grows()
+        )
 
         assert (tmp_path / "a").stat().st_size == 3_000_000
 
     async def test_a_source_that_names_no_size_is_copied(self, tmp_path: Path) -> None:
-        await SystemFiles().store(f"{tmp_path}/a", ContentRef("/proc/version"), mode=0o644)
+        await SystemFiles().write(f"{tmp_path}/a", ContentRef("/proc/version"), mode=0o644)
 
         assert (tmp_path / "a").read_bytes() == VERSION_TEXT

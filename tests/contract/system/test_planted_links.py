@@ -74,7 +74,7 @@ async def test_a_source_is_not_copied_by_way_of_them(home: Path, plant: Callable
     path = plant(home)
 
     with pytest.raises(FileError, match="which that user may not read"):
-        await SystemFiles().store(f"{home.parent}/copy", ContentRef(str(path)), mode=0o644)
+        await SystemFiles().write(f"{home.parent}/copy", ContentRef(str(path)), mode=0o644)
 
     assert not (home.parent / "copy").exists()
 

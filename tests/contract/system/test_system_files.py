@@ -115,9 +115,9 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.system.files import SystemFiles
 path = sys.argv[1] + "/a"
 files = SystemFiles()
-asyncio.run(files.store(path, b"old", mode=0o600))
+asyncio.run(files.write(path, b"old", mode=0o600))
 try:
-    asyncio.run(files.store(path, b"x" * 1_000_000, mode=0o644))
+    asyncio.run(files.write(path, b"x" * 1_000_000, mode=0o644))
 except FileError as err:
     print(err.message.replace(sys.argv[1], "DIR"), err.errno)
 print(open(path).read(), os.listdir(sys.argv[1]))
@@ -150,7 +150,7 @@ class TestNames:
     async def test_a_name_as_long_as_names_can_be(self, files: SystemFiles, tmp_path: Path) -> None:
         path = f"{tmp_path}/{'n' * 255}"
 
-        await files.store(path, b"x", mode=0o644)
+        await files.write(path, b"x", mode=0o644)
 
         assert os.listdir(tmp_path) == ["n" * 255]
 
@@ -158,7 +158,7 @@ class TestNames:
         self, files: SystemFiles, tmp_path: Path
     ) -> None:
         with pytest.raises(FileError) as caught:
-            await files.store(f"{tmp_path}/{'n' * 256}", b"x", mode=0o644)
+            await files.write(f"{tmp_path}/{'n' * 256}", b"x", mode=0o644)
 
         assert caught.value.errno == errno.ENAMETOOLONG
         assert os.listdir(tmp_path) == []
@@ -166,12 +166,12 @@ class TestNames:
     @pytest.mark.parametrize("path", ["a", "./a", "", "/tmp/a\0b"])
     async def test_what_is_no_absolute_path_is_refused(self, files: SystemFiles, path: str) -> None:
         with pytest.raises(FileError) as caught:
-            await files.store(path, b"x", mode=0o644)
+            await files.write(path, b"x", mode=0o644)
 
         assert caught.value.message == f"{path!r}: this is not an absolute path"
 
     async def test_looking_at_what_is_no_path_is_no_crash(self, files: SystemFiles) -> None:
-        (seen,) = await files.look(["/tmp/a\0b"])
+        (seen,) = await files.inspect(["/tmp/a\0b"])
 
         assert (seen.kind, seen.error) == ("unreadable", "embedded null byte")
 
@@ -184,13 +184,13 @@ class TestWhereFilesMustHaveNames:
         )  # "Is a directory", as file systems say that know none
 
     async def test_a_file_is_written(self, files: SystemFiles, tmp_path: Path) -> None:
-        await files.store(f"{tmp_path}/a", b"x", mode=0o640)
+        await files.write(f"{tmp_path}/a", b"x", mode=0o640)
 
         assert (os.listdir(tmp_path), os.stat(tmp_path / "a").st_mode & 0o7777) == (["a"], 0o640)
 
     async def test_nothing_is_left_of_one_that_fails(self, files: SystemFiles, tmp_path: Path) -> None:
         os.mkdir(tmp_path / "src")
-        task = asyncio.create_task(files.store(f"{tmp_path}/a", ContentRef("/proc/self/mem"), mode=0o640))
+        task = asyncio.create_task(files.write(f"{tmp_path}/a", ContentRef("/proc/self/mem"), mode=0o640))
 
         with pytest.raises(FileError):
             await task
@@ -201,22 +201,22 @@ class TestWhereFilesMustHaveNames:
 class TestWhatIsKept:
     async def test_extended_attributes_of_the_file_replaced(self, files: SystemFiles, tmp_path: Path) -> None:
         path = f"{tmp_path}/a"
-        await files.store(path, b"old", mode=0o644)
+        await files.write(path, b"old", mode=0o644)
         try:
             os.setxattr(path, "user.origin", b"here")
         except OSError:
             pytest.skip("this file system keeps no attributes")
 
-        await files.store(path, b"new", mode=0o600)
+        await files.write(path, b"new", mode=0o600)
 
         assert os.getxattr(path, "user.origin") == b"here"
 
     async def test_its_acl_with_the_mode_that_is_wanted(self, files: SystemFiles, tmp_path: Path) -> None:
         path = f"{tmp_path}/a"
-        await files.store(path, b"old", mode=0o640)
+        await files.write(path, b"old", mode=0o640)
         self.let_daemon_read(path)
 
-        await files.store(path, b"new", mode=0o640)
+        await files.write(path, b"new", mode=0o640)
 
         kept = os.getxattr(path, "system.posix_acl_access")
         assert kept[12:20] == ACL[12:20]  # the daemon's entry
@@ -229,10 +229,10 @@ class TestWhatIsKept:
     ) -> None:
         """He would read what is none of his; what stays his he may share."""
         path = f"{tmp_path}/a"
-        await files.store(path, b"old", owner="nobody", mode=0o640)
+        await files.write(path, b"old", owner="nobody", mode=0o640)
         self.let_daemon_read(path)
 
-        await files.store(path, b"new", owner=owner, mode=0o640)
+        await files.write(path, b"new", owner=owner, mode=0o640)
 
         assert ("system.posix_acl_access" in os.listxattr(path)) is is_kept
 
@@ -247,7 +247,7 @@ class TestWhatIsKept:
         self, files: SystemFiles, tmp_path: Path
     ) -> None:
         path = f"{tmp_path}/a"
-        await files.store(path, b"old", mode=0o755)
+        await files.write(path, b"old", mode=0o755)
         try:
             os.setxattr(
                 path, "security.capability", bytes.fromhex("0100000200040000000000000000000000000000")
@@ -255,17 +255,17 @@ class TestWhatIsKept:
         except OSError:
             pytest.skip("this file system keeps no capabilities")
 
-        await files.store(path, b"new", mode=0o755)
+        await files.write(path, b"new", mode=0o755)
 
         assert os.listxattr(path) == []
 
     async def test_another_name_of_the_file_keeps_what_was_in_it(
         self, files: SystemFiles, tmp_path: Path
     ) -> None:
-        await files.store(f"{tmp_path}/a", b"old", mode=0o644)
+        await files.write(f"{tmp_path}/a", b"old", mode=0o644)
         os.link(tmp_path / "a", tmp_path / "twin")
 
-        await files.store(f"{tmp_path}/a", b"new", mode=0o644)
+        await files.write(f"{tmp_path}/a", b"new", mode=0o644)
 
         assert (tmp_path / "twin").read_bytes() == b"old"
 
@@ -292,7 +292,7 @@ class TestWhatOthersPlant:
         self.plant(open_to_all / "app", "../etc")
 
         with pytest.raises(FileError) as caught:
-            await files.store(f"{open_to_all}/app/passwd", b"x", mode=0o644)
+            await files.write(f"{open_to_all}/app/passwd", b"x", mode=0o644)
 
         assert caught.value.message == (
             f"{open_to_all}/app/passwd: will not follow the symlink 'app', which nobody made, to a directory of root: name "
@@ -324,7 +324,7 @@ class TestWhatOthersPlant:
         self.plant(open_to_all / "two", f"{open_to_all.parent}/etc")
 
         with pytest.raises(FileError):
-            await files.store(f"{open_to_all}/one/passwd", b"x", mode=0o644)
+            await files.write(f"{open_to_all}/one/passwd", b"x", mode=0o644)
 
         assert os.listdir(open_to_all.parent / "etc") == []
 
@@ -334,14 +334,14 @@ class TestWhatOthersPlant:
         os.chown(home, NOBODY, NOBODY)
         self.plant(open_to_all / "app", str(home))
 
-        await files.store(f"{open_to_all}/app/a", b"x", mode=0o644)
+        await files.write(f"{open_to_all}/app/a", b"x", mode=0o644)
 
         assert os.listdir(home) == ["a"]
 
     async def test_links_of_root_are_followed(self, files: SystemFiles, open_to_all: Path) -> None:
         os.symlink("../etc", open_to_all / "app")
 
-        await files.store(f"{open_to_all}/app/a", b"x", mode=0o644)
+        await files.write(f"{open_to_all}/app/a", b"x", mode=0o644)
 
         assert os.listdir(open_to_all.parent / "etc") == ["a"]
 
@@ -352,7 +352,7 @@ class TestWhatOthersPlant:
         victim.write_text("x")
         self.plant(open_to_all / "a", "../etc/victim")
 
-        await files.store(f"{open_to_all}/a", b"new", owner="nobody", mode=0o666)
+        await files.write(f"{open_to_all}/a", b"new", owner="nobody", mode=0o666)
 
         assert (victim.read_text(), os.stat(victim).st_uid) == ("x", 0)
         assert (open_to_all / "a").read_bytes() == b"new"
@@ -443,7 +443,7 @@ class TestWhatOthersPlant:
             os.link(victim, open_to_all / ".staged")
 
         with pytest.raises(FileError) as caught:
-            await files.adopt(f"{open_to_all}/.staged", f"{open_to_all}/a", owner="nobody", mode=0o755)
+            await files.replace(f"{open_to_all}/.staged", f"{open_to_all}/a", owner="nobody", mode=0o755)
 
         assert caught.value.message == (
             f"{open_to_all}/a: somebody replaced what was to be put here; nothing was changed"
@@ -482,7 +482,7 @@ class TestCancellation:
     async def test_a_store_that_was_begun_is_finished_before_the_cancellation_goes_on(
         self, files: SystemFiles, tmp_path: Path
     ) -> None:
-        task = asyncio.create_task(files.store(f"{tmp_path}/a", b"x" * 1_000_000, mode=0o644))
+        task = asyncio.create_task(files.write(f"{tmp_path}/a", b"x" * 1_000_000, mode=0o644))
         await asyncio.sleep(0)
 
         task.cancel()
@@ -495,9 +495,11 @@ class TestCancellation:
         self, files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(look_module, "HONEST_BYTES", 1 << 50)
-        await files.store(f"{tmp_path}/large", b"", mode=0o644)
+        await files.write(f"{tmp_path}/large", b"", mode=0o644)
         os.truncate(tmp_path / "large", 1 << 40)
-        task = asyncio.create_task(files.look([f"{tmp_path}/large"], digest={f"{tmp_path}/large": [1 << 40]}))
+        task = asyncio.create_task(
+            files.inspect([f"{tmp_path}/large"], digest={f"{tmp_path}/large": [1 << 40]})
+        )
         await asyncio.sleep(0)
 
         task.cancel()

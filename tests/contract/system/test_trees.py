@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook, Trees
+from ccm_agent.model.ports import Digest, Tree, TreeComparison, TreeEntry, Trees
 from ccm_agent.system.trees import SystemTrees
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.trees import FakeTrees
@@ -30,7 +30,7 @@ async def put(place: Place, *paths: str, content: bytes = b"x") -> None:
     for path in paths:
         parent = f"{place.path}/{path}".rpartition("/")[0]
         await place.files.set_attributes(parent, mode=0o755, directory=True)
-        await place.files.store(f"{place.path}/{path}", content, mode=0o640)
+        await place.files.write(f"{place.path}/{path}", content, mode=0o640)
 
 
 async def read(place: Place, path: str) -> bytes:
@@ -38,7 +38,7 @@ async def read(place: Place, path: str) -> bytes:
 
 
 async def kinds(place: Place, *paths: str) -> list[str]:
-    looks = await place.files.look([f"{place.path}/{path}" for path in paths], follow=False)
+    looks = await place.files.inspect([f"{place.path}/{path}" for path in paths], follow=False)
     return [look.kind for look in looks]
 
 
@@ -134,7 +134,7 @@ class TestComparing:
             },
         )
 
-        assert look == TreeLook(
+        assert look == TreeComparison(
             exists=True,
             files={
                 "same": "same",
@@ -165,7 +165,7 @@ class TestComparing:
         for name in ("t", "l"):
             look = await trees.compare(f"{place.path}/{name}", {"a": b""})
 
-            assert look == TreeLook(exists=False, files={"a": "absent"})
+            assert look == TreeComparison(exists=False, files={"a": "absent"})
 
     async def test_a_symlink_to_a_file_is_followed(self, place: Place, trees: Trees) -> None:
         await put(place, "real", "t/other")
@@ -174,7 +174,7 @@ class TestComparing:
 
         look = await trees.compare(f"{place.path}/t", {"a": b"x", "nowhere": b"x", "other": b"x"})
 
-        assert look == TreeLook(exists=True, files={"a": "same", "nowhere": "differs", "other": "same"})
+        assert look == TreeComparison(exists=True, files={"a": "same", "nowhere": "differs", "other": "same"})
 
     async def test_a_symlink_to_a_directory_is_followed_unless_the_directory_is_to_be_whole(
         self, place: Place, trees: Trees
@@ -186,8 +186,8 @@ class TestComparing:
         loose = await trees.compare(f"{place.path}/t", wanted)
         whole = await trees.compare(f"{place.path}/t", wanted, is_whole=True)
 
-        assert loose == TreeLook(exists=True, files={"d/a": "same", "b": "same"}, extra=("d",))
-        assert whole == TreeLook(exists=True, files={"d/a": "absent", "b": "same"}, extra=("d",))
+        assert loose == TreeComparison(exists=True, files={"d/a": "same", "b": "same"}, extra=("d",))
+        assert whole == TreeComparison(exists=True, files={"d/a": "absent", "b": "same"}, extra=("d",))
 
     async def test_behind_a_symlink_in_the_directorys_place_nobody_looks_for_more(
         self, place: Place, trees: Trees
@@ -198,7 +198,7 @@ class TestComparing:
         for is_whole in (False, True):
             look = await trees.compare(f"{place.path}/t", {"a": b"x", "b": b"x"}, is_whole=is_whole)
 
-            assert look == TreeLook(exists=True, files={"a": "same", "b": "absent"}, extra=("",))
+            assert look == TreeComparison(exists=True, files={"a": "same", "b": "absent"}, extra=("",))
 
     @pytest.mark.parametrize("path", ["d", "fifo", "file/below"])
     async def test_something_else_in_a_files_place_is_an_error(
@@ -225,7 +225,7 @@ class TestWriting:
             f"{place.path}/a/b/t", ["d", "d/e", "empty"], [file("d/e/x", b"1"), file("y", b"2", 0o755)]
         )
 
-        looks = await place.files.look(
+        looks = await place.files.inspect(
             [f"{place.path}/a/b/{path}" for path in ("t", "t/d/e/x", "t/y", "t/empty")]
         )
         assert removed == ()
@@ -245,7 +245,7 @@ class TestWriting:
 
         await trees.write(f"{place.path}/t", ["d"], [file("d/x")])
 
-        (look,) = await place.files.look([f"{place.path}/t/d"])
+        (look,) = await place.files.inspect([f"{place.path}/t/d"])
         assert (look.mode, place.names(f"{place.path}/t/d")) == (0o700, ["mine", "x"])
 
     async def test_a_symlink_in_a_files_place_gives_way_and_what_it_names_stays(

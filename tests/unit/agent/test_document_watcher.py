@@ -28,7 +28,9 @@ class Bucket:
             key=key, value=b"x", revision=self.revision, created=datetime(2026, 1, 1, tzinfo=UTC)
         )
 
-    async def pokes(self, _key: str, on_poke: Callable[[str, int], None]) -> Callable[[], Awaitable[None]]:
+    async def watch_changes(
+        self, _key: str, on_poke: Callable[[str, int], None]
+    ) -> Callable[[], Awaitable[None]]:
         self.poke = on_poke
         return self._stop
 

@@ -18,7 +18,7 @@ from ccm_agent.bus.accounts import (
     grants,
     imports,
 )
-from ccm_agent.bus.layout import POKED, LayoutOptions, plan
+from ccm_agent.bus.layout import NOTIFYING, LayoutOptions, plan
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import stored_patterns, subject_matches
 from ccm_agent.model import wire
@@ -202,7 +202,7 @@ def test_pokes_of_buckets_that_agents_obey_reach_them() -> None:
     subscribe = node_permissions("web1").subscribe
     heard = {subject.split(".")[3] for subject in subscribe if subject.startswith("choria.ccm.poke.")}
 
-    assert heard == set(POKED)
+    assert heard == set(NOTIFYING)
 
 
 def test_all_that_is_stored_of_events_is_handed_to_the_stream() -> None:

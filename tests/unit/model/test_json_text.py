@@ -6,25 +6,25 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ccm_agent.model.json_text import encode_told, tellable
+from ccm_agent.model.json_text import encode_message, json_safe
 from ccm_agent.model.wire import Disabled
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def test_what_is_no_utf_8_stands_as_a_question_mark() -> None:
-    assert tellable(b"/media/caf\xe9 \xc3\xa9".decode(errors="surrogateescape")) == "/media/caf? é"
+    assert json_safe(b"/media/caf\xe9 \xc3\xa9".decode(errors="surrogateescape")) == "/media/caf? é"
 
 
 def test_whatever_a_text_holds_it_is_told() -> None:
     told = Disabled(since=NOW, why="a \udcff", by="é")
     facts = {"mounts": [("/\udcff", 1)], "\udcfe": None}
 
-    assert msgspec.json.decode(encode_told(told), type=Disabled) == Disabled(since=NOW, why="a ?", by="é")
-    assert encode_told(facts, order="sorted") == b'{"?":null,"mounts":[["/?",1]]}'
+    assert msgspec.json.decode(encode_message(told), type=Disabled) == Disabled(since=NOW, why="a ?", by="é")
+    assert encode_message(facts, order="sorted") == b'{"?":null,"mounts":[["/?",1]]}'
 
 
 def test_what_is_text_is_told_as_it_is() -> None:
     told = Disabled(since=NOW, why="é ✓")
 
-    assert encode_told(told) == msgspec.json.encode(told)
+    assert encode_message(told) == msgspec.json.encode(told)

@@ -26,7 +26,7 @@ from ccm_agent.resources.archive.model import (
 from ccm_agent.resources.contract import OutputCallback
 
 if TYPE_CHECKING:
-    from ccm_agent.model.ports import FileLook
+    from ccm_agent.model.ports import FileInfo
 
 PROVIDER = "http"
 PROTOCOL = "io.choria.ccm.v1.resource.archive.state"
@@ -52,7 +52,7 @@ class Http:
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
         paths = [wanted.name, *([_absolute(wanted.creates)] if wanted.creates else [])]
         largest = LIMIT_BYTES if wanted.checksum else TOLD_BYTES
-        archive, *creates = await self._files.look(paths, digest={wanted.name: [largest]})
+        archive, *creates = await self._files.inspect(paths, digest={wanted.name: [largest]})
         if archive.kind == "unreadable":
             raise FileError(f"{wanted.name}: cannot be looked at: {archive.error}")
         if archive.kind == "other":
@@ -113,7 +113,7 @@ class Http:
             await self._put_in_place(wanted, staged)
 
     async def set_attributes(self, wanted: ArchiveProperties) -> None:
-        (look,) = await self._files.look([wanted.name], digest=False, follow=False)
+        (look,) = await self._files.inspect([wanted.name], digest=False, follow=False)
         mode = look.mode & 0o7777
         if mode & ~RIGHT_MODE:
             mode = NEW_MODE
@@ -125,7 +125,7 @@ class Http:
     async def _creates_will_tell(self, wanted: ArchiveProperties) -> bool:
         if not wanted.creates:
             return False
-        (look,) = await self._files.look([_absolute(wanted.creates)], digest=False)
+        (look,) = await self._files.inspect([_absolute(wanted.creates)], digest=False)
         return look.kind == ABSENT
 
     async def _fetch(self, wanted: ArchiveProperties, staged: str) -> None:
@@ -154,7 +154,7 @@ class Http:
 
     async def _put_in_place(self, wanted: ArchiveProperties, staged: str) -> None:
         try:
-            await self._files.adopt(
+            await self._files.replace(
                 staged, wanted.name, owner=wanted.owner, group=wanted.group, mode=NEW_MODE
             )
         except BaseException:
@@ -179,7 +179,7 @@ class Http:
 
 
 def metadata(
-    wanted: ArchiveProperties, archive: FileLook, is_there: bool, creates_exists: bool
+    wanted: ArchiveProperties, archive: FileInfo, is_there: bool, creates_exists: bool
 ) -> ArchiveMetadata:
     """What a look at the archive says."""
     if not is_there:

@@ -108,7 +108,7 @@ class Commands:
         paths = list({_path(one) for one in wanted} - {""})
         if not paths:
             return set()
-        looks = await self._files.look(paths, digest=False)
+        looks = await self._files.inspect(paths, digest=False)
         return {look.path for look in looks if look.kind not in ("absent", "unreadable")}
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from ccm_agent.model.errors import DownloadError, FileError
-from ccm_agent.model.ports import DIGEST_BYTES, ContentRef, Download, FileLook, Files, Transfer
+from ccm_agent.model.ports import DIGEST_BYTES, ContentRef, Download, FileInfo, Files, Transfer
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.secret import mask_url
 from ccm_agent.resources.file.model import (
@@ -67,7 +67,7 @@ class PosixFile:
         asked = [one.name for one in wanted]
         asked += [source for source in sources if source]
         digest = _how_large(wanted, sources)
-        looks = {look.path: look for look in await self._files.look(asked, digest=digest)}
+        looks = {look.path: look for look in await self._files.inspect(asked, digest=digest)}
         found: list[FileState | None] = []
         for one, source in zip(wanted, sources, strict=True):
             look = looks[one.name]
@@ -87,7 +87,7 @@ class PosixFile:
             await self._store_url(wanted)
             return
         source = self._source(wanted)
-        await self._files.store(
+        await self._files.write(
             wanted.name,
             ContentRef(source) if source else (wanted.content or "").encode(),
             owner=wanted.owner,
@@ -141,7 +141,7 @@ class PosixFile:
                     "changed"
                 )
             self._digests[wanted.source] = got.sha256
-            await self._files.adopt(
+            await self._files.replace(
                 staged, wanted.name, owner=wanted.owner, group=wanted.group, mode=wanted.mode_bits
             )
         except BaseException:
@@ -159,7 +159,7 @@ class PosixFile:
             return ""
         return posixpath.normpath(posixpath.join(self._directory, wanted.source))
 
-    async def _name_alike(self, wanted: FileProperties, look: FileLook, metadata: FileMetadata) -> None:
+    async def _name_alike(self, wanted: FileProperties, look: FileInfo, metadata: FileMetadata) -> None:
         """A user may have several names: one that is wanted and means the owner found is the owner's name too."""
         owner, group = wanted.owner.replace(KEEP, ""), wanted.group.replace(KEEP, "")
         if look.uid < 0 or (owner in ("", look.owner) and group in ("", look.group)):
@@ -190,7 +190,7 @@ def _how_large(wanted: Sequence[FileProperties], sources: Sequence[str]) -> dict
     return largest
 
 
-def _state(wanted: FileProperties, look: FileLook) -> FileState:
+def _state(wanted: FileProperties, look: FileInfo) -> FileState:
     ensure = {"absent": ABSENT, "directory": DIRECTORY}.get(look.kind, PRESENT)
     is_there = look.uid >= 0
     return FileState(
@@ -216,7 +216,7 @@ def _state(wanted: FileProperties, look: FileLook) -> FileState:
     )
 
 
-def _source_file(look: FileLook, wanted_checksum: str) -> SourceFile:
+def _source_file(look: FileInfo, wanted_checksum: str) -> SourceFile:
     if look.kind == "file":
         error = look.error or (look.undigested if wanted_checksum else "")
         return SourceFile(path=look.path, checksum=look.sha256, size=look.size_bytes, error=error)

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import CommandError, FileError
-from ccm_agent.model.ports import Digest, Tree, TreeEntry, TreeLook, Trees
+from ccm_agent.model.ports import Digest, Tree, TreeComparison, TreeEntry, Trees
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldProperties, ScaffoldState
 from ccm_agent.resources.scaffold.providers import record as memory
@@ -53,7 +53,7 @@ class ScaffoldPlan:
         self.keys: dict[str, str] = {}
         self.made: dict[str, dict[str, bytes | Digest]] = {}
         self.unknown: set[str] = set()
-        self.look = TreeLook(exists=False, files={})
+        self.look = TreeComparison(exists=False, files={})
         self._know()
 
     def _know(self) -> None:

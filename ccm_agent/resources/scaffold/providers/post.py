@@ -101,7 +101,7 @@ class PostCommandDir:
 
     async def _refuse_shared(self, directory: str) -> None:
         """Who may move the directory that commands work in puts his own content into what they make."""
-        (seen,) = await self._files.look([directory], digest=False)
+        (seen,) = await self._files.inspect([directory], digest=False)
         is_shared = seen.mode & 0o022 and not seen.mode & 0o1000
         if seen.kind == "directory" and (is_shared or seen.uid not in (0, os.geteuid())):
             raise FileError(f"TMPDIR {directory}: others may move what is in it; name a directory like /tmp")

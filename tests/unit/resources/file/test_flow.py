@@ -106,11 +106,11 @@ async def test_noop_changes_nothing_and_says_what_apply_then_does(
     if said is before:
         assert shape(files) == before
     elif said is not None:
-        (look,) = await files.look([wanted.name])
+        (look,) = await files.inspect([wanted.name])
         assert look.kind == said[wanted.name]
     else:
         assert noop.noop_message.startswith("Would have ")
-        (look,) = await files.look([wanted.name], follow=False)
+        (look,) = await files.inspect([wanted.name], follow=False)
         assert look.kind == "absent"
 
 

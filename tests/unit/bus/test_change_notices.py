@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ccm_agent.bus import pokes
-from ccm_agent.bus.pokes import PAUSE_S, PokeLimit, poke_of
+from ccm_agent.bus import change_notices
+from ccm_agent.bus.change_notices import PAUSE_S, NoticeLimit, notice_revision
 
 
 class Reader:
@@ -15,35 +15,35 @@ class Reader:
 
     def __init__(self) -> None:
         self.read: list[tuple[str, int]] = []
-        self.limit = PokeLimit(lambda key, revision: self.read.append((key, revision)))
+        self.limit = NoticeLimit(lambda key, revision: self.read.append((key, revision)))
 
 
-def test_a_poke_names_the_message_that_its_stream_has_stored() -> None:
+def test_a_notice_names_the_message_that_its_stream_has_stored() -> None:
     headers = {"Nats-Stream": "KV_B", "Nats-Subject": "$KV.B.key", "Nats-Sequence": "7"}
 
-    assert poke_of(headers, "KV_B", "$KV.B.key") == 7
-    assert poke_of(headers, "KV_C", "$KV.B.key") == 0
-    assert poke_of(headers, "KV_B", "$KV.B.other") == 0
-    assert poke_of(headers | {"Nats-Sequence": "9" * 5000}, "KV_B", "$KV.B.key") == 0
+    assert notice_revision(headers, "KV_B", "$KV.B.key") == 7
+    assert notice_revision(headers, "KV_C", "$KV.B.key") == 0
+    assert notice_revision(headers, "KV_B", "$KV.B.other") == 0
+    assert notice_revision(headers | {"Nats-Sequence": "9" * 5000}, "KV_B", "$KV.B.key") == 0
 
 
 async def test_each_new_revision_of_each_key_is_passed_on_at_once() -> None:
     reader = Reader()
 
     for revision in (1, 2, 7):
-        reader.limit.poked("a", revision)
-        reader.limit.poked("b", revision)
+        reader.limit.receive("a", revision)
+        reader.limit.receive("b", revision)
 
     assert reader.read == [(key, revision) for revision in (1, 2, 7) for key in "ab"]
 
 
 async def test_a_flood_of_old_revisions_is_passed_on_once_in_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pokes, "PAUSE_S", 0.05)
+    monkeypatch.setattr(change_notices, "PAUSE_S", 0.05)
     reader = Reader()
-    reader.limit.poked("a", 7)
+    reader.limit.receive("a", 7)
 
     for number in range(1000):
-        reader.limit.poked("a", number % 8)
+        reader.limit.receive("a", number % 8)
     assert reader.read == [("a", 7)]
 
     async with asyncio.timeout(5):
@@ -54,10 +54,10 @@ async def test_a_flood_of_old_revisions_is_passed_on_once_in_a_pause(monkeypatch
 
 async def test_a_new_revision_does_not_wait_for_the_pause_and_answers_what_waited() -> None:
     reader = Reader()
-    reader.limit.poked("a", 7)
-    reader.limit.poked("a", 3)
+    reader.limit.receive("a", 7)
+    reader.limit.receive("a", 3)
 
-    reader.limit.poked("a", 8)
+    reader.limit.receive("a", 8)
 
     assert reader.read == [("a", 7), ("a", 8)]
     assert [one.waiting for one in reader.limit._keys.values()] == [None]
@@ -67,32 +67,32 @@ async def test_a_bucket_that_was_made_again_is_heard_at_once_after_a_quiet_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = Reader()
-    reader.limit.poked("a", 7)
+    reader.limit.receive("a", 7)
     loop = asyncio.get_running_loop()
     now_s = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now_s + PAUSE_S + 1)
 
-    reader.limit.poked("a", 1)
+    reader.limit.receive("a", 1)
 
     assert reader.read == [("a", 7), ("a", 1)]
 
 
 async def test_keys_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pokes, "KEYS_LIMIT", 3)
+    monkeypatch.setattr(change_notices, "KEYS_LIMIT", 3)
     reader = Reader()
 
     for number in range(10):
-        reader.limit.poked(str(number), 1)
+        reader.limit.receive(str(number), 1)
 
     assert len(reader.limit._keys) == 3
     assert len(reader.read) == 10
 
 
 async def test_nothing_is_passed_on_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pokes, "PAUSE_S", 0.01)
+    monkeypatch.setattr(change_notices, "PAUSE_S", 0.01)
     reader = Reader()
-    reader.limit.poked("a", 7)
-    reader.limit.poked("a", 7)
+    reader.limit.receive("a", 7)
+    reader.limit.receive("a", 7)
 
     reader.limit.close()
     await asyncio.sleep(0.05)

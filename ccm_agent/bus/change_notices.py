@@ -1,8 +1,8 @@
 """
-Pokes, limited: a message that names a key's new revision costs its reader one read.
+Notices of changed keys, limited in rate: each notice costs the agent one read.
 
-A user who may read a bucket can have the broker send a stored message to the subject of a poke, again and again. Its headers are
-genuine, so nothing tells it from a poke, except that the revision is not a new one.
+A user who may read a bucket can make the broker send a stored message to the subject of a notice, again and again. Its headers
+are genuine. It differs from a notice only in that its revision is not new.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from msgspec import Struct
 from ccm_agent.bus.streams import parse_sequence
 
 PAUSE_S = 5.0
-"""At least so long between two pokes of a key that name no new revision. A bucket that was made again starts at revision 1."""
+"""The pause between two notices of a key without a new revision. They count, because a bucket made again starts at revision 1."""
 
 KEYS_LIMIT = 10_000
-"""Keys of one subscription that are remembered; the oldest is forgotten first."""
+"""The number of keys of one subscription that are remembered. The oldest is forgotten first."""
 
 
-def poke_of(headers: Mapping[str, str], stream: str, subject: str) -> int:
-    """The sequence of a message that a stream republishes for a subject; 0 when the headers say otherwise."""
+def notice_revision(headers: Mapping[str, str], stream: str, subject: str) -> int:
+    """Return the revision in the headers of a notice; 0 if the message is not a notice from this stream and subject."""
     if headers.get("Nats-Stream") != stream or headers.get("Nats-Subject") != subject:
         return 0
     try:
@@ -33,26 +33,26 @@ def poke_of(headers: Mapping[str, str], stream: str, subject: str) -> int:
 
 
 class _Key(Struct):
-    """What is known of one key: its newest revision, when its last poke was passed on, and one that waits."""
+    """One key: its newest revision, when its last notice was passed on, and the timer of one that waits."""
 
     newest: int = 0
     passed_at: float = 0.0
     waiting: asyncio.TimerHandle | None = None
 
 
-class PokeLimit:
+class NoticeLimit:
     """
-    Passes each new revision of a key on at once, and others at most once in PAUSE_S.
+    Passes on each new revision of a key at once, and other notices at most once in PAUSE_S.
 
-    None is lost: the last of those that were held back is passed on when the pause is over.
+    No change is lost: after the pause, a notice that was held back is passed on.
     """
 
-    def __init__(self, on_poke: Callable[[str, int], None]) -> None:
-        self._on_poke = on_poke
+    def __init__(self, on_change: Callable[[str, int], None]) -> None:
+        self._on_change = on_change
         self._keys: dict[str, _Key] = {}
 
-    def poked(self, key: str, revision: int) -> None:
-        """A poke came. Called on the event loop."""
+    def receive(self, key: str, revision: int) -> None:
+        """Take a notice. Called on the event loop."""
         known = self._known(key)
         loop = asyncio.get_running_loop()
         if revision > known.newest:
@@ -66,7 +66,7 @@ class PokeLimit:
                 known.waiting = loop.call_later(rest_s, partial(self._pass, key, known, revision))
 
     def close(self) -> None:
-        """Pass nothing on any more."""
+        """Pass on no more notices."""
         for known in self._keys.values():
             if known.waiting is not None:
                 known.waiting.cancel()
@@ -87,4 +87,4 @@ class PokeLimit:
             known.waiting.cancel()
             known.waiting = None
         known.passed_at = asyncio.get_running_loop().time()
-        self._on_poke(key, revision)
+        self._on_change(key, revision)
