@@ -7,7 +7,7 @@ Everything is imported where it is built, so that a command pays for what it use
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccm_agent.engine.run import LocalEngine, PreparedManifest
     from ccm_agent.hiera.sources import Sources
     from ccm_agent.manifest.expressions import Expressions
-    from ccm_agent.manifest.lint import Finding
+    from ccm_agent.manifest.findings import Finding
     from ccm_agent.model.outcome import SessionSummary
     from ccm_agent.model.ports import Clock, KeyValue, Objects, RenderWorker
     from ccm_agent.model.registration import RegistrationEntry
@@ -270,12 +270,15 @@ class App:
         rules.check(data, resolved.rules)
         return data
 
-    def lint(self, name: str, text: str, *, strict_ccm: bool = False) -> list[Finding]:
-        """What is wrong with a manifest's text; see `engine.lint`."""
+    def lint(
+        self, name: str, text: str, *, strict_ccm: bool = False, ignored: Collection[str] = ()
+    ) -> list[Finding]:
+        """What is wrong with a manifest's text; see `manifest.lint`."""
         from ccm_agent.manifest.document import make_document
         from ccm_agent.manifest.lint import lint
 
-        return lint(make_document(text.encode(), name, self.directory), self.catalog, strict_ccm=strict_ccm)
+        document = make_document(text.encode(), name, self.directory)
+        return lint(document, self.catalog, strict_ccm=strict_ccm, ignored=ignored)
 
     async def evaluate(
         self,

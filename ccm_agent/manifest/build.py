@@ -1,19 +1,11 @@
-"""
-The raw list of resources to declared ones: both YAML forms, defaults, templates, properties, checks.
-
-    - package: {name: zsh, ensure: present}          one resource
-    - package:                                       several, by name, with defaults for all of this list
-        - defaults: {ensure: present}
-        - zsh: {}
-"""
+"""The raw list of resources to declared ones: templates, properties, checks."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ccm_agent.manifest.document import Path
+from ccm_agent.manifest.entries import EntryReader
 from ccm_agent.manifest.expressions import (
     Expressions,
     has_markers,
@@ -23,22 +15,18 @@ from ccm_agent.manifest.expressions import (
     render_entries,
     render_keys,
 )
-from ccm_agent.manifest.properties import make_properties, may_be_none
+from ccm_agent.manifest.paths import parse_path
+from ccm_agent.manifest.properties import make_properties
 from ccm_agent.manifest.validate import check_properties
-from ccm_agent.model import codec
-from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
+from ccm_agent.model.errors import ExpressionError, InputError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import ResolvedResource
 
-DEFAULTS = "defaults"
-
 _RENDER = {"health_checks": render_checks, "register_when_stable": render_entries}
 
-_STEP = re.compile(r'\.([A-Za-z_]\w*)|\[(\d+)\]|\["(.*?)"\]')
 
-
-class ResourceBuilder:
+class ResourceBuilder(EntryReader):
     """
     Makes the resources of one document.
 
@@ -49,10 +37,8 @@ class ResourceBuilder:
     """
 
     def __init__(self, catalog: Catalog, expressions: Expressions, text: str | None, source: str) -> None:
-        self._catalog = catalog
+        super().__init__(catalog, text, source)
         self._expressions = expressions
-        self._text = text
-        self._source = source
         # an escape could hide an opener from this look at the whole, so it counts as one
         self._is_templated = text is None or has_markers(text) or "\\" in text
 
@@ -68,22 +54,6 @@ class ResourceBuilder:
             for kind, properties, place in self.instances(entry, (*path, number)):
                 declared.append(self.declare(kind, properties, place, len(declared)))
         return declared
-
-    def instances(self, entry: Any, path: Path) -> Iterator[tuple[AnyType, dict[str, Any], Path]]:
-        """
-        Type and raw properties of each resource in one entry of the list, `name` among them, and the way to them.
-
-        Raises:
-            InputError: The entry has neither of the two forms, or its type is unknown.
-        """
-        if entry is None:
-            return
-        if not isinstance(entry, dict):
-            self._fail("a resource is a mapping from its type to its properties, such as `file: …`", path)
-        for type_name, body in entry.items():
-            kind = self._kind(type_name, (*path, type_name))
-            for properties, place in self._instances(kind, body, (*path, type_name)):
-                yield kind, properties, place
 
     def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> ResolvedResource:
         """
@@ -105,51 +75,6 @@ class ResourceBuilder:
         except InputError as err:
             self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", path)
         return ResolvedResource(kind=kind, wanted=wanted, pending=pending, index=index, path=path)
-
-    def _kind(self, name: str, path: Path) -> AnyType:
-        try:
-            return self._catalog.find(name)
-        except ManifestError as err:
-            self._fail(err.message, path, ManifestError)
-
-    def _instances(self, kind: AnyType, body: Any, path: Path) -> Iterator[tuple[dict[str, Any], Path]]:
-        """The raw properties of each resource under a type, name among them, and the way to them."""
-        if isinstance(body, dict):
-            self._check_single(kind, body, path)
-            yield body, path
-            return
-        if not isinstance(body, list) or not body:
-            what = "nothing" if body is None or body == [] else "this"
-            self._fail(f"`{kind.name}` needs properties, or a list of names with theirs, not {what}", path)
-        defaults = self._defaults(body, path)
-        for number, item in enumerate(body):
-            name, own = self._named(item, (*path, number))
-            if name != DEFAULTS:
-                yield _merged(kind, defaults, own, name), (*path, number, name)
-
-    def _check_single(self, kind: AnyType, body: dict[str, Any], path: Path) -> None:
-        """Names with properties below them belong into a list; without this they would be taken for unknown properties."""
-        known = {*kind.properties.__struct_encode_fields__, *kind.rules.aliases}
-        if body and all(key not in known and isinstance(own, dict | None) for key, own in body.items()):
-            first = next(iter(body))
-            self._fail(f"names under `{kind.name}` stand in a list: write `- {first}:`", (*path, first))
-
-    def _defaults(self, body: list[Any], path: Path) -> dict[str, Any]:
-        found = [n for n, item in enumerate(body) if isinstance(item, dict) and DEFAULTS in item]
-        if len(found) > 1:
-            self._fail("`defaults` stands twice in one list: make them one", (*path, found[1]))
-        return self._named(body[found[0]], (*path, found[0]))[1] if found else {}
-
-    def _named(self, item: Any, path: Path) -> tuple[str, dict[str, Any]]:
-        if not isinstance(item, dict) or len(item) != 1:
-            self._fail(
-                "each item of this list is one name with its properties, as in `- zsh: {ensure: present}`",
-                path,
-            )
-        name, own = next(iter(item.items()))
-        if own is not None and not isinstance(own, dict):
-            self._fail(f"`{name}` needs a mapping of properties, not a list or a text", (*path, name))
-        return name, own or {}
 
     def _rendered(
         self, kind: AnyType, raw: dict[str, Any], path: Path
@@ -175,48 +100,13 @@ class ResourceBuilder:
                 rendered[written] = new
         return rendered, tuple(pending)
 
-    def _fail(self, message: str, path: Path, kind: type[InputError] = DocumentError) -> NoReturn:
-        raise kind(message, place=self._place(path))
-
-    def _place(self, path: Path) -> Place:
-        if self._text is None:
-            return Place(self._source, path=codec.path_text(path) if path else "")
-        return codec.locate(self._text, path, self._source)
-
     def _replace(self, err: InputError, resource: str, path: Path) -> NoReturn:
         """The same error, with the resource's name and its place in the document."""
         place = err.place
         if place is None or not place.line:
-            inner = _steps(place.path) if place is not None else ()
+            inner = parse_path(place.path) if place is not None else ()
             place = self._place((*path, *inner))
         message = f"{resource}: {err.message}"
         if isinstance(err, ExpressionError):
             raise type(err)(message, expression=err.expression, offset=err.offset, place=place) from err
         raise type(err)(message, place=place) from err
-
-
-def _merged(kind: AnyType, defaults: dict[str, Any], own: dict[str, Any], name: str) -> dict[str, Any]:
-    """
-    A resource's properties over the defaults: all are replaced, but for `control`, which is merged.
-
-    A key without a value says nothing, so its default holds; but of a property that may be None, as a file's `content`, it
-    takes the default away.
-    """
-    merged = {**defaults, **own}
-    control = defaults.get("control")
-    if isinstance(control, dict) and isinstance(own.get("control"), dict):
-        merged["control"] = {**control, **_with_value(own["control"])}
-    for key, value in defaults.items():
-        if key in own and own[key] is None and not may_be_none(kind, key):
-            merged[key] = value
-    merged["name"] = name
-    return merged
-
-
-def _with_value(written: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in written.items() if value is not None}
-
-
-def _steps(path: str) -> Path:
-    """The steps of a path in writing, `$.require[0]`."""
-    return tuple(int(found[2]) if found[2] else found[1] or found[3] for found in _STEP.finditer(path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from msgspec import Struct
@@ -66,6 +66,22 @@ def manifest_of(
     Raises:
         InputError: It cannot be read, or has not the form of a manifest.
     """
+    root = read_root(document, read)
+    if root.get("ccm") is None:
+        raise no_section(root, document)
+    manifest = codec.convert_as(as_written(root), Manifest, document.name, document.text)
+    for err in hierarchy_errors(root, document):
+        raise err
+    return manifest, root
+
+
+def read_root(document: ManifestDocument, read: ReadDocument = codec.decode_manifest) -> Mapping[str, Any]:
+    """
+    All that stands in a manifest's document.
+
+    Raises:
+        InputError: It cannot be read, or is not a mapping.
+    """
     root = read(document.text, document.name)
     if root is None:
         raise ManifestError(EMPTY, place=Place(document.name))
@@ -74,46 +90,54 @@ def manifest_of(
             "a manifest is a mapping with a `ccm` section, not a list or a text",
             place=Place(document.name, 1),
         )
-    if root.get("ccm") is None:
-        near = nearest("ccm", [key for key in root if key not in Manifest.__struct_fields__])
-        hint = f"; is `{near}` meant to be it?" if near else ""
-        raise ManifestError(
-            f"the manifest has no `ccm` section with `resources`{hint}", place=Place(document.name)
+    return root
+
+
+def no_section(root: Mapping[str, Any], document: ManifestDocument) -> ManifestError:
+    """The error about a manifest without its `ccm` section, with what is probably meant to be it."""
+    if "resources" in root:
+        place = codec.locate(document.text, ("resources",), document.name)
+        return ManifestError(
+            "`resources` belongs under `ccm:`: write `ccm:` above it and indent it", place=place
         )
-    as_said = {**root, "ccm": _said(root["ccm"])}
-    manifest = codec.convert_as(as_said, Manifest, document.name, document.text)
-    _check_hierarchy(manifest, document)
-    return manifest, root
+    near = nearest("ccm", [key for key in root if key not in Manifest.__struct_fields__])
+    hint = f"; is `{near}` meant to be it?" if near else ""
+    return ManifestError(
+        f"the manifest has no `ccm` section with `resources`{hint}", place=Place(document.name)
+    )
 
 
-def _said(section: Any) -> Any:
-    """The `ccm` section without keys that have no value, and with messages as text, as the reference reads them."""
+def as_written(root: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with its `ccm` section as the reference reads it: without keys that have no value, messages as text."""
+    section = root["ccm"]
     if not isinstance(section, dict):
-        return section
-    return {
+        return dict(root)
+    read = {
         key: key_text(value) if key.endswith("_message") and isinstance(value, (bool, int, float)) else value
         for key, value in section.items()
         if value is not None
     }
+    return {**root, "ccm": read}
 
 
-def _check_hierarchy(manifest: Manifest, document: ManifestDocument) -> None:
-    """What hiera alone would pass over where no override matches."""
-    if isinstance(manifest.hierarchy, dict):
-        for key in manifest.hierarchy:
+def hierarchy_errors(root: Mapping[str, Any], document: ManifestDocument) -> Iterator[DocumentError]:
+    """What is wrong with `hierarchy` and `overrides`, and what hiera alone would pass over where no override matches."""
+    hierarchy, overrides = root.get("hierarchy"), root.get("overrides")
+    if isinstance(hierarchy, dict):
+        for key in hierarchy:
             if key not in Hierarchy.__struct_fields__:
                 place = codec.locate(document.text, ("hierarchy", key), document.name)
                 hint = did_you_mean(key, Hierarchy.__struct_fields__)
-                raise DocumentError(f"unknown key `{key}`{hint}", place=place)
-        word = manifest.hierarchy.get("merge")
+                yield DocumentError(f"unknown key `{key}`{hint}", place=place)
+        word = hierarchy.get("merge")
         if isinstance(word, str) and word not in tuple(Merge):
             place = codec.locate(document.text, ("hierarchy", "merge"), document.name)
-            raise DocumentError(f"there is no merge `{word}`: write `first` or `deep`", place=place)
-    if isinstance(manifest.overrides, dict):
-        for name, layer in manifest.overrides.items():
+            yield DocumentError(f"there is no merge `{word}`: write `first` or `deep`", place=place)
+    if isinstance(overrides, dict):
+        for name, layer in overrides.items():
             if not isinstance(layer, dict):
                 place = codec.locate(document.text, ("overrides", name), document.name)
-                raise DocumentError(
+                yield DocumentError(
                     f"the override `{name}` must be a mapping; fill it or remove it", place=place
                 )
 

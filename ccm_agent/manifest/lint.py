@@ -6,132 +6,186 @@ Templates are checked for their syntax and types and then left as they are, so n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from msgspec import Struct
-
-from ccm_agent.manifest.build import ResourceBuilder
-from ccm_agent.manifest.document import ManifestDocument, Path, manifest_of, top_level_warnings
-from ccm_agent.manifest.expressions import has_markers, holds_markers
-from ccm_agent.manifest.properties import make_properties
+from ccm_agent.manifest.conversion import convert_all
+from ccm_agent.manifest.document import (
+    EMPTY,
+    ManifestDocument,
+    Path,
+    as_written,
+    hierarchy_errors,
+    no_section,
+    read_root,
+    top_level_warnings,
+)
+from ccm_agent.manifest.findings import ERROR, WARNING, Finding, Report
+from ccm_agent.manifest.lint_expressions import lint_templates
+from ccm_agent.manifest.lint_resources import ResourceLinter
+from ccm_agent.manifest.silence import without_silenced
 from ccm_agent.manifest.tinycm.detect import is_tinycm
 from ccm_agent.model import codec
-from ccm_agent.model.errors import CcmError, ExpressionError, InputError, Place
-from ccm_agent.model.gathered import unknown_fields
-from ccm_agent.model.resource import parse_reference
+from ccm_agent.model.errors import (
+    CcmError,
+    DocumentError,
+    InputError,
+    ManifestError,
+    MisfitError,
+    Place,
+)
+from ccm_agent.model.manifest import CcmSection
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.contract import AnyType
-from ccm_agent.resources.converge import ResolvedResource
 
-ERROR, WARNING = "error", "warning"
+_LIST = "`resources` must be a list: begin each resource with `- `"
 
 
-class Finding(Struct, frozen=True, kw_only=True):
-    """
-    Something to mend.
-
-    Attributes:
-        level: "error": `ccm apply` would refuse it somewhere; "warning": it is allowed, and hardly meant.
-        place: Where.
-        message: What, why, what to do.
-        rule: A word for the kind of finding, such as "syntax" or "strict-ccm".
-    """
-
-    level: str
-    message: str
-    rule: str
-    place: Place = Place()
-
-    def __str__(self) -> str:
-        return (
-            f"{self.place}: {self.level}: {self.message}"
-            if str(self.place)
-            else f"{self.level}: {self.message}"
-        )
-
-
-def lint(document: ManifestDocument, catalog: Catalog, *, strict_ccm: bool = False) -> list[Finding]:
+def lint(
+    document: ManifestDocument,
+    catalog: Catalog | None = None,
+    *,
+    strict_ccm: bool = False,
+    ignored: Collection[str] = (),
+) -> list[Finding]:
     """
     Findings in a manifest, in the order of its lines. Blocking.
 
     Args:
         document: The manifest.
-        catalog: The types it may use.
+        catalog: The types it may use; None: those that are installed here.
         strict_ccm: Find what Choria CCM itself would not understand, too.
+        ignored: Codes of rules that are silenced.
     """
+    report = Report(document)
     if is_tinycm(document.name, document.text):
-        return _lint_tinycm(document, strict_ccm)
-    linter = _Linter(document, catalog, strict_ccm)
+        _lint_tinycm(document, report, strict_ccm)
+    else:
+        _ManifestLinter(document, report, catalog or Catalog(), strict_ccm).run()
+    found = without_silenced(report.findings, document, ignored)
+    return sorted(found, key=lambda one: (one.place.line, one.place.column))
+
+
+def lint_request(
+    type_name: str, properties: Mapping[str, Any], catalog: Catalog | None = None
+) -> list[Finding]:
+    """
+    Findings in the properties of a single resource, `name` among them. Blocking.
+
+    Args:
+        type_name: Its type.
+        properties: The properties as a request has them.
+        catalog: The types that there are; None: those that are installed here.
+    """
+    report = Report(None)
+    catalog = catalog or Catalog()
     try:
-        manifest, root = manifest_of(document)
-    except CcmError as err:
-        return [_finding(err, "syntax")]
-    for place, sentence in top_level_warnings(root, document):
-        linter.add(WARNING, "unknown-key", sentence, place)
-    linter.hiera(root)
-    section = manifest.ccm
-    for field in ("pre_message", "post_message"):
-        linter.template(getattr(section, field), ("ccm", field))
-    if isinstance(section.resources, list) and section.resources:
-        linter.resources(section.resources)
-    elif not section.resources_jet_file:
-        linter.add(
-            ERROR,
-            "no-resources",
-            "the manifest holds no resources: add a list to `ccm.resources`",
-            codec.locate(document.text, ("ccm", "resources"), document.name),
-        )
-    return sorted(linter.findings, key=lambda one: (one.place.line, one.place.column))
+        kind = catalog.find(type_name)
+    except ManifestError as err:
+        report.add(ERROR, "unknown-type", err.message)
+    else:
+        ResourceLinter(report, catalog).resource(kind, dict(properties), ())
+    return report.findings
 
 
-def _lint_tinycm(document: ManifestDocument, strict_ccm: bool) -> list[Finding]:
+def _lint_tinycm(document: ManifestDocument, report: Report, strict_ccm: bool) -> None:
     from ccm_agent.manifest.tinycm.definitions import read_definitions
 
     try:
         read_definitions(document, lambda: "any")
     except CcmError as err:
-        return [_finding(err, "syntax")]
-    if not strict_ccm:
-        return []
-    message = "this is a manifest of TinyCM, which Choria CCM does not read"
-    return [Finding(level=ERROR, message=message, rule="strict-ccm", place=Place(document.name, 1))]
+        report.add_error(err, "form")
+    if strict_ccm:
+        message = "this is a manifest of TinyCM, which Choria CCM does not read"
+        report.add_at(ERROR, "strict-ccm", message, Place(document.name, 1))
 
 
-def _finding(err: CcmError, rule: str) -> Finding:
-    return Finding(level=ERROR, message=err.message, rule=rule, place=err.place or Place())
+class _ManifestLinter:
+    """The document's sections; the resources have a linter of their own."""
 
-
-class _Linter:
-    def __init__(self, document: ManifestDocument, catalog: Catalog, strict_ccm: bool) -> None:
-        self.findings: list[Finding] = []
+    def __init__(
+        self, document: ManifestDocument, report: Report, catalog: Catalog, strict_ccm: bool
+    ) -> None:
         self._document = document
+        self._report = report
         self._strict = strict_ccm
-        self._builder = _Unresolved(catalog, document)
-        self._templated: set[str] = set()
-        self._known: set[tuple[str, str]] = set()
-        self._has_children = False
+        self._resources = ResourceLinter(report, catalog, strict_ccm=strict_ccm)
 
-    def add(self, level: str, rule: str, message: str, place: Place) -> None:
-        self.findings.append(Finding(level=level, rule=rule, message=message, place=place))
+    def run(self) -> None:
+        try:
+            root = read_root(self._document)
+        except DocumentError as err:
+            self._report.add_error(err, "syntax")
+            return
+        except InputError as err:
+            self._report.add_error(err, "no-resources" if err.message == EMPTY else "form")
+            return
+        for place, sentence in top_level_warnings(root, self._document):
+            if root.get("ccm") is not None or not sentence.startswith("the key `resources`"):
+                self._report.add_at(WARNING, "unknown-key", sentence, place)
+        self._hiera(root)
+        if root.get("ccm") is None:
+            self._report.add_error(no_section(root, self._document), "form")
+            self._list(root.get("resources"), ("resources",))
+        else:
+            self._section(root)
 
-    def place(self, path: Path) -> Place:
-        return codec.locate(self._document.text, path, self._document.name)
+    def _section(self, root: Mapping[str, Any]) -> None:
+        written = as_written(root)["ccm"]
+        if not isinstance(written, dict):
+            self._report.add(ERROR, "form", "`ccm` must be a mapping with `resources`", ("ccm",))
+            return
+        section, mistakes = convert_all(written, lambda value: codec.convert_as(value, CcmSection))
+        for mistake in mistakes:
+            is_unknown = isinstance(mistake.error, MisfitError) and mistake.error.unknown_key
+            rule = "unknown-key" if is_unknown else "value"
+            self._report.add(ERROR, rule, mistake.error.message, ("ccm", *mistake.path))
+        if section is None:
+            return
+        for field in ("pre_message", "post_message"):
+            lint_templates(self._report, getattr(section, field), ("ccm", field))
+        if section.resources_jet_file and section.resources is not None:
+            message = "`resources` and `resources_jet_file` exclude each other: remove one of them"
+            self._report.add(ERROR, "form", message, ("ccm", "resources_jet_file"))
+        if section.resources or not section.resources_jet_file:
+            self._list(section.resources, ("ccm", "resources"))
 
-    def hiera(self, root: Mapping[str, Any]) -> None:
-        """The document's own data: comments that look like rules, and the syntax of its templates."""
-        from ccm_agent.hiera.rules import read_rules
+    def _list(self, raw: Any, path: Path) -> None:
+        """The resources; where a mapping takes the place of their list, what is in it as well."""
+        if isinstance(raw, list) and any(raw):
+            self._resources.entries([(entry, (*path, number)) for number, entry in enumerate(raw)])
+        elif isinstance(raw, dict) and raw:
+            self._report.add(ERROR, "form", _LIST, path)
+            self._resources.entries([({key: body}, path) for key, body in raw.items()])
+        elif raw is None or raw == [] or isinstance(raw, list):
+            if path[0] == "ccm":
+                message = "the manifest holds no resources: add a list to `ccm.resources`"
+                self._report.add(ERROR, "no-resources", message, path)
+        else:
+            self._report.add(ERROR, "form", _LIST, path)
 
-        if "#" in self._document.text:
-            _, warnings = read_rules(self._document.text, self._document.name)
-            for sentence in warnings:
-                self.add(WARNING, "annotation", sentence, Place())
+    def _hiera(self, root: Mapping[str, Any]) -> None:
+        """The document's own data: its hierarchy, comments that look like rules, and the syntax of its templates."""
+        for err in hierarchy_errors(root, self._document):
+            self._report.add_error(err, "unknown-key" if err.message.startswith("unknown") else "form")
+        self._annotations()
         hierarchy = root.get("hierarchy")
         if self._strict and isinstance(hierarchy, dict) and "secret" in hierarchy:
-            self._ours("`hierarchy` of Choria CCM has no `secret`", ("hierarchy", "secret"))
+            self._resources.extension("`hierarchy` of Choria CCM has no `secret`", ("hierarchy", "secret"))
         self._precedence(root)
         for key in ("data", "hierarchy", "overrides"):
-            self.template(root.get(key), (key,), names=("Facts",), functions=frozenset({"lookup"}))
+            lint_templates(
+                self._report, root.get(key), (key,), names=("Facts",), functions=frozenset({"lookup"})
+            )
+
+    def _annotations(self) -> None:
+        from ccm_agent.hiera.rules import read_rules
+
+        name = self._document.name
+        if "#" in self._document.text:
+            _, warnings = read_rules(self._document.text, name)
+            for sentence in warnings:
+                line, _, message = sentence.removeprefix(f"{name}:").partition(": ")
+                self._report.add_at(WARNING, "annotation", message, Place(name, int(line)))
 
     def _precedence(self, root: Mapping[str, Any]) -> None:
         """One warning for each entry of the order that is probably in the wrong place."""
@@ -141,181 +195,4 @@ class _Linter:
         for reversal in reversals(root):
             first.setdefault(reversal.place, str(reversal))
         for place, sentence in first.items():
-            self.add(WARNING, "order", sentence, self.place(("hierarchy", "order", place)))
-
-    def resources(self, raw: list[Any]) -> None:
-        everywhere = self._all_names(raw)
-        for number, entry in enumerate(raw):
-            try:
-                for kind, properties, path in self._builder.instances(entry, ("ccm", "resources", number)):
-                    self._resource(kind, properties, path, everywhere)
-            except InputError as err:
-                self.findings.append(_finding(err, "form"))
-
-    def _resource(
-        self, kind: AnyType, raw: dict[str, Any], path: Path, everywhere: set[tuple[str, str]]
-    ) -> None:
-        rules = kind.rules
-        for key, value in raw.items():
-            written = rules.aliases.get(key, key)
-            if written not in rules.untemplated:
-                self.template(value, (*path, key))
-        self._control(raw.get("control"), path)
-        self._strictness(kind, raw, path)
-        if isinstance(ensure := raw.get("ensure"), (int, float)) and not isinstance(ensure, bool):
-            message = f"`ensure` without quotes is a number, and reads as {codec.encode_yaml(ensure).strip()}; put it in quotes"
-            self.add(WARNING, "unquoted", message, self.place((*path, "ensure")))
-        try:
-            declared = self._builder.declare(kind, raw, path)
-        except InputError as err:
-            self.findings.append(_finding(err, "property"))
-            return
-        self._references(declared, everywhere)
-        self._remember(declared)
-
-    def _control(self, control: Any, path: Path) -> None:
-        if not isinstance(control, dict):
-            return
-        for key in ("if", "unless"):
-            if isinstance(text := control.get(key), str) and text:
-                self._expression(text, (*path, "control", key), is_condition=True)
-
-    def _strictness(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
-        if not self._strict:
-            return
-        if kind.is_extension:
-            self._ours(f"Choria CCM has no type `{kind.name}`", path)
-            return
-        rules = kind.rules
-        for key, value in raw.items():
-            if key in rules.aliases:
-                self._ours(f"`{key}` is our spelling of `{rules.aliases[key]}`", (*path, key))
-            elif key in rules.extensions:
-                self._ours(f"`{kind.name}` of Choria CCM has no `{key}`", (*path, key))
-            elif key == "require" and holds_markers(value):
-                self._ours("Choria CCM does not render expressions in `require`", (*path, key))
-            elif isinstance(value, str) and value in rules.extension_values.get(key, ()):
-                self._ours(f"`{kind.name}` of Choria CCM does not know `{key}: {value}`", (*path, key))
-        for key, lack in kind.find_extensions(raw) if kind.find_extensions is not None else ():
-            self._ours(f"`{kind.name}` of Choria CCM {lack}", (*path, key) if key in raw else path)
-
-    def _ours(self, message: str, path: Path) -> None:
-        self.add(ERROR, "strict-ccm", f"{message}: it works here alone", self.place(path))
-
-    def _references(self, declared: ResolvedResource, everywhere: set[tuple[str, str]]) -> None:
-        for field in ("require", "subscribe"):
-            for number, text in enumerate(getattr(declared.wanted, field, ())):
-                if why := self._why_not_earlier(text, everywhere):
-                    message = f"{declared.reference}: `{text}`, which it names under `{field}`, {why}"
-                    self.add(ERROR, "reference", message, self.place((*declared.path, field, number)))
-
-    def _why_not_earlier(self, text: str, everywhere: set[tuple[str, str]]) -> str:
-        """Why a reference leads to nothing that is declared before it; "" where it does, or where only a node can tell."""
-        found = parse_reference(text)
-        if found is None or self._has_children or (found.type, found.name) in self._known:
-            return ""
-        if (found.type, found.name) in everywhere:
-            # a literal name may be what an earlier template gives; the same template gives the same name
-            is_certain = has_markers(text) or found.type not in self._templated
-            return "is declared further down: move it up" if is_certain else ""
-        return "" if has_markers(text) or found.type in self._templated else "is declared nowhere"
-
-    def _remember(self, declared: ResolvedResource) -> None:
-        name, alias = declared.wanted.name, declared.wanted.alias
-        self._known |= {(declared.kind.name, one) for one in (name, alias) if one}
-        if has_markers(name) or has_markers(alias):
-            self._templated.add(declared.kind.name)
-        self._has_children = self._has_children or declared.kind.contains_manifest
-
-    def _all_names(self, raw: list[Any]) -> set[tuple[str, str]]:
-        names = set()
-        for number, entry in enumerate(raw):
-            try:
-                for kind, properties, _ in self._builder.instances(entry, ("ccm", "resources", number)):
-                    names |= {(kind.name, str(properties.get(key))) for key in ("name", "alias")}
-            except InputError:
-                continue  # it is found again, and told, when its turn comes
-        return names
-
-    def template(
-        self,
-        value: Any,
-        path: Path,
-        names: tuple[str, ...] = ("Facts", "Data", "Environ"),
-        functions: frozenset[str] | None = None,
-    ) -> None:
-        """Every expression in a value parses, and its types go together."""
-        if isinstance(value, dict):
-            for key, one in value.items():
-                self.template(one, (*path, key), names, functions)
-        elif isinstance(value, list):
-            for number, one in enumerate(value):
-                self.template(one, (*path, number), names, functions)
-        elif isinstance(value, str) and has_markers(value):
-            from ccm_agent.templates.scan import find_spans
-
-            for span in find_spans(value):
-                self._expression(span.expression, path, names=names, functions=functions)
-
-    def _expression(
-        self,
-        text: str,
-        path: Path,
-        names: tuple[str, ...] = ("Facts", "Data", "Environ"),
-        functions: frozenset[str] | None = None,
-        *,
-        is_condition: bool = False,
-    ) -> None:
-        from ccm_agent.templates.env import Environment
-        from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
-
-        known = {"Facts": "map", "Data": "map", "Environ": "text map"}
-        callable_here = frozenset(Environment().functions) if functions is None else functions
-        try:
-            compile_expression(
-                text,
-                ExpressionNames({name: known[name] for name in names}, callable_here),
-                is_condition=is_condition,
-            )
-        except ExpressionError as err:
-            self.add(ERROR, "expression", err.message, self.place(path))
-        for sentence in unknown_fields(text):
-            self.add(WARNING, "fact", f"{sentence} (unless a custom fact adds it)", self.place(path))
-
-
-class _Unresolved(ResourceBuilder):
-    """Makes resources of properties whose templates stay as they are, and checks what does not depend on them."""
-
-    def __init__(self, catalog: Catalog, document: ManifestDocument) -> None:
-        super().__init__(catalog, _AsWritten(), document.text, document.name)
-
-    def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> ResolvedResource:
-        rules = kind.rules
-        now = {key: value for key, value in raw.items() if rules.aliases.get(key, key) not in rules.deferred}
-        if not holds_markers(now):
-            return super().declare(kind, raw, path, index)
-        try:
-            wanted = make_properties(kind, raw, self._source, self._text, path)
-        except InputError as err:
-            self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", path)
-        return ResolvedResource(kind=kind, wanted=wanted, index=index, path=path)
-
-
-class _AsWritten:
-    """Expressions that are left alone."""
-
-    def text(self, template: str) -> str:
-        return template
-
-    def typed(self, template: str) -> Any:
-        return template
-
-    def holds(self, expression: str) -> bool:
-        return True
-
-    def jet_file(self, name: str) -> str:
-        return ""
-
-    @property
-    def environment(self) -> Any:
-        return None
+            self._report.add(WARNING, "order", sentence, ("hierarchy", "order", place))

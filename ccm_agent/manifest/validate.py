@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
+
+import msgspec
+from msgspec import Meta
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.registration import RegistrationEntry, check_entry
 from ccm_agent.model.resource import CommonProperties, parse_reference
 from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import AnyType
 
 
@@ -20,28 +24,63 @@ def check_properties(kind: AnyType, wanted: CommonProperties) -> None:
     Raises:
         PropertyError: Perhaps with a place whose path leads to it from the resource, `$.require[0]`.
     """
+    check_each(wanted, *common_checks(kind), *([kind.check] if kind.check is not None else []))
+
+
+def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
+    """What is checked of the resources of every type: each check looks at one property."""
+    return [
+        _check_name,
+        lambda wanted: check_ensure(kind, wanted),
+        lambda wanted: _check_references(wanted.require, "require"),
+        lambda wanted: _check_references(getattr(wanted, "subscribe", ()), "subscribe"),
+        _check_health,
+        _check_registrations,
+    ]
+
+
+def _check_name(wanted: CommonProperties) -> None:
     if not wanted.name:
         _refuse("the name is empty: a resource needs one", "name")
     if "\x00" in wanted.name:
         _refuse("the name holds a NUL character, which nothing on this host can be called", "name")
+
+
+def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
+    """
+    Refuse a value of `ensure` that the type does not have, and fill in its default.
+
+    Raises:
+        PropertyError: It is missing, or not one of the type's.
+    """
     if not wanted.ensure:
         if not kind.default_ensure:
-            words = f": write {_either(kind.ensure)}" if kind.ensure else ""
-            _refuse(f"`ensure` is missing{words}", "ensure")
+            _refuse(f"`ensure` is missing: write {_ensure_words(kind)}", "ensure")
         wanted.ensure = kind.default_ensure
     elif kind.ensure and wanted.ensure not in kind.ensure:
         hint = did_you_mean(wanted.ensure, kind.ensure)
         _refuse(f"`ensure` is `{wanted.ensure}`{hint or f', and must be {_either(kind.ensure)}'}", "ensure")
-    _check_references(wanted.require, "require")
-    _check_references(getattr(wanted, "subscribe", ()), "subscribe")
+
+
+def _ensure_words(kind: AnyType) -> str:
+    """The values of `ensure`, for a sentence; the property's description where any text is one."""
+    if kind.ensure:
+        return _either(kind.ensure)
+    field = next(one for one in msgspec.structs.fields(kind.properties) if one.name == "ensure")
+    described = [one.description for one in getattr(field.type, "__metadata__", ()) if isinstance(one, Meta)]
+    return (described[0] or "").rstrip(".") if described else "the desired state"
+
+
+def _check_health(wanted: CommonProperties) -> None:
     if wanted.health_checks:
         wanted.health_checks = [
             _check_one(number, check) for number, check in enumerate(wanted.health_checks)
         ]
+
+
+def _check_registrations(wanted: CommonProperties) -> None:
     for number, entry in enumerate(wanted.register_when_stable):
         _check_entry(number, entry)
-    if kind.check is not None:
-        kind.check(wanted)
 
 
 def _check_one(number: int, check: HealthCheck) -> HealthCheck:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ccm_agent.model.errors import DocumentError, Place
+from ccm_agent.model.errors import DocumentError, MisfitError, Place
 from ccm_agent.model.nesting import is_too_deep
 
 if TYPE_CHECKING:
@@ -125,17 +125,19 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
         at: Where in the document `value` stands: keys and indexes from the root.
 
     Raises:
-        DocumentError: As `decode_as`.
+        MisfitError: A key is unknown, or a value does not fit.
     """
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as err:
-        from ccm_agent.model.validation_messages import validation_message
+        from ccm_agent.model.validation_messages import misfit_error
 
-        message, path = validation_message(str(err), value, kind)
-        whole = [*at, *path]
+        found = misfit_error(str(err), value, kind)
+        whole = [*at, *found.path]
         place = locate(text, whole, source) if text is not None else Place(source, path=path_text(whole))
-        raise DocumentError(message, place=place) from err
+        raise MisfitError(
+            found.message, place=place, path=found.path, unknown_key=found.unknown_key, known=found.known
+        ) from err
 
 
 def encode_json(value: object, indent: int = 0, sort_keys: bool = False) -> bytes:

@@ -4,6 +4,7 @@ Every error that this project raises on purpose, in one tree.
     CcmError
     ├── InputError                what somebody wrote cannot be used: nothing was changed
     │   ├── DocumentError         a document does not parse or does not fit its schema (file, line, `$.path`)
+    │   │   └── MisfitError       a key is unknown, or a value has the wrong type
     │   ├── ManifestError         a manifest is understood but cannot be right
     │   ├── ExpressionError       an expression does not parse, does not type-check or fails (place in its text)
     │   │   └── ExpressionLimitError  it takes more steps, time or memory than it may
@@ -97,6 +98,31 @@ class DocumentError(InputError):
     code = "input.document"
 
 
+class MisfitError(DocumentError):
+    """
+    A key is unknown, a value is missing or has the wrong type.
+
+    Attributes:
+        path: The way to it from the value that was converted.
+        unknown_key: The key that is not known; "" when the value does not fit.
+        known: The keys that are known there; empty when that cannot be told.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        place: Place | None = None,
+        path: tuple[str | int, ...] = (),
+        unknown_key: str = "",
+        known: tuple[str, ...] = (),
+    ) -> None:
+        self.path = path
+        self.unknown_key = unknown_key
+        self.known = known
+        super().__init__(message, place=place)
+
+
 class ManifestError(InputError):
     """A manifest is understood but cannot be right: an unknown type, two resources of one name, nothing in it."""
 
@@ -147,9 +173,20 @@ class DataError(InputError):
 
 
 class PropertyError(InputError):
-    """A property of a resource has a value that its type refuses."""
+    """
+    A property of a resource has a value that its type refuses.
+
+    Attributes:
+        others: Further errors of the same resource.
+    """
 
     code = "input.property"
+
+    def __init__(
+        self, message: str, *, place: Place | None = None, others: tuple[InputError, ...] = ()
+    ) -> None:
+        self.others = others
+        super().__init__(message, place=place)
 
 
 class SelectorError(InputError):

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.model.errors import DocumentError, Place
+from ccm_agent.model.errors import DocumentError, MisfitError, Place
 from ccm_agent.model.suggestions import did_you_mean
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", re.DOTALL)
@@ -34,12 +34,14 @@ def json_error(text: str, source: str, err: Exception) -> DocumentError:
     return DocumentError(f"not JSON: {message}", place=place)
 
 
-def validation_message(message: str, value: object, kind: Any) -> tuple[str, list[str | int]]:
-    """What msgspec says about a value that does not fit, in our words, and where in the value it is."""
+def misfit_error(message: str, value: object, kind: Any) -> MisfitError:
+    """What msgspec says about a value that does not fit, in our words, and where in the value it is; without a place."""
     if found := _UNKNOWN_FIELD.match(message):
         key, written = found[1], found[2] or "$"
         path = _follow(value, _STEP.findall(written), lambda one: isinstance(one, dict) and key in one)
-        return f"unknown key `{key}`{did_you_mean(key, _fields_at(kind, written))}", [*(path or []), key]
+        known = _fields_at(kind, written)
+        message = f"unknown key `{key}`{did_you_mean(key, known)}"
+        return MisfitError(message, path=(*(path or []), key), unknown_key=key, known=tuple(known))
     found = _OTHER_MISFIT.match(message)
     said, written = (found[1], found[2] or "$") if found else (message, "$")
     fits: Callable[[object], bool] = _anything
@@ -49,7 +51,7 @@ def validation_message(message: str, value: object, kind: Any) -> tuple[str, lis
     elif wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", said):
         said = f"expected {_plain_type(wrong[1])}, got {_plain_type(wrong[2])}"
         fits = lambda one: _TYPE_NAMES.get(type(one)) == wrong[2]  # noqa: E731
-    return said, _follow(value, _STEP.findall(written), fits) or []
+    return MisfitError(said, path=tuple(_follow(value, _STEP.findall(written), fits) or []))
 
 
 def _anything(_value: object) -> bool:

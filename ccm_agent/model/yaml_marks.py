@@ -14,10 +14,11 @@ Inside = dict[str, Any] | list[Any] | None
 
 
 class MarkedEntry(NamedTuple):
-    """Where a key or an item begins, and what stands there."""
+    """Where a key or an item begins, what is in it, and the span of the value in characters if it is a scalar on its own."""
 
     mark: Any
     inside: Inside
+    span: tuple[int, int] | None = None
 
 
 def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
@@ -37,8 +38,25 @@ def find(text: str, path: Sequence[str | int]) -> tuple[int, int]:
         entry = _step(node, part)
         if entry is None:
             break
-        mark, node = entry
+        mark, node = entry.mark, entry.inside
     return mark.line + 1, mark.column + 1
+
+
+def scalar_span(text: str, path: Sequence[str | int]) -> tuple[int, int] | None:
+    """
+    Where the plain or quoted scalar of an entry begins and ends, in characters; None when there is none at `path`.
+
+    Raises:
+        yaml.YAMLError: The text is not YAML.
+    """
+    _, node = _first_node(text)
+    entry: MarkedEntry | None = None
+    for part in path:
+        entry = _step(node, part)
+        if entry is None:
+            return None
+        node = entry.inside
+    return entry.span if entry is not None else None
 
 
 def _first_node(text: str) -> tuple[Any, Inside]:
@@ -63,15 +81,23 @@ def _read(event: Any, following: Callable[[], Any], anchors: dict[str, Inside]) 
         while (key := following()).__class__ is not events.MappingEndEvent:
             _read(key, following, anchors)
             # the first of two duplicates: the other one is what a reader complains about
-            entry = MarkedEntry(key.start_mark, _read(following(), following, anchors))
+            value = following()
+            entry = MarkedEntry(key.start_mark, _read(value, following, anchors), _span(value))
             node.setdefault(_name(key), entry)
     elif kind is events.SequenceStartEvent:
         node = []
         while (item := following()).__class__ is not events.SequenceEndEvent:
-            node.append(MarkedEntry(item.start_mark, _read(item, following, anchors)))
+            node.append(MarkedEntry(item.start_mark, _read(item, following, anchors), _span(item)))
     if event.anchor is not None:
         anchors[event.anchor] = node
     return node
+
+
+def _span(event: Any) -> tuple[int, int] | None:
+    """The span of a scalar in one line, without an anchor or a tag before it."""
+    if getattr(event, "style", "|") in ("|", ">") or event.anchor is not None or event.tag is not None:
+        return None
+    return event.start_mark.index, event.end_mark.index
 
 
 def _name(key: Any) -> str:

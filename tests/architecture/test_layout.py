@@ -43,7 +43,7 @@ AGENT_ROOMS: dict[str, set[str]] = {
     "app_policy": {"app", "engine", "agent", "policy", "resources"},
     "app_render": {"system", "templates", "facts"},
     "clikit": set(),
-    "cli": {"app", "app_agent", "app_policy", "clikit", "resources"},
+    "cli": {"app", "app_agent", "app_policy", "clikit", "manifest", "resources"},
     "testing": {"resources", "bus"},
     "__main__": {"cli"},
 }  # fmt: skip
@@ -61,7 +61,7 @@ FROM_AGENT_DEFAULT = {"model"}
 FROM_AGENT_BY_ROOM = {
     "fleet": {"model", "bus", "templates", "registration", "hiera"},
     "render": {"model", "clikit"},
-    "commands": {"model", "bus", "clikit", "templates", "registration"},
+    "commands": {"model", "bus", "clikit", "templates", "registration", "manifest"},
     "app": {"model", "bus", "clikit", "templates", "registration"},
     "main": {"model", "bus", "clikit"},
 }

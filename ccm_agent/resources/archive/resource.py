@@ -8,7 +8,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.errors import DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.archive.model import (
     KINDS,
@@ -18,6 +18,7 @@ from ccm_agent.resources.archive.model import (
     ArchiveState,
     kind_of,
 )
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.owners import is_same_owner
 
@@ -26,7 +27,21 @@ CHECKSUM = re.compile(r"[0-9a-fA-F]{64}")
 
 def check(wanted: ArchiveProperties) -> None:
     """Refuse properties that cannot be right."""
-    _check_url(wanted)
+    check_each(
+        wanted,
+        _check_url,
+        _check_cleanup,
+        lambda wanted: _check_path(wanted.name, "name"),
+        lambda wanted: _check_path(wanted.extract_parent, "extract_parent"),
+        _check_creates,
+        lambda wanted: _check_given(wanted, "owner"),
+        lambda wanted: _check_given(wanted, "group"),
+        _check_checksum,
+        _check_timeout,
+    )
+
+
+def _check_cleanup(wanted: ArchiveProperties) -> None:
     if wanted.cleanup and not wanted.extract_parent:
         _refuse("`cleanup` requires `extract_parent` to be set", "cleanup")
     if wanted.cleanup and not wanted.creates:
@@ -34,17 +49,30 @@ def check(wanted: ArchiveProperties) -> None:
             "`cleanup` requires `creates` to be set, else each run would download the archive again",
             "cleanup",
         )
-    for field in ("name", "extract_parent"):
-        _check_path(getattr(wanted, field), field)
+
+
+def _check_creates(wanted: ArchiveProperties) -> None:
     if wanted.creates and posixpath.normpath(wanted.creates) != wanted.creates:
         _refuse(f"`creates` must be a path without `.` and `..`, not `{wanted.creates}`", "creates")
-    for field in ("owner", "group"):
-        if not getattr(wanted, field):
-            _refuse(f"`{field}` cannot be empty", field)
+
+
+def _check_given(wanted: ArchiveProperties, field: str) -> None:
+    if not getattr(wanted, field):
+        _refuse(f"`{field}` cannot be empty", field)
+
+
+def _check_checksum(wanted: ArchiveProperties) -> None:
     if wanted.checksum and not CHECKSUM.fullmatch(wanted.checksum):
         _refuse("`checksum` is not a SHA-256: write its 64 hexadecimal digits", "checksum")
-    if wanted.timeout:
+
+
+def _check_timeout(wanted: ArchiveProperties) -> None:
+    if not wanted.timeout:
+        return
+    try:
         parse_duration(wanted.timeout)
+    except DocumentError as err:
+        raise DocumentError(err.message, place=Place(path="$.timeout")) from err
 
 
 def _check_url(wanted: ArchiveProperties) -> None:

@@ -11,6 +11,7 @@ from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.shellwords import split_words
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 from ccm_agent.resources.exec.provider import ExecProvider
@@ -23,35 +24,54 @@ ENSURE = (PRESENT, ABSENT)  # of which the second means nothing, and is allowed
 
 def check(wanted: ExecProperties) -> None:
     """Refuse properties that cannot be right. Deferred ones may still hold templates here."""
+    check_each(wanted, _check_name, _check_timeout, _check_subscribe, _check_path, _check_environment)
+
+
+def _check_name(wanted: ExecProperties) -> None:
     try:
         words = split_words(wanted.name)
     except PropertyError as err:
         _refuse(f"the name of an exec must be shell words: {err.message}", "name")
     if not words:
         _refuse("the name of an exec must be shell words, and this one is blank", "name")
+
+
+def _check_timeout(wanted: ExecProperties) -> None:
     if wanted.timeout:
         try:
             parse_duration(wanted.timeout)
         except DocumentError as err:
             _refuse(err.message, "timeout")
+
+
+def _check_subscribe(wanted: ExecProperties) -> None:
     for number, reference in enumerate(wanted.subscribe):
         if reference.count("#") != 1:
             _refuse(
                 f"invalid subscribe format `{reference}`: write `type#name`, with one `#`",
                 f"subscribe[{number}]",
             )
-    _check_path(wanted.path)
+
+
+def _check_environment(wanted: ExecProperties) -> None:
     for number, entry in enumerate(wanted.environment):
         _check_variable(entry, f"environment[{number}]")
 
 
 def check_in_manifest(wanted: ExecProperties) -> None:
     """Refuse what a manifest of Choria CCM cannot say, though a request to it can."""
+    check_each(wanted, _check_ensure, _check_names)
+
+
+def _check_ensure(wanted: ExecProperties) -> None:
     if wanted.ensure not in ENSURE:
         _refuse(
             f"`ensure` is `{wanted.ensure}`: a command is `present` when it has run, so leave it out",
             "ensure",
         )
+
+
+def _check_names(wanted: ExecProperties) -> None:
     for number, entry in enumerate(wanted.environment):
         name = entry.partition("=")[0]
         if not SHELL_VARIABLE.fullmatch(name) and not _holds_markers(entry):
@@ -63,7 +83,8 @@ def _holds_markers(text: str) -> bool:
     return "{{" in text or "${" in text
 
 
-def _check_path(path: str) -> None:
+def _check_path(wanted: ExecProperties) -> None:
+    path = wanted.path
     for directory in path.split(":") if path else ():
         if not directory:
             _refuse(f"invalid path `{path}`: a directory in it is empty", "path")

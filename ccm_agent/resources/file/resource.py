@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.file.model import (
     DIRECTORY,
@@ -30,28 +31,47 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 def check(wanted: FileProperties) -> None:
     """Refuse properties that cannot be right."""
-    _check_name(wanted.name)
-    if wanted.mode:
-        _check_mode(wanted.mode)
+    check_each(
+        wanted,
+        _check_name,
+        _check_mode,
+        _check_force,
+        _check_content,
+        _check_checksum,
+        _check_replace,
+        lambda wanted: _check_given(wanted, "owner"),
+        lambda wanted: _check_given(wanted, "group"),
+        lambda wanted: _check_given(wanted, "mode"),
+    )
+
+
+def _check_force(wanted: FileProperties) -> None:
     if wanted.force and wanted.ensure != ABSENT:
         _refuse(
             f"`force: true` is only valid with `ensure: absent`, not with `ensure: {wanted.ensure}`", "force"
         )
     if wanted.force and wanted.name == "/":
         _refuse("`force: true` cannot be used with the root of the file system", "force")
+
+
+def _check_content(wanted: FileProperties) -> None:
     if wanted.content is not None and wanted.source:
         _refuse("`content` and `source` exclude each other: remove one of them", "source")
-    if wanted.checksum:
-        _check_checksum(wanted)
+
+
+def _check_replace(wanted: FileProperties) -> None:
     if not wanted.replace and not wanted.manages_content:
         _refuse("`replace: false` is about `content` or `source`, and there is neither", "replace")
-    if wanted.ensure != ABSENT:
-        for field in ("owner", "group", "mode"):
-            if not getattr(wanted, field):
-                _refuse(f"`{field}` cannot be empty: a file is never made with an accidental {field}", field)
+
+
+def _check_given(wanted: FileProperties, field: str) -> None:
+    if wanted.ensure != ABSENT and not getattr(wanted, field):
+        _refuse(f"`{field}` cannot be empty: a file is never made with an accidental {field}", field)
 
 
 def _check_checksum(wanted: FileProperties) -> None:
+    if not wanted.checksum:
+        return
     if not _SHA256.fullmatch(wanted.checksum):
         _refuse("`checksum` is not SHA-256 in hex: 64 digits from 0 to f", "checksum")
     if not wanted.source:
@@ -59,7 +79,8 @@ def _check_checksum(wanted: FileProperties) -> None:
     wanted.checksum = wanted.checksum.lower()
 
 
-def _check_name(name: str) -> None:
+def _check_name(wanted: FileProperties) -> None:
+    name = wanted.name
     if not name.startswith("/"):
         _refuse(f"the path of a file must be absolute, and `{name}` does not begin with a slash", "name")
     if _canonical(name) != name:
@@ -71,7 +92,10 @@ def _canonical(path: str) -> str:
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
-def _check_mode(mode: str) -> None:
+def _check_mode(wanted: FileProperties) -> None:
+    mode = wanted.mode
+    if not mode:
+        return
     try:
         bits = parse_mode(mode)
     except ValueError:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ccm_agent.model.errors import PropertyError
+from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.versions import compare_debian, compare_rpm
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.package.model import LATEST, PackageProperties, PackageState
 from ccm_agent.resources.package.provider import PackageProvider
@@ -18,18 +19,28 @@ DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 
 def check(wanted: PackageProperties) -> None:
     """Refuse names and versions that a package manager could take for something else."""
-    name, ensure = wanted.name, wanted.ensure
+    check_each(wanted, _check_name, _check_version)
+
+
+def _check_name(wanted: PackageProperties) -> None:
+    name, place = wanted.name, Place(path="$.name")
     if DANGEROUS.search(name):
-        raise PropertyError(f"package name contains dangerous characters: {name!r}")
+        raise PropertyError(f"package name contains dangerous characters: {name!r}", place=place)
     if not NAME.fullmatch(name):
         raise PropertyError(
-            f"package name contains invalid characters: {name!r} (allowed: alphanumeric, ._+:~-, a letter or digit first)"
+            f"package name contains invalid characters: {name!r} (allowed: alphanumeric, ._+:~-, a letter or digit first)",
+            place=place,
         )
+
+
+def _check_version(wanted: PackageProperties) -> None:
+    ensure, place = wanted.ensure, Place(path="$.ensure")
     if DANGEROUS.search(ensure):
-        raise PropertyError(f"package version/ensure contains dangerous characters: {ensure!r}")
+        raise PropertyError(f"package version/ensure contains dangerous characters: {ensure!r}", place=place)
     if ensure.startswith("-"):
         raise PropertyError(
-            f"package version {ensure!r} begins with a hyphen, which a package manager reads as an option"
+            f"package version {ensure!r} begins with a hyphen, which a package manager reads as an option",
+            place=place,
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.scaffold.model import (
     DEFAULT_ENGINE,
@@ -22,17 +23,30 @@ JINJA_MARKS = ("{%", "%}", "{#", "#}")
 
 def check(wanted: ScaffoldProperties) -> None:
     """Refuse properties that cannot be right; fill in engine and delimiters."""
+    check_each(wanted, _check_name, _check_purge, _check_source, _check_engine, _check_post, _check_timeout)
+
+
+def _check_name(wanted: ScaffoldProperties) -> None:
     name = wanted.name
     if not name.startswith("/"):
         _refuse(f"`name` must be an absolute path, not `{name}`", "name")
     if posixpath.normpath(name) != name or name.startswith("//"):
         _refuse(f"`name` must be a path without `.`, `..` and a slash at its end, not `{name}`", "name")
-    if wanted.purge and name == "/":
+
+
+def _check_purge(wanted: ScaffoldProperties) -> None:
+    if wanted.purge and wanted.name == "/":
         _refuse("`purge` would remove all that is on this host", "purge")
+
+
+def _check_source(wanted: ScaffoldProperties) -> None:
     if not wanted.source:
         _refuse("`source` cannot be empty: name the directory of templates", "source")
     if "://" in wanted.source:
         _refuse("`source` cannot be a URL: fetch it with an `archive` resource first", "source")
+
+
+def _check_engine(wanted: ScaffoldProperties) -> None:
     if not wanted.engine:
         wanted.engine = DEFAULT_ENGINE
     if wanted.engine not in DELIMITERS:
@@ -46,13 +60,10 @@ def check(wanted: ScaffoldProperties) -> None:
                 _refuse(
                     f"`{field}` cannot be one of {' '.join(JINJA_MARKS)}, which mean something else", field
                 )
-    _check_post(wanted.post)
-    if wanted.timeout:
-        _check_timeout(wanted)
 
 
-def _check_post(post: list[dict[str, str]]) -> None:
-    for entry in post:
+def _check_post(wanted: ScaffoldProperties) -> None:
+    for entry in wanted.post:
         if len(entry) != 1:
             _refuse("each entry of `post` is one glob with its command: begin each with `- `", "post")
         for glob, command in entry.items():
@@ -63,6 +74,8 @@ def _check_post(post: list[dict[str, str]]) -> None:
 
 
 def _check_timeout(wanted: ScaffoldProperties) -> None:
+    if not wanted.timeout:
+        return
     try:
         limit_s = wanted.post_limit_s
     except DocumentError as err:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ccm_agent.model.errors import PropertyError
+from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 
@@ -15,10 +15,13 @@ DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 def check(wanted: ServiceProperties) -> None:
     """Refuse names that are no unit's, or that systemctl could take for something else."""
     if DANGEROUS.search(wanted.name):
-        raise PropertyError(f"service name contains dangerous characters: {wanted.name!r}")
+        raise PropertyError(
+            f"service name contains dangerous characters: {wanted.name!r}", place=Place(path="$.name")
+        )
     if not NAME.fullmatch(wanted.name):
         raise PropertyError(
-            f"service name contains invalid characters: {wanted.name!r} (allowed: alphanumeric, ._+:~-, no hyphen first)"
+            f"service name contains invalid characters: {wanted.name!r} (allowed: alphanumeric, ._+:~-, no hyphen first)",
+            place=Place(path="$.name"),
         )
 
 

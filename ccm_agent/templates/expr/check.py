@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ccm_agent.model.suggestions import nearest
 from ccm_agent.templates.expr.faults import EvaluationError
 from ccm_agent.templates.expr.nodes import (
     Array,
@@ -107,11 +108,9 @@ class _Checker:
         raise EvaluationError(f"unknown name {node.name}{self.hint(node.name)}", node.offset)
 
     def hint(self, name: str) -> str:
-        """Names that people confuse with ours."""
-        for known in (*self.variables, *self.functions, *SIGNATURES):
-            if known.lower() == name.lower():
-                return f"; did you mean {known}?"
-        return "; quote it if it is text"
+        """The known name that is most similar, or what to do with a text."""
+        near = nearest(name, (*self.variables, *self.functions, *SIGNATURES))
+        return f"; did you mean {near}?" if near else "; quote it if it is text"
 
     def unary(self, node: Unary) -> StaticType:
         operand = self.visit(node.operand)

@@ -354,21 +354,6 @@ def test_only_temporary_stores_are_removed(
     assert store.exists() is stays
 
 
-def test_lint_says_what_it_finds_and_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "m.yaml").write_text(
-        "ccm:\n  resources:\n    - exec:\n        - true:\n            creats: x\n"
-    )
-
-    assert main.run(["lint", "m.yaml"]) == 1
-    text = capsys.readouterr().out
-    assert main.run(["lint", "m.yaml", "--json"]) == 1
-    found = lines_of(capsys.readouterr().out)
-
-    assert text.startswith("m.yaml:5:")
-    assert "did you mean `creates`" in text
-    assert [(one["manifest"], one["level"]) for one in found] == [("m.yaml", "error")]
-
-
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [

@@ -1,0 +1,71 @@
+"""Checks expressions without evaluating them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.manifest.document import Path
+from ccm_agent.manifest.expressions import has_markers
+from ccm_agent.manifest.findings import ERROR, WARNING, Report
+from ccm_agent.model.errors import ExpressionError
+from ccm_agent.model.gathered import unknown_fields
+
+_KINDS = {"Facts": "map", "Data": "map", "Environ": "text map"}
+_NAMES = tuple(_KINDS)
+
+
+def lint_templates(
+    report: Report,
+    value: Any,
+    path: Path,
+    names: tuple[str, ...] = _NAMES,
+    functions: frozenset[str] | None = None,
+) -> None:
+    """
+    Check that every expression in a value parses, names what there is, and that its types go together.
+
+    Args:
+        report: Gets the findings.
+        value: Texts, and lists and mappings of them.
+        path: Where the value is.
+        names: The variables that expressions may use.
+        functions: The functions that they may use; None: those of resources.
+    """
+    if isinstance(value, dict):
+        for key, one in value.items():
+            lint_templates(report, one, (*path, key), names, functions)
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            lint_templates(report, one, (*path, number), names, functions)
+    elif isinstance(value, str) and has_markers(value):
+        from ccm_agent.templates.scan import find_spans
+
+        for span in find_spans(value):
+            _lint(report, span.expression, path, names, functions, is_condition=False)
+
+
+def lint_condition(report: Report, expression: str, path: Path) -> None:
+    """The same of an expression that must give a boolean."""
+    _lint(report, expression, path, _NAMES, None, is_condition=True)
+
+
+def _lint(
+    report: Report,
+    text: str,
+    path: Path,
+    names: tuple[str, ...],
+    functions: frozenset[str] | None,
+    *,
+    is_condition: bool,
+) -> None:
+    from ccm_agent.templates.env import Environment
+    from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
+
+    callable_here = frozenset(Environment().functions) if functions is None else functions
+    known = ExpressionNames({name: _KINDS[name] for name in names}, callable_here)
+    try:
+        compile_expression(text, known, is_condition=is_condition)
+    except ExpressionError as err:
+        report.add(ERROR, "expression", err.message, path)
+    for sentence in unknown_fields(text):
+        report.add(WARNING, "fact", f"{sentence} (unless a custom fact adds it)", path)

@@ -1,0 +1,252 @@
+"""Checks resources without the facts and data of any node, and reports all that is wrong with each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from ccm_agent.manifest.conversion import convert_all
+from ccm_agent.manifest.document import Path
+from ccm_agent.manifest.entries import DEFAULTS, EntryReader
+from ccm_agent.manifest.expressions import has_markers, holds_markers
+from ccm_agent.manifest.findings import ERROR, WARNING, Report
+from ccm_agent.manifest.lint_expressions import lint_condition, lint_templates
+from ccm_agent.manifest.paths import parse_path
+from ccm_agent.manifest.properties import make_properties
+from ccm_agent.manifest.validate import check_ensure, common_checks
+from ccm_agent.model import codec
+from ccm_agent.model.errors import InputError, ManifestError, MisfitError
+from ccm_agent.model.resource import CommonProperties, parse_reference
+from ccm_agent.model.suggestions import nearest
+from ccm_agent.resources.catalog import Catalog
+from ccm_agent.resources.checks import check_each, errors_in
+from ccm_agent.resources.contract import AnyType
+
+Entry = tuple[Any, Path]
+"""An entry of the list of resources, and the way to it."""
+
+Key = tuple[str, str]
+"""Type and name, or type and alias."""
+
+
+class ResourceLinter:
+    """
+    Checks the resources of one document, or of one request.
+
+    Args:
+        report: Gets the findings.
+        catalog: The types there are.
+        strict_ccm: Find what Choria CCM itself would not understand, too.
+    """
+
+    def __init__(self, report: Report, catalog: Catalog, *, strict_ccm: bool = False) -> None:
+        self._report = report
+        self._strict = strict_ccm
+        self._catalog = catalog
+        self._templated: set[str] = set()
+        self._known: set[Key] = set()
+        self._everywhere: set[Key] = set()
+        self._has_children = False
+        self._inherited: dict[str, Path] = {}
+        self._written: dict[str, str] = {}
+
+    def entries(self, entries: Sequence[Entry]) -> None:
+        """Check all resources, in order."""
+        self._everywhere = self._all_keys(entries)
+        reader = _Reader(self._catalog, self._report)
+        for entry, path in entries:
+            for kind, properties, place in reader.read(entry, path):
+                self._inherited = _inherited(entry, path, place)
+                self.resource(kind, properties, place)
+        self._inherited = {}
+
+    def resource(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
+        """Check one resource: its expressions, its properties and what it requires."""
+        rules = kind.rules
+        for key, value in raw.items():
+            if rules.aliases.get(key, key) not in rules.untemplated:
+                lint_templates(self._report, value, self._at(path, key))
+        self._control(raw.get("control"), path)
+        self._strictness(kind, raw, path)
+        ensure = raw.get("ensure")
+        if isinstance(ensure, (int, float)) and not isinstance(ensure, bool):
+            message = f"`ensure` without quotes is a number, and reads as {codec.encode_yaml(ensure).strip()}; put it in quotes"
+            self._report.add(WARNING, "unquoted", message, self._at(path, "ensure"))
+        wanted = self._properties(kind, raw, path)
+        if wanted is not None and self._report.document is not None:
+            self._references(kind, wanted, path)
+            self._remember(kind, wanted)
+
+    def extension(self, message: str, path: Path) -> None:
+        """Report what Choria CCM does not support."""
+        self._report.add(ERROR, "strict-ccm", f"{message}: it works here alone", path)
+
+    def _properties(self, kind: AnyType, raw: dict[str, Any], path: Path) -> CommonProperties | None:
+        """The properties as far as they convert; reports all that is wrong with them."""
+        title = f"{kind.name}#{raw.get('name') or '?'}"
+        rules = kind.rules
+        doubtful = {
+            name
+            for key, value in raw.items()
+            if holds_markers(value)
+            if (name := rules.aliases.get(key, key)) not in rules.deferred
+        }
+        if "name" not in raw:
+            self._report.add(ERROR, "value", f"{title}: `name` is missing", path)
+            raw = {**raw, "name": "?"}
+            doubtful.add("name")
+        wanted, mistakes = convert_all(raw, lambda values: make_properties(kind, values), rules.aliases)
+        self._written = {rules.aliases[key]: key for key in raw if key in rules.aliases}
+        for mistake in mistakes:
+            if mistake.meant and len(mistake.path) == 1:
+                self._written[mistake.meant] = str(mistake.path[0])
+            first = str(mistake.path[0]) if mistake.path else ""
+            doubtful.add(rules.aliases.get(first, first))
+            rule = _rule_of(kind, mistake.error, first)
+            self._add(rule, title, mistake.error.message, path, mistake.path)
+        if wanted is not None:
+            self._checks(kind, wanted, title, path, doubtful)
+        return wanted
+
+    def _checks(
+        self, kind: AnyType, wanted: CommonProperties, title: str, path: Path, doubtful: Collection[str]
+    ) -> None:
+        """Check values, but not those that did not convert, or that only a node can render."""
+        if "ensure" not in doubtful:
+            self._ensure(kind, wanted, title, path)
+        checks: list[Callable[[Any], None]] = [*common_checks(kind)]
+        late = kind.rules.deferred | kind.rules.untemplated
+        templated = [key for key in wanted.__struct_fields__ if holds_markers(getattr(wanted, key))]
+        if all(key in late for key in templated):
+            in_manifest = kind.check_in_manifest if self._report.document is not None else None
+            settle = kind.finalize if not templated else None
+            checks += [one for one in (kind.check, in_manifest, settle) if one is not None]
+        try:
+            check_each(wanted, *checks)
+        except InputError as err:
+            for one in errors_in(err):
+                steps = parse_path(one.place.path) if one.place is not None else ()
+                if not steps or steps[0] not in doubtful:
+                    self._add("property", title, one.message, path, steps)
+
+    def _ensure(self, kind: AnyType, wanted: CommonProperties, title: str, path: Path) -> None:
+        """Check `ensure`, and set it to what is probably meant: many properties depend on it."""
+        try:
+            check_ensure(kind, wanted)
+        except InputError as err:
+            self._add("ensure", title, err.message, path, ("ensure",))
+            known = kind.ensure or (wanted.ensure or "present",)
+            wanted.ensure = nearest(wanted.ensure, known) or known[0]
+
+    def _add(self, rule: str, title: str, message: str, path: Path, steps: Path) -> None:
+        """Add an error about a property; one that comes from defaults is reported once, where they are."""
+        if steps and steps[0] in self._written:
+            steps = (self._written[str(steps[0])], *steps[1:])
+        if steps and steps[0] in self._inherited:
+            title = f"{DEFAULTS} of {title.partition('#')[0]}"
+        self._report.add(ERROR, rule, f"{title}: {message}", self._at(path, *steps))
+
+    def _at(self, path: Path, *steps: str | int) -> Path:
+        """The way to a property, which may be among the defaults of its list."""
+        where = self._inherited.get(str(steps[0]), path) if steps else path
+        return (*where, *steps)
+
+    def _control(self, control: Any, path: Path) -> None:
+        if not isinstance(control, dict):
+            return
+        for key in ("if", "unless"):
+            if isinstance(text := control.get(key), str) and text:
+                lint_condition(self._report, text, (*self._at(path, "control"), key))
+
+    def _strictness(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
+        if not self._strict:
+            return
+        if kind.is_extension:
+            self.extension(f"Choria CCM has no type `{kind.name}`", path)
+            return
+        rules = kind.rules
+        for key, value in raw.items():
+            where = self._at(path, key)
+            if key in rules.aliases:
+                self.extension(f"`{key}` is our spelling of `{rules.aliases[key]}`", where)
+            elif key in rules.extensions:
+                self.extension(f"`{kind.name}` of Choria CCM has no `{key}`", where)
+            elif key == "require" and holds_markers(value):
+                self.extension("Choria CCM does not render expressions in `require`", where)
+            elif isinstance(value, str) and value in rules.extension_values.get(key, ()):
+                self.extension(f"`{kind.name}` of Choria CCM does not know `{key}: {value}`", where)
+        for key, lack in kind.find_extensions(raw) if kind.find_extensions is not None else ():
+            self.extension(f"`{kind.name}` of Choria CCM {lack}", self._at(path, key) if key in raw else path)
+
+    def _references(self, kind: AnyType, wanted: CommonProperties, path: Path) -> None:
+        for field in ("require", "subscribe"):
+            for number, text in enumerate(getattr(wanted, field, ())):
+                if why := self._why_not_earlier(text):
+                    message = f"{kind.name}#{wanted.name}: `{text}`, which it names under `{field}`, {why}"
+                    self._report.add(ERROR, "reference", message, (*self._at(path, field), number))
+
+    def _why_not_earlier(self, text: str) -> str:
+        """Why a reference leads to nothing that is declared before it; "" where it does, or where only a node can tell."""
+        found = parse_reference(text)
+        if found is None or self._has_children or (found.type, found.name) in self._known:
+            return ""
+        if (found.type, found.name) in self._everywhere:
+            # a literal name may be what an earlier template gives; the same template gives the same name
+            is_certain = has_markers(text) or found.type not in self._templated
+            return "is declared further down: move it up" if is_certain else ""
+        return "" if has_markers(text) or found.type in self._templated else "is declared nowhere"
+
+    def _remember(self, kind: AnyType, wanted: CommonProperties) -> None:
+        self._known |= {(kind.name, one) for one in (wanted.name, wanted.alias) if one}
+        if has_markers(wanted.name) or has_markers(wanted.alias):
+            self._templated.add(kind.name)
+        self._has_children = self._has_children or kind.contains_manifest
+
+    def _all_keys(self, entries: Sequence[Entry]) -> set[Key]:
+        reader = _Reader(self._catalog, Report(self._report.document))  # what it finds is found again below
+        return {
+            (kind.name, str(properties.get(key)))
+            for entry, path in entries
+            for kind, properties, _ in reader.read(entry, path)
+            for key in ("name", "alias")
+        }
+
+
+class _Reader(EntryReader):
+    """Reads entries, reports those that cannot be read, and goes on."""
+
+    def __init__(self, catalog: Catalog, report: Report) -> None:
+        assert report.document is not None
+        super().__init__(catalog, report.document.text, report.document.name)
+        self._report = report
+
+    def read(self, entry: Any, path: Path) -> Iterator[tuple[AnyType, dict[str, Any], Path]]:
+        """As `instances`, without raising."""
+        try:
+            yield from self.instances(entry, path)
+        except InputError as err:
+            self.refuse(err)
+
+    def refuse(self, err: InputError) -> None:
+        """Report it."""
+        self._report.add_error(err, "unknown-type" if isinstance(err, ManifestError) else "form")
+
+
+def _rule_of(kind: AnyType, err: InputError, field: str) -> str:
+    if isinstance(err, MisfitError):
+        return "unknown-property" if err.unknown_key else "value"
+    return "unquoted" if kind.rules.aliases.get(field, field) in kind.rules.quoted else "property"
+
+
+def _inherited(entry: Any, path: Path, place: Path) -> dict[str, Path]:
+    """The properties of a resource that come from the defaults of its list, and the way to these defaults."""
+    if len(place) != len(path) + 3:
+        return {}  # a single resource
+    type_name, number, name = place[len(path) :]
+    body = entry[type_name]
+    own = body[number][name] or {}
+    for at, item in enumerate(body):
+        if isinstance(item, dict) and isinstance(item.get(DEFAULTS), dict):
+            where = (*path, type_name, at, DEFAULTS)
+            return {key: where for key in item[DEFAULTS] if key not in own}
+    return {}

@@ -1,0 +1,39 @@
+"""Checks of properties that report all that is wrong, not only the first thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ccm_agent.model.errors import InputError, PropertyError
+
+P = TypeVar("P")
+
+
+def check_each(wanted: P, *checks: Callable[[P], None]) -> None:
+    """
+    Run every check, also after one has failed.
+
+    Args:
+        wanted: The properties.
+        checks: Each raises an error about one thing. They run in this order.
+
+    Raises:
+        PropertyError: The first error, with those of the other checks in `others`.
+    """
+    errors: list[InputError] = []
+    for check in checks:
+        try:
+            check(wanted)
+        except InputError as err:
+            errors += errors_in(err)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        first, *others = errors
+        raise PropertyError(first.message, place=first.place, others=tuple(others)) from first
+
+
+def errors_in(err: InputError) -> list[InputError]:
+    """An error, and the others of the same resource that it knows."""
+    return [err, *err.others] if isinstance(err, PropertyError) else [err]
