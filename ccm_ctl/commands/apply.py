@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,12 +71,12 @@ def apply(application: Application, path: str, **options: Any) -> Exit:
     Exit codes: 0 all nodes succeeded; 1 the run could not start; 2 a node failed, refused or was stopped; 3 a node was
     offline, unreachable, lost or expired.
     """
-    from ccm_ctl.fleet.content import read_content
+    from ccm_ctl.commands.manifest_check import read_checked
 
     if options["noop"] and options["monitor_only"]:
         raise UsageError("--noop and --monitor-only are two different questions; ask one of them")
     action = "plan" if options["noop"] else "check" if options["monitor_only"] else "apply"
-    content = read_content(Path(path), options["manifest"], options["name"])
+    content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
 
     async def work(fleet: Fleet) -> Exit:
         return await _apply(application, fleet, path, content, action, options)

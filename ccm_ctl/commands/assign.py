@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -105,7 +104,8 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
     When several assignments share a NAME, a node uses the one for the node itself, then the one for a fact, then the
     one for all nodes; among equals it uses the newest.
     """
-    from ccm_ctl.fleet.content import as_bundle, read_content
+    from ccm_ctl.commands.manifest_check import read_checked
+    from ccm_ctl.fleet.content import as_bundle
 
     check_name(name)
     not_both(options, "move", "beside")
@@ -116,7 +116,7 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
         raise UsageError("no manifest given; name a file or directory, or use --refresh")
     if options["scope"]:
         raise UsageError("--scope belongs to --refresh; --targets says which nodes are meant")
-    content = as_bundle(read_content(Path(path), options["manifest"], ""))
+    content = as_bundle(read_checked(application, path, options["manifest"], force=options["force"]))
 
     async def work(fleet: Fleet) -> Exit:
         return await _assign(application, fleet, name, content, options)

@@ -15,6 +15,7 @@ from ccm_ctl.commands import properties
 from ccm_ctl.commands.apply import deadline_of
 from ccm_ctl.commands.command_tree import PROGRAM, CtlCommand, verb
 from ccm_ctl.commands.conflicts import warn_of_resources
+from ccm_ctl.commands.manifest_check import check_properties
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
     wanted = properties.take_flags(type_name, options)
     read_properties(type_name, [*options["words"]], options["prop"], wanted)
     wanted["name"] = name
+    check_properties(type_name, wanted)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.run_view import start_and_watch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -99,12 +98,12 @@ def schedule(application: Application) -> None:
 )
 def _add(application: Application, name: str, path: str, **options: Any) -> Exit:
     """Add a schedule with the manifest in its current form. Replaces a schedule with the same name and targets."""
-    from ccm_ctl.fleet.content import read_content
+    from ccm_ctl.commands.manifest_check import read_checked
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r}: no name of a schedule; use letters, digits, `-` and `_`")
     when, zone = when_of(options["cron"], options["tz"], options["every"], options["at"])
-    content = read_content(Path(path), options["manifest"], "")
+    content = read_checked(application, path, options["manifest"], force=options["force"])
 
     async def work(broker: Broker) -> Exit:
         return await _store(application, broker, name, content, when, zone, options)

@@ -11,6 +11,7 @@ from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import Application
+from ccm_ctl.commands.manifest_check import force_option
 from ccm_ctl.fleet.discovery import TargetSpec
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def manifest_options() -> list[click.Parameter]:
             metavar="URL",
             help="Hiera data that overrides the manifest's own, such as kv://CCM_DATA/common. May be repeated.",
         ),
+        force_option(),
     ]
 
 

@@ -17,10 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ccm_agent.model.codec import decode_as
+from ccm_agent.model.codec import as_text
 from ccm_agent.model.errors import InputError, Place
-from ccm_agent.model.manifest import Manifest
 from ccm_agent.model.wire import INLINE_LIMIT_BYTES, Bundle
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Content(Struct, frozen=True, kw_only=True):
         bundle: What the request says of the bundle; None when it travels inline.
         packed: The bundle's bytes; b"" when it travels inline.
         files: Paths in the bundle, sorted.
+        source: The file that the manifest was read from.
+        document: The manifest's text, however it travels, without a byte order mark.
     """
 
     name: str
@@ -59,11 +61,13 @@ class Content(Struct, frozen=True, kw_only=True):
     bundle: Bundle | None = None
     packed: bytes = b""
     files: tuple[str, ...] = ()
+    source: str = ""
+    document: str = ""
 
 
 def read_content(path: Path, manifest: str = "", name: str = "") -> Content:
     """
-    Read a manifest file or a directory with one, and check that the manifest is a document of its kind.
+    Read a manifest file, or a directory with one.
 
     Blocking: belongs into a thread.
 
@@ -74,7 +78,7 @@ def read_content(path: Path, manifest: str = "", name: str = "") -> Content:
 
     Raises:
         InputError: It cannot be read or sent, with the path and what to do.
-        DocumentError: The manifest does not parse or fit, with file and line.
+        DocumentError: The manifest is not UTF-8.
     """
     try:
         if path.is_dir():
@@ -91,16 +95,19 @@ def as_bundle(content: Content) -> Content:
     if content.bundle is not None:
         return content
     packed = _pack([(MANIFEST_FILE, stat.S_IFREG | 0o644, content.text.encode())])
-    return _bundled(content.name, MANIFEST_FILE, packed, (MANIFEST_FILE,))
+    bundled = _bundled(content.name, MANIFEST_FILE, packed, (MANIFEST_FILE,))
+    return replace(bundled, source=content.source, document=content.document)
 
 
 def _from_file(path: Path, name: str) -> Content:
     data = path.read_bytes()
-    decode_as(data, Manifest, str(path))
+    document = as_text(data, str(path))
     if len(data) <= INLINE_LIMIT_BYTES:
-        return Content(name=name, digest=_digest(data), text=data.decode("utf-8"))
-    packed = _pack([(MANIFEST_FILE, stat.S_IFREG | 0o644, data)])
-    return _bundled(name, MANIFEST_FILE, packed, (MANIFEST_FILE,))
+        content = Content(name=name, digest=_digest(data), text=data.decode("utf-8"))
+    else:
+        packed = _pack([(MANIFEST_FILE, stat.S_IFREG | 0o644, data)])
+        content = _bundled(name, MANIFEST_FILE, packed, (MANIFEST_FILE,))
+    return replace(content, source=str(path), document=document)
 
 
 def _from_directory(path: Path, manifest: str, name: str) -> Content:
@@ -115,8 +122,9 @@ def _from_directory(path: Path, manifest: str, name: str) -> Content:
     names = tuple(entry[0] for entry in entries)
     if str(inside) not in names:
         raise InputError(f"{path / inside}: {IGNORE_FILE} leaves the manifest itself out; change the pattern")
-    decode_as((path / inside).read_bytes(), Manifest, str(path / inside))
-    return _bundled(name, str(inside), _pack(entries), names)
+    source = str(path / inside)
+    document = as_text((path / inside).read_bytes(), source)
+    return replace(_bundled(name, str(inside), _pack(entries), names), source=source, document=document)
 
 
 def _offer(path: Path) -> str:

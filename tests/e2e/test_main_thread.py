@@ -158,9 +158,9 @@ def test_an_unknown_node_is_an_error_that_names_the_nearest(trio: Fleet) -> None
     [
         (
             "ccm:\n  resorces: []\n",
-            "PATH:2:3: $.ccm.resorces: unknown key `resorces`, did you mean `resources`?",
+            "PATH:2:3: error: unknown key `resorces`, did you mean `resources`? [unknown-key]",
         ),
-        ("ccm:\n\tresources: []\n", "PATH:2:1: "),
+        ("ccm:\n\tresources: []\n", "PATH:2:1: error: "),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_sent_to_nobody(trio: Fleet, text: str, said: str) -> None:
@@ -170,7 +170,7 @@ def test_a_manifest_that_cannot_be_read_is_sent_to_nobody(trio: Fleet, text: str
     done = trio.ctl("apply", path, "--all", "--yes")
 
     assert done.code == 1
-    assert done.err.startswith(f"ccmctl: {said.replace('PATH', path)}")
+    assert said.replace("PATH", path) in done.err
     assert trio.ctl("run", "list", "--json").named("run") == before
 
 

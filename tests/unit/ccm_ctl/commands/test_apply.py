@@ -21,7 +21,7 @@ from ccm_ctl.commands.apply import deadline_of
 from ccm_ctl.fleet import run as run_module
 from tests.support.controller import NOW, Desk, FakeNode, event
 
-MANIFEST = "ccm:\n  resources: []\n"
+MANIFEST = "ccm:\n  resources:\n    - exec: [{'true': {}}]\n"
 
 
 @pytest.fixture
@@ -359,8 +359,9 @@ def test_who_was_offline_is_told_how_they_get_it_in_words_for_a_shell(tmp_path: 
 
 def test_a_run_over_an_assignment_says_that_nodes_go_back_to_it(tmp_path: Path) -> None:
     assigned, path = tmp_path / "base.yaml", tmp_path / "fix.yaml"
-    assigned.write_text("ccm: {resources: [{file: [{/etc/motd: {}}, {/etc/issue: {}}, {/etc/hosts: {}}]}]}")
-    path.write_text("ccm: {resources: [{file: [{/etc/motd: {}}, {/etc/issue: {}}, {/srv/x: {}}]}]}")
+    start = "ccm: {resources: [{file: [{defaults: {ensure: absent}}, {/etc/motd: {}}, {/etc/issue: {}}"
+    assigned.write_text(f"{start}, {{/etc/hosts: {{}}}}]}}]}}")
+    path.write_text(f"{start}, {{/srv/x: {{}}}}]}}]}}")
     desk = Desk(*three())
     said = desk.ccmctl("assign", "base", str(assigned), "-t", "role=web", "--yes")
     assert said.code == 0, said.err

@@ -10,7 +10,12 @@ import pytest
 from ccm_agent.model.wire import Assignment, Stamped
 from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 
-MOTD = "ccm:\n  resources:\n    - file:\n        - /etc/motd: {ensure: present, content: hello}\n"
+MOTD = """\
+ccm:
+  resources:
+    - file:
+        - /etc/motd: {ensure: present, content: hello, owner: root, group: root, mode: "0644"}
+"""
 OTHER = MOTD.replace("hello", "goodbye")
 ISSUE = MOTD.replace("/etc/motd", "/etc/issue")
 

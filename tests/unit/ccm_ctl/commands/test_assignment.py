@@ -16,7 +16,12 @@ from ccm_agent.model.wire import AGENT_SHUTDOWN, AgentEvent, AssignmentState, Di
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 
-MOTD = "ccm:\n  resources:\n    - file:\n        - /etc/motd: {ensure: present, content: hello}\n"
+MOTD = """\
+ccm:
+  resources:
+    - file:
+        - /etc/motd: {ensure: present, content: hello, owner: root, group: root, mode: "0644"}
+"""
 KEY = "fact.role.web.web"
 WEB = {"role": "web"}
 OLD = hashlib.sha256(b"old").hexdigest()

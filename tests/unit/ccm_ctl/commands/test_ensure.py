@@ -6,36 +6,54 @@ import pytest
 
 from tests.support.controller import Desk, FakeNode, event
 
-FILE = {"name": "/etc/motd"}
+OWNED = "owner=root group=root"
+ROOTS = {"owner": "root", "group": "root"}
 
 
 @pytest.mark.parametrize(
     ("words", "properties"),
     [
-        ("file present content=hello", {"ensure": "present", "content": "hello"}),
-        ("file --content hello --mode=0644", {"content": "hello", "mode": "0644"}),
-        ("file --force --no-replace", {"force": True, "replace": False}),
-        ("file force=true replace=false content=true", {"force": True, "replace": False, "content": "true"}),
-        ("file force={{facts.x}}", {"force": "{{facts.x}}"}),
-        ("file require=a#b --prop require=c#d", {"require": ["a#b", "c#d"]}),
-        ("file --require a#b --require c#d", {"require": ["a#b", "c#d"]}),
+        (
+            f"file present content=hello mode=644 {OWNED}",
+            {"ensure": "present", "content": "hello", "mode": "644", **ROOTS},
+        ),
+        (
+            f"file present --content hello --mode=0644 {OWNED}",
+            {"ensure": "present", "content": "hello", "mode": "0644", **ROOTS},
+        ),
+        ("file absent --force", {"ensure": "absent", "force": True}),
+        (
+            f"file present replace=false content=true mode=600 {OWNED}",
+            {"ensure": "present", "replace": False, "content": "true", "mode": "600", **ROOTS},
+        ),
+        ("file absent owner={{Facts.x}}", {"ensure": "absent", "owner": "{{Facts.x}}"}),
+        ("file absent require=a#b --prop require=c#d", {"ensure": "absent", "require": ["a#b", "c#d"]}),
+        ("file absent --require a#b --require c#d", {"ensure": "absent", "require": ["a#b", "c#d"]}),
         ("file --prop ensure=absent", {"ensure": "absent"}),
-        ("file content=a=b owner=", {"content": "a=b", "owner": ""}),
+        ("file absent content=a=b owner=", {"ensure": "absent", "content": "a=b", "owner": ""}),
         ("exec returns:=[0,100] timeout=5s", {"returns": [0, 100], "timeout": "5s"}),
         ("exec --returns 0 --returns 100 refresh-only=true", {"returns": [0, 100], "refresh_only": True}),
-        ("exec --unless facts.x unless=true", {"control": {"unless": "facts.x"}, "unless": "true"}),
-        ("archive --headers A:b --headers C:d", {"headers": {"A": "b", "C": "d"}}),
-        ("service --check true", {"health_checks": [{"command": "true", "tries": 5, "try_sleep": "1s"}]}),
-        ('scaffold data:={"a":1}', {"data": {"a": 1}}),
+        ("exec --unless Facts.x unless=true", {"control": {"unless": "Facts.x"}, "unless": "true"}),
+        (
+            f"archive present url=http://x/motd.tgz --headers A:b --headers C:d {OWNED}",
+            {"ensure": "present", "url": "http://x/motd.tgz", "headers": {"A": "b", "C": "d"}, **ROOTS},
+        ),
+        (
+            "service running --check true",
+            {"ensure": "running", "health_checks": [{"command": "true", "tries": 5, "try_sleep": "1s"}]},
+        ),
+        ('scaffold present source=x data:={"a":1}', {"ensure": "present", "source": "x", "data": {"a": 1}}),
     ],
 )
 def test_properties_are_sent_as_the_type_has_them(words: str, properties: dict[str, object]) -> None:
     kind, *rest = words.split()
+    name = {"archive": "/srv/motd.tgz", "service": "motd"}.get(kind, "/etc/motd")
     desk = Desk(FakeNode("web1", {}, [event("/etc/motd", 2)]))
 
-    desk.ccmctl("ensure", kind, "/etc/motd", *rest, "--all", "--yes")
+    said = desk.ccmctl("ensure", kind, name, *rest, "--all", "--yes")
 
-    assert desk.nodes[0].heard[0]["properties"] == FILE | properties
+    assert said.code == 0, said.err
+    assert desk.nodes[0].heard[0]["properties"] == {"name": name} | properties
 
 
 @pytest.mark.parametrize(
@@ -107,14 +125,22 @@ def test_one_resource_becomes_a_run() -> None:
     desk = Desk(FakeNode("web1", {"role": "web"}, [event("/etc/motd", 2)]))
 
     said = desk.ccmctl(
-        "ensure", "file", "/etc/motd", "present", "--content", "a b", "--mode", "0644", "-t", "role=web", "--yes"
+        "ensure", "file", "/etc/motd", "present", "--content", "a b", "--mode", "0644", "--owner", "root", "--group", "www",
+        "-t", "role=web", "--yes",
     )  # fmt: skip
 
     request = desk.nodes[0].heard[0]
     assert (request["protocol"], request["type"], request["properties"]) == (
         "io.choria.ccm.v1.resource.ensure.request",
         "file",
-        {"ensure": "present", "content": "a b", "mode": "0644", "name": "/etc/motd"},
+        {
+            "ensure": "present",
+            "content": "a b",
+            "mode": "0644",
+            "owner": "root",
+            "group": "www",
+            "name": "/etc/motd",
+        },
     )
     assert (said.code, said.screen) == (
         0,
@@ -127,7 +153,7 @@ def test_one_resource_becomes_a_run() -> None:
 
 
 def test_a_script_must_say_yes() -> None:
-    said = Desk(FakeNode("web1")).ccmctl("ensure", "package", "nginx", "--all")
+    said = Desk(FakeNode("web1")).ccmctl("ensure", "package", "nginx", "latest", "--all")
 
     assert (said.code, said.err.splitlines()[-1]) == (
         1,

@@ -13,7 +13,7 @@ from tests.support.controller import Desk, FakeNode, event
 def desk(tmp_path: Path) -> Desk:
     """One run of two nodes has been."""
     path = tmp_path / "motd.yaml"
-    path.write_text("ccm:\n  resources: []\n")
+    path.write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
     fails = event("x", 2, type="exec", failed=True, error=["exit code 3", "and more"])
     desk = Desk(FakeNode("web1", {}, [event("/etc/motd", 2)]), FakeNode("web2", {}, [fails]))
     desk.ccmctl("apply", str(path), "--all", "--yes")

@@ -11,7 +11,12 @@ import pytest
 from ccm_agent.model.wire import Stamped
 from tests.support.controller import Desk, FakeNode
 
-MANIFEST = "ccm:\n  resources:\n    - file:\n        - /etc/motd: {{ensure: present, content: '{}'}}\n"
+MANIFEST = """\
+ccm:
+  resources:
+    - file:
+        - /etc/motd: {{ensure: present, content: '{}', owner: root, group: root, mode: "0644"}}
+"""
 COMMON = "kv://CCM_DATA/common"
 
 

@@ -16,7 +16,7 @@ from tests.support.controller import Desk, FakeNode, event
 def desk(tmp_path: Path) -> Desk:
     """Two runs have been: a plan, then an apply that one node refused."""
     path = tmp_path / "motd.yaml"
-    path.write_text("ccm:\n  resources: []\n")
+    path.write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
     new_id()  # later than the tests' clock, so all ids that follow have its first characters, and are shown whole
     desk = Desk(
         FakeNode("web1", {"role": "web"}, [event("/etc/motd", 2)]),

@@ -22,7 +22,7 @@ CHANGES = [event("/a", 2), event("/b", 3), event("/c", 4)]
 @pytest.fixture
 def manifest(tmp_path: Path) -> str:
     path = tmp_path / "motd.yaml"
-    path.write_text("ccm:\n  resources: []\n")
+    path.write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
     return str(path)
 
 

@@ -25,7 +25,7 @@ ENVIRON = {"CCM_OPERATOR": "op", "HOME": "/nonexistent"}
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     path = tmp_path / "motd.yaml"
-    path.write_text("ccm:\n  resources: []\n")
+    path.write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
     (tmp_path / "common.yaml").write_text("data: {a: 1}\n")
     desk = Desk(FakeNode("web1", {"role": "web"}), FakeNode("web2", {"role": "web"}), FakeNode("db1", {}))
     desk.ccmctl("data", "put", "role/web", str(tmp_path / "common.yaml"))

@@ -42,7 +42,11 @@ def test_a_small_manifest_travels_as_its_text(tmp_path: Path) -> None:
     path.write_text(MANIFEST)
 
     assert read_content(path) == Content(
-        name="motd", digest=hashlib.sha256(MANIFEST.encode()).hexdigest(), text=MANIFEST
+        name="motd",
+        digest=hashlib.sha256(MANIFEST.encode()).hexdigest(),
+        text=MANIFEST,
+        source=str(path),
+        document=MANIFEST,
     )
 
 
@@ -183,13 +187,11 @@ def test_a_path_that_is_not_there_says_so(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path}/none.yaml: cannot be read: No such file or directory"
 
 
-def test_a_manifest_that_does_not_fit_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_manifest_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
-    path.write_text("ccm:\n  resorces: []\n")
+    path.write_bytes(b"ccm:\n  resources: \xff\n")
 
     with pytest.raises(DocumentError) as caught:
         read_content(path)
 
-    assert str(caught.value) == (
-        f"{path}:2:3: $.ccm.resorces: unknown key `resorces`, did you mean `resources`?"
-    )
+    assert str(caught.value) == f"{path}:2: byte 0xff is not UTF-8: save the file with that encoding"
