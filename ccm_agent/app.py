@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from ccm_agent.templates.rendering import Renderer
 
 
+USUAL_CONTEXT = "CCM"
+"""The context of the `nats` program that Choria CCM takes."""
+
+
 class App:
     """
     The adapters of one process.
@@ -45,7 +49,8 @@ class App:
     Args:
         environ: The process environment: where custom facts and contexts are.
         directory: The working directory; "" asks the system.
-        context: Context of the `nats` program, for what needs a broker.
+        context: Context of the `nats` program, for what needs a broker; "" asks the environment, then takes the context CCM, the
+            selected one, or the broker on this host.
         connection: A connection that is there already, instead.
         clock: Time; None is the host's.
         stream: The stream of registrations; "" is the usual one.
@@ -184,11 +189,14 @@ class App:
         return self._asking
 
     def _broker(self) -> _Broker:
+        from ccm_agent.bus.choose_broker import broker_name
         from ccm_agent.registration.lookup import Lookup
 
         connection = self._connection
         lookup = Lookup(
-            connection.settings.address if connection else f"context {self._context}",
+            connection.settings.address
+            if connection
+            else broker_name(self.environ, self._context, USUAL_CONTEXT),
             self.connection,
             self.port("records"),
             self.clock,
@@ -235,19 +243,19 @@ class App:
 
     async def connection(self) -> Connection:
         """
-        The connection to the broker of the process's context.
+        The connection to the process's broker.
 
         Raises:
             BusError: There is none.
         """
         if self._connection is None:
+            from ccm_agent.bus.choose_broker import choose_broker, named_by_credentials
             from ccm_agent.bus.connection import Connection
-            from ccm_agent.bus.settings import accepts_insecure, settings_from_context
 
-            chosen = settings_from_context(
-                self._context, program="ccm", insecure=accepts_insecure(self.environ)
+            chosen = choose_broker(
+                self.environ, context=self._context, usual_context=USUAL_CONTEXT, program="ccm"
             )
-            connection = Connection(chosen)
+            connection = Connection(named_by_credentials(chosen))
             await connection.__aenter__()
             self._connection = connection
             await connection.connect_now()

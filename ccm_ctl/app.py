@@ -19,7 +19,7 @@ from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from ccm_agent.bus.connection import Connection
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.trust import Trust
     from ccm_ctl.fleet.ports import Fleet
-
-CONTEXT_VARIABLES = ("CCM_CONTEXT", "NATS_CONTEXT")
-SERVER_VARIABLES = ("CCM_SERVER", "NATS_URL")
-CREDS_VARIABLES = ("CCM_CREDS", "NATS_CREDS")
 
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
@@ -146,48 +142,35 @@ class Application:
 
 def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSettings:
     """See `Application.settings`."""
+    from ccm_agent.bus.choose_broker import choose_broker
     from ccm_agent.bus.credentials import name_in_credentials
-    from ccm_agent.bus.settings import (
-        DEFAULT_SERVER,
-        accepts_insecure,
-        replaced,
-        settings_for,
-        settings_from_context,
-    )
-    from ccm_agent.model.errors import NotFoundError
+    from ccm_agent.bus.settings import replaced
     from ccm_agent.model.secret import Secret
 
     said = reach.operator or environ.get("CCM_OPERATOR", "")
     operator = said or next(filter(None, logins(environ)))
     given: dict[str, Any] = {
-        name: value for name in ("nkey", "user", "ca", "cert", "key") if (value := getattr(reach, name))
+        name: value
+        for name in ("creds", "nkey", "user", "ca", "cert", "key")
+        if (value := getattr(reach, name))
     }
     if reach.password or reach.user:
         given["password"] = Secret(reach.password or environ.get("NATS_PASSWORD", ""))
-    creds = reach.creds or _first(environ, CREDS_VARIABLES)
-    if creds:
-        given["creds"] = creds
-    if ca := environ.get("CCM_CA", ""):
-        given.setdefault("ca", ca)
-    given |= {"identity": operator, "program": "ccmctl"}
-    server = reach.server or ("" if reach.context else _first(environ, SERVER_VARIABLES))
-    context = reach.context or ("" if server else _first(environ, CONTEXT_VARIABLES))
-    if server:
-        settings = settings_for(server, **given)
-    elif context:
-        settings = settings_from_context(context, **given)
-    else:
-        try:
-            settings = settings_from_context("", **given)
-        except NotFoundError:
-            settings = settings_for(DEFAULT_SERVER, **given)
+    settings = choose_broker(
+        environ,
+        server=reach.server,
+        context=reach.context,
+        identity=operator,
+        program="ccmctl",
+        **given,
+    )
     credentials = _read_credentials(settings.creds)
     if said:
         _check_operator(said, settings.creds, credentials)
     elif certified := name_in_credentials(credentials):
         # The broker lets these credentials hear answers in their own name only.
         settings = replaced(settings, identity=certified)
-    return replaced(settings, insecure=True) if reach.insecure or accepts_insecure(environ) else settings
+    return replaced(settings, insecure=True) if reach.insecure else settings
 
 
 @contextlib.asynccontextmanager
@@ -267,10 +250,6 @@ def _log(*, debug: bool) -> None:
         format="%(relativeCreated)6d ms %(levelname)s %(name)s: %(message)s",
         force=True,
     )
-
-
-def _first(environ: Mapping[str, str], names: Sequence[str]) -> str:
-    return next((environ[name] for name in names if environ.get(name)), "")
 
 
 def _read_credentials(creds: str) -> str:

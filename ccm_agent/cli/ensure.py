@@ -75,7 +75,7 @@ def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) 
 
         app = App(
             os.environ,
-            context=shared["nats_context"] or "CCM",
+            context=shared["nats_context"] or "",
             stream=shared["registration"] or "",
             settle_s=options.settle_s(shared["registration_settle"]),
         )

@@ -77,7 +77,7 @@ async def _apply(data: bytes, shared: dict[str, Any], terminal: HostTerminal) ->
     )
     app = App(
         os.environ,
-        context=shared["nats_context"] or "CCM",
+        context=shared["nats_context"] or "",
         stream=shared["registration"] or "",
         settle_s=options.settle_s(shared["registration_settle"]),
     )

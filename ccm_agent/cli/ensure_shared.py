@@ -29,7 +29,7 @@ SHARED = (
 """Flags that may stand before the type's name or behind it."""
 
 
-ENVIRONMENT = {"session": "CCM_SESSION_STORE", "hiera": "CCM_HIERA_DATA", "nats_context": "NATS_CONTEXT"}
+ENVIRONMENT = {"session": "CCM_SESSION_STORE", "hiera": "CCM_HIERA_DATA"}
 """Variables that stand in for flags that are not given."""
 
 
@@ -51,7 +51,7 @@ def shared_flags(function: Any) -> Any:
             default=None,
             help=options.READ_ENV,
         ),
-        click.option("--context", "nats_context", metavar="NAME", help="NATS context. [NATS_CONTEXT]"),
+        click.option("--context", "nats_context", metavar="NAME", help=options.CONTEXT_HELP),
         click.option("--registration", "-R", metavar="NAME", help="Registration stream."),
         options.settle_flag,
     )

@@ -17,6 +17,9 @@ READ_ENV = (
 )
 
 
+CONTEXT_HELP = "NATS context. [NATS_CONTEXT, CCM, or the selected one; NATS_URL names a server instead]"
+
+
 class CcmCommand(BaseCommand):
     """A command of `ccm`, which takes `--debug` and `--info`."""
 
@@ -43,10 +46,9 @@ def context_flag(function: F) -> F:
     return click.option(
         "--context",
         "nats_context",
-        envvar="NATS_CONTEXT",
-        default="CCM",
+        default="",
         metavar="NAME",
-        help="NATS context.",
+        help=CONTEXT_HELP,
     )(function)
 
 

@@ -33,7 +33,7 @@ class RegistrationGroup(options.CcmGroup):
     "--context",
     "nats_context",
     metavar="NAME",
-    help="NATS context. [NATS_CONTEXT, or CCM]",
+    help=options.CONTEXT_HELP,
 )
 @click.pass_context
 def command(context: click.Context, nats_context: str | None) -> None:
@@ -49,7 +49,7 @@ def shared(function: Any) -> Any:
             "--context",
             "nats_context",
             metavar="NAME",
-            help="NATS context. [NATS_CONTEXT, or CCM]",
+            help=options.CONTEXT_HELP,
         ),
         click.pass_obj,
     )
@@ -78,7 +78,7 @@ def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awa
     """Connect with the context that was named, ask, and let go."""
     from ccm_agent.app import App
 
-    context = given["nats_context"] or before or os.environ.get("NATS_CONTEXT") or "CCM"
+    context = given["nats_context"] or before or ""
 
     async def work() -> Result:
         app = App(os.environ, context=context)

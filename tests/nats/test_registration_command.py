@@ -51,7 +51,14 @@ def ccm(
     context.write_text(json.dumps({"url": server.url}))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for name in ("NATS_CONTEXT", "CCM_SESSION_STORE", "CCM_HIERA_DATA"):
+    for name in (
+        "NATS_CONTEXT",
+        "NATS_URL",
+        "CCM_SERVER",
+        "CCM_CONTEXT",
+        "CCM_SESSION_STORE",
+        "CCM_HIERA_DATA",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -173,6 +180,18 @@ def test_an_entry_is_removed_only_when_that_is_meant(
     assert ccm("registration", "rm", *WEB) == (0, "", "")
 
     assert "10.0.0.5" in ccm("registration", "query")[1]
+
+
+def test_the_broker_is_found_in_the_environment_as_ccmctl_finds_it(
+    ccm: Run, stream: None, server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ccm("registration", "create", *WEB)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "empty"))
+    monkeypatch.setenv("NATS_URL", server.url)
+
+    code, out, _ = ccm("registration", "query")
+
+    assert (code, "10.0.0.5" in out) == (0, True)
 
 
 def test_the_context_may_stand_before_the_verb(ccm: Run, stream: None) -> None:
