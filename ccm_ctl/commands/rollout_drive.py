@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ccm_agent.model.wire import Request
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.node_run import News
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
-    from ccm_ctl.fleet.run import News
     from ccm_ctl.fleet.run_request import Launch
 
 LIMIT_S = 30 * 86_400.0
@@ -209,8 +209,7 @@ async def drive(
     run = Run(
         record.run, recorded.nodes, recorded.offline, loop_now, asked=True, limit_s=LIMIT_S, planned=planned
     )
-    entry_time = state.time or fleet.clock.now()
-    returning = ReturningNodes(fleet, entry_time, loop_now)
+    returning = ReturningNodes(fleet)
 
     async def find_back(nodes: Sequence[str]) -> list[str]:
         return await returning.find(dict.fromkeys(nodes, 0.0))

@@ -15,8 +15,10 @@ from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.joining import Joining
+from ccm_ctl.fleet.node_run import EventReceived
 from ccm_ctl.fleet.proof import read_proof
-from ccm_ctl.fleet.run import LIMIT_S, EventReceived, Run
+from ccm_ctl.fleet.returning import ReturningNodes
+from ccm_ctl.fleet.run import LIMIT_S, Run
 from ccm_ctl.fleet.run_request import put_on_record, send, send_again
 from ccm_ctl.render import records
 from ccm_ctl.render.event import pending_words
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.node_run import News, NodeRun
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
-    from ccm_ctl.fleet.run import News, NodeRun
     from ccm_ctl.fleet.run_request import Launch
 
 KEEP_EACH_S = 1.0
@@ -285,8 +287,12 @@ async def start_and_watch(
     proof = await read_proof(fleet)
     watch = RunView(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer, proof=proof)
 
+    returning = ReturningNodes(fleet)
+
     async def begin() -> None:
         await put_on_record(fleet, launch)
+        if sent := await History(fleet).recorded_at(run.run):
+            returning.begin(sent, asyncio.get_running_loop().time())
         try:
             await send(fleet, launch)
         except BusDeniedError:
@@ -304,6 +310,7 @@ async def start_and_watch(
         may_join=Joining(fleet, launch.record.targets, launch.record.where).may_join,
         on_turn=watch.on_turn,
         proof=proof,
+        returning=returning,
     )
     await follower.follow(begin)
     return await watch.finish()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ccm_agent.model.run_records import RunState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.node_run import News
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.run import News
 
 
 def run_argument() -> click.Argument:

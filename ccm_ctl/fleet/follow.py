@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.messages import AgentMessage
+    from ccm_ctl.fleet.node_run import News, PendingActions
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
-    from ccm_ctl.fleet.run import News, PendingActions, Run
+    from ccm_ctl.fleet.returning import ReturningNodes
+    from ccm_ctl.fleet.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Follower:
         may_join: Whether a node that was not expected may join, by what operators say of it (`fleet/joining.py`).
         on_turn: Called with what is new after each turn, often with nothing.
         proof: Says which messages count; None: all of them, for these credentials cannot verify any.
+        returning: Finds nodes that come back while the run is in progress, which are then asked; None: none are.
         is_ended: Whether to stop following before every node has ended, as for a rollout that is paused.
     """
 
@@ -68,6 +71,7 @@ class Follower:
         may_join: Callable[[str], Awaitable[bool]],
         on_turn: Callable[[list[News]], Awaitable[None]],
         proof: RunProof | None = None,
+        returning: ReturningNodes | None = None,
         is_ended: Callable[[], bool] = lambda: False,
     ) -> None:
         self._fleet = fleet
@@ -76,6 +80,7 @@ class Follower:
         self._may_join = may_join
         self._on_turn = on_turn
         self._proof = proof
+        self._returning = returning
         self._is_ended = is_ended
         self._heard: deque[StoredEvent] = deque()
         self._unexpected: dict[str, list[tuple[StoredEvent, AgentMessage]]] = {}
@@ -165,10 +170,18 @@ class Follower:
     async def _do(self, todo: PendingActions) -> None:
         if todo.resend and self._ask is not None:
             await self._ask(todo.resend)
+        await self._ask_returned()
         if todo.read_all or len(todo.read) > READ_EACH_LIMIT:
             await self._read(None)
         elif todo.read:
             await self._read(todo.read)
+
+    async def _ask_returned(self) -> None:
+        if self._ask is None or self._returning is None or self._run.is_done:
+            return
+        if back := await self._returning.find(self._run.silent()):
+            self._run.ask(back, self._now())
+            await self._ask(back)
 
     async def _read(self, nodes: list[str] | None) -> None:
         for node in [">"] if nodes is None else nodes:

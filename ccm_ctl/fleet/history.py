@@ -154,6 +154,11 @@ class History:
             await self._put(f"{record.run}.{_TARGETS}.{place}", targets)
         await self._put(f"{record.run}.{_STATE}", RunState(run=record.run, time=record.time))
 
+    async def recorded_at(self, run: str) -> datetime | None:
+        """When this operator's record of a run was written last, by the broker's clock; None: there is none."""
+        entry = await self._bucket.get(f"{self._token}.{run}.{_STATE}")
+        return entry.created if entry else None
+
     async def forget(self, run: str) -> None:
         """Take a run of this operator's off the record that never went out."""
         for entry in await self._bucket.matching([f"{self._token}.{run}.>"]):

@@ -30,23 +30,31 @@ class ReturningNodes:
 
     Args:
         fleet: The bus.
-        sent: When the run's first request was sent, by the broker's clock.
-        now: The same moment, in monotonic seconds.
     """
 
-    def __init__(self, fleet: Fleet, sent: datetime, now: float) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._bucket = fleet.nodes
-        self._sent = sent
-        self._now = now
+        self._sent: datetime | None = None
+        self._now = 0.0
         self._looked_at = float("-inf")
         self._next = 0
 
-    async def find(self, asked: dict[str, float]) -> list[str]:
+    def begin(self, sent: datetime, now: float) -> None:
         """
-        Which of these nodes have a presence that is newer than their request.
+        The run's first request is sent.
 
         Args:
-            asked: When each was asked, in monotonic seconds; 0 for one that was not.
+            sent: The time, by the broker's clock.
+            now: The same moment, in monotonic seconds.
+        """
+        self._sent, self._now = sent, now
+
+    async def find(self, asked: dict[str, float]) -> list[str]:
+        """
+        Which of these nodes are present now, and were not when they were asked.
+
+        Args:
+            asked: When each was asked, in monotonic seconds; 0 for one that was offline, and so was not asked.
 
         Raises:
             BusUnavailableError: The broker is away.
@@ -59,7 +67,7 @@ class ReturningNodes:
         found = []
         for entry in await self._bucket.matching([f"presence.{name}" for name in names]):
             name = entry.key.removeprefix("presence.")
-            if entry.value and entry.created > self._broker_time(asked.get(name, now)):
+            if name in asked and self._is_newer(entry.created, asked[name]):
                 found.append(name)
         return sorted(found)
 
@@ -68,5 +76,9 @@ class ReturningNodes:
         self._next = begin + LOOKED_AT
         return names[begin : begin + LOOKED_AT]
 
-    def _broker_time(self, moment: float) -> datetime:
-        return self._sent + timedelta(seconds=max(0.0, moment - self._now))
+    def _is_newer(self, created: datetime, asked: float) -> bool:
+        if not asked:
+            return True
+        return self._sent is not None and created > self._sent + timedelta(
+            seconds=max(0.0, asked - self._now)
+        )

@@ -151,8 +151,8 @@ def test_ctrl_c_stops_watching_and_says_how_to_watch_and_to_stop(trio: Fleet) ->
     assert done.code == 1
     assert done.err.splitlines()[1:] == [
         "stopped watching; the nodes go on",
-        f"  watch:  ccmctl run watch {run}",
-        f"  stop:   ccmctl run stop {run}",
+        f"  watch:  ccmctl run watch {run[:8]}",
+        f"  stop:   ccmctl run stop {run[:8]}",
     ]
     assert watched.states == dict.fromkeys(trio.agents, "changed")
 
@@ -445,3 +445,20 @@ async def a_bus(fleet: Fleet) -> AsyncIterator[Ports]:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def test_a_node_that_comes_back_during_its_run_is_asked_again(trio: Fleet) -> None:
+    trio.agents["web2"].stop()
+    path = trio.write("gated.yaml", GATED)
+    controller = trio.begin("apply", path, "--all", "--yes", "--json")
+    trio.wait_for(
+        lambda: controller.so_far.changed("before") >= {"web1", "db1"}, "the others to stand at the gate"
+    )
+
+    trio.agents["web2"].start()
+    trio.wait_for(lambda: "web2" in controller.so_far.changed("before"), "the node to be asked")
+    trio.open_gates()
+    done = controller.end()
+
+    assert done.code == 0
+    assert done.states == dict.fromkeys(["web1", "web2", "db1"], "changed")

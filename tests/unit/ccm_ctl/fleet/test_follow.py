@@ -24,7 +24,8 @@ from ccm_ctl.fleet import run as run_module
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.gaps import Gaps
 from ccm_ctl.fleet.joining import Joining
-from ccm_ctl.fleet.run import EventReceived, News, Run
+from ccm_ctl.fleet.node_run import EventReceived, News
+from ccm_ctl.fleet.run import Run
 from tests.support.controller import NOW, event, fleet_on
 
 WAIT_S = 10.0

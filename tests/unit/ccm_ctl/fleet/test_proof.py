@@ -26,8 +26,9 @@ from ccm_agent.model.wire import SESSION_ANSWER, Answer, NodeState, Progress
 from ccm_ctl.fleet import proof as proof_module
 from ccm_ctl.fleet.authors import Authors
 from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.node_run import READS
 from ccm_ctl.fleet.proof import NOT_COVERED, CountedMessage, RunProof
-from ccm_ctl.fleet.run import READ_AGAIN_S, READS, Run
+from ccm_ctl.fleet.run import READ_AGAIN_S, Run
 from tests.support.authorship import Root, Writer, new_seed, now_ms, sign_event
 from tests.support.controller import NOW, event
 

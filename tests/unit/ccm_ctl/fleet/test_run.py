@@ -17,17 +17,8 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
 from ccm_ctl.fleet.gaps import Gaps
-from ccm_ctl.fleet.run import (
-    ANSWER_WITHIN_S,
-    LOST_AFTER_S,
-    READ_AGAIN_S,
-    READS,
-    Event,
-    EventReceived,
-    PendingActions,
-    Run,
-    StateChange,
-)
+from ccm_ctl.fleet.node_run import READS, Event, EventReceived, PendingActions, StateChange
+from ccm_ctl.fleet.run import ANSWER_WITHIN_S, LOST_AFTER_S, READ_AGAIN_S, Run
 
 RUN = "2zFXzzzzzzzzzzzzzzzzzzzzzzz"
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
