@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.outcome import SessionSummary
     from ccm_agent.model.ports import Clock, KeyValue, Objects, RenderWorker
     from ccm_agent.model.registration import RegistrationEntry
-    from ccm_agent.registration.lookup import Lookup
+    from ccm_agent.registration.lookup import RegistrationLookup
     from ccm_agent.registration.registry import RegistrationStream
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.system.render_process import RenderLimits
@@ -190,10 +190,10 @@ class App:
 
     def _broker(self) -> _Broker:
         from ccm_agent.bus.choose_broker import broker_name
-        from ccm_agent.registration.lookup import Lookup
+        from ccm_agent.registration.lookup import RegistrationLookup
 
         connection = self._connection
-        lookup = Lookup(
+        lookup = RegistrationLookup(
             connection.settings.address
             if connection
             else broker_name(self.environ, self._context, USUAL_CONTEXT),
@@ -466,7 +466,7 @@ def make_environment(
 class _Broker:
     """What expressions ask: the `Asked` of one process."""
 
-    def __init__(self, lookup: Lookup, open_bucket: Callable[[str], Awaitable[KeyValue]]) -> None:
+    def __init__(self, lookup: RegistrationLookup, open_bucket: Callable[[str], Awaitable[KeyValue]]) -> None:
         self._lookup = lookup
         self._open_bucket = open_bucket
 

@@ -43,7 +43,7 @@ from ccm_agent.engine.parse_cache import ParseCache
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
-from ccm_agent.metrics.registry import Reading
+from ccm_agent.metrics.registry import CallbackMetric
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, DocumentError, FileError, Place
 from ccm_agent.model.ports import Clock
@@ -260,25 +260,25 @@ def _register(
     return register
 
 
-def _readings(connection: Connection) -> list[Reading]:
+def _readings(connection: Connection) -> list[CallbackMetric]:
     """Numbers that only this module can ask for."""
     started = time.time()
     return [
-        Reading(
+        CallbackMetric(
             "choria_ccm_agent_reconnects_total",
             "Lost connections that came back",
             lambda: connection.reconnects,
             kind="counter",
         ),
-        Reading("process_resident_memory_bytes", "Resident memory", process_stats.resident_bytes),
-        Reading(
+        CallbackMetric("process_resident_memory_bytes", "Resident memory", process_stats.resident_bytes),
+        CallbackMetric(
             "process_cpu_seconds_total",
             "CPU time, user and system",
             process_stats.cpu_seconds,
             kind="counter",
         ),
-        Reading("process_open_fds", "Open file descriptors", process_stats.open_files),
-        Reading("process_start_time_seconds", "When the process began", lambda: started),
+        CallbackMetric("process_open_fds", "Open file descriptors", process_stats.open_files),
+        CallbackMetric("process_start_time_seconds", "When the process began", lambda: started),
     ]
 
 

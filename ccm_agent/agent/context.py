@@ -33,7 +33,7 @@ from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.trust import Trust
 from ccm_agent.engine.request import Engine
 from ccm_agent.metrics.agent import AgentMetrics
-from ccm_agent.metrics.registry import MetricsRegistry, Reading
+from ccm_agent.metrics.registry import CallbackMetric, MetricsRegistry
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValue, Objects, Requests
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.wire import NodeRecord
@@ -81,7 +81,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     clock: Clock
     sources: SourcePorts | None = None
     trust: Trust | None = None
-    readings: Sequence[Reading] = ()
+    readings: Sequence[CallbackMetric] = ()
     node_key: NodeKey = field(default_factory=NodeKey)
     waits_for: Callable[[], Mapping[str, str]] = dict
     resource_types: Callable[[], Collection[str]] = tuple

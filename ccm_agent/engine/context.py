@@ -22,7 +22,7 @@ from ccm_agent.engine.load import MakeExpressions, ResolvedManifest, load_manife
 from ccm_agent.engine.masking import register_rule_secrets, register_secrets
 from ccm_agent.engine.permission import ConfinedContext, Permission
 from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
-from ccm_agent.engine.refreshes import Outline, Refreshes
+from ccm_agent.engine.refreshes import Refreshes, SubscriptionIndex
 from ccm_agent.engine.request import ApplyOptions, StopFlag
 from ccm_agent.engine.secrets import Secrets
 from ccm_agent.engine.stoppable_runner import StoppableRunner
@@ -370,9 +370,9 @@ class ManifestContext:
     # ---- for pending refreshes ----
 
     @cached_property
-    def outline(self) -> Outline:
+    def outline(self) -> SubscriptionIndex:
         """Who subscribes to what in this manifest."""
-        return Outline(self.loaded.resources)
+        return SubscriptionIndex(self.loaded.resources)
 
     # ---- inside ----
 

@@ -21,9 +21,9 @@ from ccm_agent.sessions.refresh_log import (
     ANY,
     CHANGES_LIMIT,
     COMPACT_LINES,
-    Kept,
+    LabelledResource,
     RefreshLog,
-    Resource,
+    StoredResource,
     TriggerChange,
 )
 
@@ -39,7 +39,7 @@ NAMED_LIMIT = 20
 _PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
 
 
-class Outline:
+class SubscriptionIndex:
     """
     Who subscribes to what in one manifest.
 
@@ -81,7 +81,7 @@ class Refreshes:
         self._changes: dict[str, TriggerChange] = {}
         self._by_key: dict[str, list[TriggerChange]] = {}
         self._own: set[str] = set()
-        self._met: list[tuple[Kept, frozenset[str]]] = []
+        self._met: list[tuple[StoredResource, frozenset[str]]] = []
         self._shown: dict[str, str] = {}
 
     async def open(self) -> None:
@@ -201,7 +201,7 @@ class Refreshes:
             if any(change.waits_for(kept.keys) for change in self._changes_of(reference))
         ][:NAMED_LIMIT]
 
-    async def _refreshed(self, declared: ResolvedResource, kept: Kept, *, of_all: bool) -> None:
+    async def _refreshed(self, declared: ResolvedResource, kept: StoredResource, *, of_all: bool) -> None:
         """A subscriber needs no refresh any more, be it for all its triggers or for those that have not failed."""
         assert self._log is not None
         settled = {
@@ -232,7 +232,9 @@ class Refreshes:
             for number in gone:
                 self._forget(self._changes.pop(number))
 
-    async def _record(self, declared: ResolvedResource, waiting: list[Kept], *, is_open: bool) -> None:
+    async def _record(
+        self, declared: ResolvedResource, waiting: list[StoredResource], *, is_open: bool
+    ) -> None:
         assert self._log is not None
         label = self._label(declared)
         keys = tuple(self._key(one) for one in _references(declared))
@@ -244,7 +246,7 @@ class Refreshes:
                 return
         now = self._state.deps.clock.now()
         change = TriggerChange(
-            id=new_id(now), trigger=Kept(label, keys), since=now, waiting=waiting, is_open=is_open
+            id=new_id(now), trigger=StoredResource(label, keys), since=now, waiting=waiting, is_open=is_open
         )
         try:
             await asyncio.to_thread(self._log.add, change)
@@ -256,7 +258,7 @@ class Refreshes:
         self._own.add(change.id)
         self._know(change)
 
-    def _is_recorded(self, keys: Iterable[str], waiting: list[Kept], *, is_open: bool) -> bool:
+    def _is_recorded(self, keys: Iterable[str], waiting: list[StoredResource], *, is_open: bool) -> bool:
         """This run recorded the same already, and no subscriber has been refreshed since."""
         return any(
             change.id in self._own
@@ -267,7 +269,9 @@ class Refreshes:
             for change in self._by_key.get(key, ())
         )
 
-    def _subscribers_of(self, declared: ResolvedResource, chain: Iterable[ManifestContext]) -> Iterator[Kept]:
+    def _subscribers_of(
+        self, declared: ResolvedResource, chain: Iterable[ManifestContext]
+    ) -> Iterator[StoredResource]:
         """The known subscribers of a resource, in the manifests that are being applied."""
         for context in chain:
             if context.noop or context.health_check_only:
@@ -276,12 +280,12 @@ class Refreshes:
                 for one in context.outline.subscribers.get(reference, ()):
                     yield self._subscriber(one, context)
 
-    def _subscriber(self, declared: ResolvedResource, context: ManifestContext) -> Kept:
+    def _subscriber(self, declared: ResolvedResource, context: ManifestContext) -> StoredResource:
         """A subscriber: two of one name in two manifests within this one are two."""
         assert self._log is not None
         inside = "".join(f"{one.asked_by} > " for one in (*context.parents[1:], context) if one.asked_by)
         references = tuple(f"{inside}{one}" for one in _references(declared))
-        return self._log.kept(Resource(label=self._label(declared), references=references))
+        return self._log.kept(LabelledResource(label=self._label(declared), references=references))
 
     def _label(self, declared: ResolvedResource) -> str:
         """A name for people that goes on disk: never a command, which can hold a secret."""

@@ -27,7 +27,7 @@ REVERSALS_TOLD = 3
 """Of one document; a doubtful order usually shows in many keys."""
 
 
-class Effect(StrEnum):
+class LayerEffect(StrEnum):
     """What became of a layer, as far as one key goes."""
 
     WINS = "wins"
@@ -46,7 +46,7 @@ class Effect(StrEnum):
     """`merge: first`, and an earlier override was there."""
 
 
-_NOT_THERE = frozenset((Effect.ABSENT, Effect.UNNAMED, Effect.NOT_REACHED))
+_NOT_THERE = frozenset((LayerEffect.ABSENT, LayerEffect.UNNAMED, LayerEffect.NOT_REACHED))
 
 
 class SourceDocument(Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     entry: str = ""
     layer: str = ""
     line: int = 0
-    effect: Effect = Effect.NO_KEY
+    effect: LayerEffect = LayerEffect.NO_KEY
     value: Any = None
 
 
@@ -202,7 +202,7 @@ class _Tale:
             seen += bool(layer.entry)
             if layer.data is None:
                 if self._has_order:
-                    effect = Effect.UNNAMED if layer.name is None else Effect.ABSENT
+                    effect = LayerEffect.UNNAMED if layer.name is None else LayerEffect.ABSENT
                     self._note(source, hierarchy, layer, effect)
                 continue
             is_first = hierarchy.merge == Merge.FIRST and layer.name is not None
@@ -211,7 +211,9 @@ class _Tale:
             if is_first:
                 break
         for entry in hierarchy.order[seen:] if self._has_order else ():
-            self._note(source, hierarchy, Layer(entry=entry, path=("hierarchy", "order")), Effect.NOT_REACHED)
+            self._note(
+                source, hierarchy, Layer(entry=entry, path=("hierarchy", "order")), LayerEffect.NOT_REACHED
+            )
         self._go_over(outer, own, begin)
 
     def _judge(
@@ -229,14 +231,14 @@ class _Tale:
             is_gone = was is not _MISSING and _at(own, self.key) is _MISSING
             if is_gone:
                 self._replaced()
-            self._note(source, hierarchy, layer, Effect.REMOVES if is_gone else Effect.NO_KEY)
+            self._note(source, hierarchy, layer, LayerEffect.REMOVES if is_gone else LayerEffect.NO_KEY)
             return
         if hierarchy.merge == Merge.FIRST or not _join(was, mine):
             self._replaced()
         self._givers.append(len(self.candidates))
-        self._note(source, hierarchy, layer, Effect.WINS, mine)
+        self._note(source, hierarchy, layer, LayerEffect.WINS, mine)
         if len(self._givers) > 1:
-            self._settle(Effect.MERGED)
+            self._settle(LayerEffect.MERGED)
 
     def _go_over(self, outer: list[int], own: Mapping[str, Any], begin: int) -> None:
         """Merge the document's own data over that of the documents before it."""
@@ -248,22 +250,22 @@ class _Tale:
             if was is not _MISSING and self.value is _MISSING:
                 self._replaced()
                 for place in range(begin, len(self.candidates)):
-                    if self.candidates[place].effect == Effect.NO_KEY:
-                        self.candidates[place] = replace(self.candidates[place], effect=Effect.REMOVES)
+                    if self.candidates[place].effect == LayerEffect.NO_KEY:
+                        self.candidates[place] = replace(self.candidates[place], effect=LayerEffect.REMOVES)
             return
         if _join(was, mine):
             self._givers = outer + givers
-            self._settle(Effect.MERGED)
+            self._settle(LayerEffect.MERGED)
             return
         self._givers = outer
         self._replaced()
         self._givers = givers
 
     def _replaced(self) -> None:
-        self._settle(Effect.OVERRIDDEN)
+        self._settle(LayerEffect.OVERRIDDEN)
         self._givers = []
 
-    def _settle(self, effect: Effect) -> None:
+    def _settle(self, effect: LayerEffect) -> None:
         for place in self._givers:
             self.candidates[place] = replace(self.candidates[place], effect=effect)
 
@@ -272,7 +274,7 @@ class _Tale:
         source: SourceDocument,
         hierarchy: Hierarchy,
         layer: Layer,
-        effect: Effect,
+        effect: LayerEffect,
         value: object = _MISSING,
     ) -> None:
         self.candidates.append(

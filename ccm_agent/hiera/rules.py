@@ -95,11 +95,11 @@ def _find(data: Any, path: tuple[str, ...]) -> Any:
 
 def _holds(expression: str, value: object, allowance: Allowance) -> bool:
     """Whether an expression is true of a value; all it may name are the value, as text, and the claims."""
-    from ccm_agent.hiera.validators import claims
+    from ccm_agent.hiera.validators import validator_functions
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
     from ccm_agent.templates.goprint import go_print
 
-    functions = claims()
+    functions = validator_functions()
     names = ExpressionNames({"value": "text", "Value": "text"}, frozenset(functions))
     text = value if isinstance(value, str) else go_print(value)
     program = compile_expression(expression, names, is_condition=True, allowance=allowance)

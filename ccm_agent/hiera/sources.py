@@ -36,7 +36,7 @@ MARKERS = (b"{{", b"${")
 OpenBucket = Callable[[str], Awaitable[KeyValue]]
 
 
-class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+class FetchedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """
     A document as it was found.
 
@@ -96,7 +96,7 @@ class Sources:
             pins=pins,
         )
 
-    async def fetch(self, url: str) -> Fetched:
+    async def fetch(self, url: str) -> FetchedDocument:
         """
         The document at a URL: a path, `file:///path`, `http(s)://…` or `kv://BUCKET/KEY`.
 
@@ -126,7 +126,7 @@ class Sources:
 
     async def resolve(
         self, url: str, facts: Mapping[str, Any], *, expressions: TextRenderer | None = None
-    ) -> tuple[Resolved, Fetched]:
+    ) -> tuple[Resolved, FetchedDocument]:
         """
         Fetch a document and resolve it; its rules are not checked yet.
 
@@ -141,17 +141,17 @@ class Sources:
         )
         return resolved, fetched
 
-    async def _file(self, path: str) -> Fetched:
+    async def _file(self, path: str) -> FetchedDocument:
         absolute = posixpath.normpath(posixpath.join(self._directory, path))
-        return Fetched(content=await self._files.read(absolute, DOCUMENT_LIMIT_BYTES), name=path)
+        return FetchedDocument(content=await self._files.read(absolute, DOCUMENT_LIMIT_BYTES), name=path)
 
-    async def _http(self, url: str) -> Fetched:
+    async def _http(self, url: str) -> FetchedDocument:
         if self._download is None:
             raise DataError(f"{mask_url(url)} cannot be fetched here: this program downloads nothing")
         answer = await self._download.fetch(Transfer(url=url, limit_bytes=DOCUMENT_LIMIT_BYTES))
-        return Fetched(content=answer.content, name=mask_url(url))
+        return FetchedDocument(content=answer.content, name=mask_url(url))
 
-    async def _key(self, url: str, rest: str) -> Fetched:
+    async def _key(self, url: str, rest: str) -> FetchedDocument:
         bucket, _, key = rest.partition("/")
         if not bucket or not key:
             raise DataError(f"{url} names no key: write kv://BUCKET/KEY")
@@ -166,7 +166,9 @@ class Sources:
             )
         if entry is None:
             raise DataError(f"{url}: the bucket {bucket} has no key {key}; put the document there first")
-        return Fetched(content=self._unstamped(entry.value, bucket, key), name=url, revision=entry.revision)
+        return FetchedDocument(
+            content=self._unstamped(entry.value, bucket, key), name=url, revision=entry.revision
+        )
 
     def _unstamped(self, value: bytes, bucket: str, key: str) -> bytes:
         stamped, name = read_stamp(value), f"{bucket}/{key}"

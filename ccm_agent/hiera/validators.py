@@ -113,7 +113,7 @@ CLAIMS: dict[str, Callable[[str], bool]] = {
 
 
 @functools.lru_cache(maxsize=1)
-def claims() -> dict[str, Callable[..., bool]]:
+def validator_functions() -> dict[str, Callable[..., bool]]:
     """
     The functions of an expression about a value: those of `CLAIMS`, and `isRegex(value, pattern)` with patterns of RE2.
 

@@ -68,7 +68,7 @@ class Summary:
         return found
 
 
-class Reading:
+class CallbackMetric:
     """A number that is asked for when somebody reads it: a gauge, or a counter that somebody else keeps."""
 
     def __init__(self, name: str, text: str, read: Callable[[], float], *, kind: str = "gauge") -> None:
@@ -82,7 +82,7 @@ class Reading:
         return [_line(self.name, (), (), self._read())]
 
 
-Metric: TypeAlias = Counter | Summary | Reading
+Metric: TypeAlias = Counter | Summary | CallbackMetric
 
 
 class MetricsRegistry:

@@ -43,7 +43,7 @@ _Token = tuple[int, int, str]
 """Begin and end in the text below, and what it means."""
 
 
-class View:
+class MappedText:
     """
     A text, and where each part of it came from.
 
@@ -51,7 +51,9 @@ class View:
         text: What there is to be searched.
     """
 
-    def __init__(self, text: str, below: View | None = None, tokens: list[_Token] | None = None) -> None:
+    def __init__(
+        self, text: str, below: MappedText | None = None, tokens: list[_Token] | None = None
+    ) -> None:
         self.text = text
         self._below = below
         self._tokens: list[tuple[int, int, int, int]] = []
@@ -87,13 +89,13 @@ class View:
         return end + place - ended, end + place - ended + 1
 
 
-def views(text: str) -> Iterator[View]:
+def views(text: str) -> Iterator[MappedText]:
     """The text as it is, and as it reads with escapes taken out, each reading once."""
     seen = {text}
-    level = [View(text)]
+    level = [MappedText(text)]
     for _ in range(DEPTH):
         yield from level
-        above: list[View] = []
+        above: list[MappedText] = []
         for view in level:
             for decode in _DECODERS:
                 made = decode(view)
@@ -104,12 +106,12 @@ def views(text: str) -> Iterator[View]:
     yield from level
 
 
-def _replaced(view: View, pattern: re.Pattern[str], meaning: Callable[[str], str]) -> View | None:
+def _replaced(view: MappedText, pattern: re.Pattern[str], meaning: Callable[[str], str]) -> MappedText | None:
     tokens = [(found.start(), found.end(), meaning(found[0])) for found in pattern.finditer(view.text)]
-    return View("", view, tokens) if tokens else None
+    return MappedText("", view, tokens) if tokens else None
 
 
-def _backslash(view: View) -> View | None:
+def _backslash(view: MappedText) -> MappedText | None:
     """Escapes of JSON, C, Python and shells."""
     return _replaced(view, _BACKSLASH, _unescaped) if "\\" in view.text else None
 
@@ -127,17 +129,17 @@ def _unescaped(token: str) -> str:
     return _CONTROLS.get(kind, kind)
 
 
-def _shell(view: View) -> View | None:
+def _shell(view: MappedText) -> MappedText | None:
     """A quote within a shell's quotes, where a backslash is a backslash."""
     return _replaced(view, _SHELL, lambda _: "'") if "'" in view.text else None
 
 
-def _percent(view: View) -> View | None:
+def _percent(view: MappedText) -> MappedText | None:
     """Escapes of URLs and forms, one character each, for a part of a run may be a secret."""
     if "%" not in view.text and "+" not in view.text:
         return None
     tokens = [token for found in _PERCENT.finditer(view.text) for token in _octets(found.start(), found[0])]
-    return View("", view, tokens) if tokens else None
+    return MappedText("", view, tokens) if tokens else None
 
 
 def _octets(at: int, run: str) -> Iterator[_Token]:
@@ -150,7 +152,7 @@ def _octets(at: int, run: str) -> Iterator[_Token]:
         at += size
 
 
-def _html(view: View) -> View | None:
+def _html(view: MappedText) -> MappedText | None:
     """Entities of HTML and XML."""
     return _replaced(view, _HTML, _entity) if "&" in view.text else None
 
@@ -163,17 +165,17 @@ def _entity(token: str) -> str:
     return chr(number) if number < _NO_CHARACTER else "\ufffd"
 
 
-def _doubled_single(view: View) -> View | None:
+def _doubled_single(view: MappedText) -> MappedText | None:
     """Quotes within quotes, as YAML and SQL write them; a text in these may hold the other kind twice."""
     return _replaced(view, _DOUBLED_SINGLE, lambda token: token[0])
 
 
-def _doubled_double(view: View) -> View | None:
+def _doubled_double(view: MappedText) -> MappedText | None:
     """The same of CSV."""
     return _replaced(view, _DOUBLED_DOUBLE, lambda token: token[0])
 
 
-def _folded(view: View) -> View | None:
+def _folded(view: MappedText) -> MappedText | None:
     """Lines put together again: base64 is often wrapped."""
     return _replaced(view, _FOLDED, lambda _: "") if "\n" in view.text else None
 

@@ -55,7 +55,7 @@ async def find(connection: Connection, stream: str, query: RegistrationQuery) ->
     return _entries(await read(connection, stream, query))
 
 
-class Lookup:
+class RegistrationLookup:
     """
     What templates ask: the entries that fit, unless some are missing that the broker may only have forgotten.
 

@@ -34,7 +34,7 @@ COMPACT_LINES = 1000
 ANY = "*"
 
 
-class Resource(Struct, frozen=True, kw_only=True):
+class LabelledResource(Struct, frozen=True, kw_only=True):
     """
     A resource as a run knows it.
 
@@ -47,7 +47,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     references: tuple[str, ...]
 
 
-class Kept(Struct, frozen=True, array_like=True):
+class StoredResource(Struct, frozen=True, array_like=True):
     """A resource as the file has it: its label, and the digests of its references."""
 
     label: str
@@ -68,9 +68,9 @@ class TriggerChange(Struct, kw_only=True, omit_defaults=True):
     """
 
     id: str
-    trigger: Kept
+    trigger: StoredResource
     since: datetime
-    waiting: list[Kept] = []
+    waiting: list[StoredResource] = []
     is_open: bool = False
     done: list[str] = []
 
@@ -125,7 +125,7 @@ class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: list[str] = []
 
 
-class Remembered(Struct, kw_only=True):
+class RefreshRecord(Struct, kw_only=True):
     """
     What a file holds.
 
@@ -178,7 +178,7 @@ class RefreshLog:
         self._before_new = before_new
         self._is_private = is_private
 
-    def keys(self, resource: Resource) -> tuple[str, ...]:
+    def keys(self, resource: LabelledResource) -> tuple[str, ...]:
         """Digests of a resource's references."""
         return tuple(self.key(one) for one in resource.references)
 
@@ -187,19 +187,19 @@ class RefreshLog:
         text = f"{self.scope}\0{reference}".encode(errors="surrogateescape")
         return hashlib.sha256(text).hexdigest()[:32]
 
-    def kept(self, resource: Resource) -> Kept:
+    def kept(self, resource: LabelledResource) -> StoredResource:
         """A resource as the file has it."""
-        return Kept(resource.label[:LABEL_LENGTH], self.keys(resource))
+        return StoredResource(resource.label[:LABEL_LENGTH], self.keys(resource))
 
-    def load(self) -> Remembered:
+    def load(self) -> RefreshRecord:
         """What the file holds. A file that cannot be read is reported in `trouble`, and never raised."""
         try:
             return replay(_content(self.path))
         except FileNotFoundError:
-            return Remembered()
+            return RefreshRecord()
         except (OSError, ValueError) as err:
             reason = (err.strerror if isinstance(err, OSError) else None) or str(err)
-            return Remembered(trouble=f"{self.path}: {reason}")
+            return RefreshRecord(trouble=f"{self.path}: {reason}")
 
     def add(self, change: TriggerChange) -> None:
         """
@@ -345,9 +345,9 @@ class RefreshLog:
             ) from err
 
 
-def replay(content: bytes) -> Remembered:
+def replay(content: bytes) -> RefreshRecord:
     """What the lines of a file say, in order. Lines that cannot be read are passed over, and reported."""
-    found = Remembered()
+    found = RefreshRecord()
     bad = 0
     # what follows the last newline was never finished, so its change was not made
     for text in content.split(b"\n")[:-1]:
@@ -358,7 +358,7 @@ def replay(content: bytes) -> Remembered:
             bad += 1
             continue
         if line.version > VERSION:
-            return Remembered(lines=found.lines, trouble="a newer version of this program wrote it")
+            return RefreshRecord(lines=found.lines, trouble="a newer version of this program wrote it")
         found.scope = line.scope or found.scope
         _follow(found.changes, line)
     if bad:

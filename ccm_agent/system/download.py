@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
     from yarl import URL
 
-    from ccm_agent.system.download_file import Received
+    from ccm_agent.system.download_file import DownloadedFile
 
 STALL_S = 60.0
 """A server that says nothing for so long is given up; a large file may take as long as it likes while it comes."""
@@ -74,9 +74,9 @@ class SystemDownload:
 
     async def save(self, transfer: Transfer, path: str, on_progress: OnProgress | None = None) -> Transferred:
         """See `Download.save`."""
-        from ccm_agent.system.download_file import Received
+        from ccm_agent.system.download_file import DownloadedFile
 
-        received = await self._threads.call(Received, path)
+        received = await self._threads.call(DownloadedFile, path)
         try:
             done = await self._receive(transfer, received, on_progress)
             await self._threads.call(received.discard if done.is_unchanged else received.finish)
@@ -86,7 +86,7 @@ class SystemDownload:
         return done
 
     async def _receive(
-        self, transfer: Transfer, received: Received, on_progress: OnProgress | None
+        self, transfer: Transfer, received: DownloadedFile, on_progress: OnProgress | None
     ) -> Transferred:
         """The whole content, in as many attempts as bring it further."""
         idle, validator = 0, ""
@@ -112,7 +112,7 @@ class SystemDownload:
         self,
         transfer: Transfer,
         response: ClientResponse,
-        received: Received,
+        received: DownloadedFile,
         on_progress: OnProgress | None,
     ) -> None:
         if response.status == _OK and received.size_bytes:

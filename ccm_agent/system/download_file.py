@@ -11,7 +11,7 @@ from ccm_agent.system.atomic_write import make_sure_of_room, new_file, write_all
 from ccm_agent.system.directory import Directory, parent_of
 
 
-class Received:
+class DownloadedFile:
     """
     A new file, readable by its owner alone, with the digest of what is in it. Its methods block, so they belong into a thread.
 

@@ -18,12 +18,12 @@ from ccm_agent.templates.allowance import Allowance
 from ccm_agent.templates.engines.bounds import OUT_OF_MEMORY
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.rendering import (
-    Begun,
-    Done,
-    Failed,
-    File,
-    Job,
-    Question,
+    HostFunctionCall,
+    RenderDone,
+    RenderedFile,
+    RenderFailed,
+    RenderJob,
+    RenderStarted,
     Said,
     TextJob,
     as_bytes,
@@ -37,7 +37,7 @@ MakeFacts = Callable[[Callable[[], dict[str, Any]]], dict[str, Any]]
 """Facts that are asked for when the first one is needed."""
 
 
-class Channel(Protocol):
+class RenderChannel(Protocol):
     """The connection to the process that asks."""
 
     def request(self) -> bytes:
@@ -65,7 +65,7 @@ class Limiter(Protocol):
         ...
 
 
-def serve(channel: Channel, limiter: Limiter, make_facts: MakeFacts) -> None:
+def serve(channel: RenderChannel, limiter: Limiter, make_facts: MakeFacts) -> None:
     """Render what is asked for, until nothing more comes or a limit is met."""
     has_limit_been_met = False
     while not has_limit_been_met:
@@ -84,28 +84,31 @@ def serve(channel: Channel, limiter: Limiter, make_facts: MakeFacts) -> None:
             has_limit_been_met = True
             _say(channel, _failed(TemplateLimitError(OUT_OF_MEMORY)))
         except RecursionError:
-            _say(channel, Failed(kind="TemplateError", message="template is nested too deeply"))
+            _say(channel, RenderFailed(kind="TemplateError", message="template is nested too deeply"))
         except Exception as err:  # noqa: BLE001 - a fault of an engine fails the template, and is told
             _say(
-                channel, Failed(kind="TemplateError", message=f"template failed: {type(err).__name__}: {err}")
+                channel,
+                RenderFailed(kind="TemplateError", message=f"template failed: {type(err).__name__}: {err}"),
             )
 
 
-def _run(job: Job, channel: Channel, make_facts: MakeFacts) -> None:
+def _run(job: RenderJob, channel: RenderChannel, make_facts: MakeFacts) -> None:
     environment = _Asking(job, channel, make_facts)
     if job.text is not None:
         text = as_bytes(_render(job.text, environment))
-        _say(channel, Done(text=text))
+        _say(channel, RenderDone(text=text))
         return
     assert job.tree is not None
     from ccm_agent.templates.tree import render_tree
 
     source, wish = job.tree
-    rendered = render_tree(source, wish, environment, lambda name: _say(channel, Begun(name=_clean(name))))
+    rendered = render_tree(
+        source, wish, environment, lambda name: _say(channel, RenderStarted(name=_clean(name)))
+    )
     while rendered.files:
         path = next(iter(rendered.files))
-        _say(channel, File(path=as_bytes(path), content=rendered.files.pop(path)))
-    _say(channel, Done(directories=list(map(as_bytes, rendered.directories))))
+        _say(channel, RenderedFile(path=as_bytes(path), content=rendered.files.pop(path)))
+    _say(channel, RenderDone(directories=list(map(as_bytes, rendered.directories))))
 
 
 def _render(job: TextJob, environment: Environment) -> str:
@@ -118,7 +121,7 @@ def _render(job: TextJob, environment: Environment) -> str:
 class _Asking(Environment):
     """An environment that asks the other side for what it does not have."""
 
-    def __init__(self, job: Job, channel: Channel, make_facts: MakeFacts) -> None:
+    def __init__(self, job: RenderJob, channel: RenderChannel, make_facts: MakeFacts) -> None:
         self._channel = channel
         super().__init__(
             facts=job.facts if job.facts is not None else make_facts(lambda: self._ask("facts")),
@@ -137,7 +140,7 @@ class _Asking(Environment):
         return content
 
     def _ask(self, function: str, *arguments: str) -> Any:
-        _say(self._channel, Question(function, list(map(as_bytes, arguments))))
+        _say(self._channel, HostFunctionCall(function, list(map(as_bytes, arguments))))
         answer = self._channel.answer()
         if not answer:
             raise SystemExit(0)
@@ -147,15 +150,15 @@ class _Asking(Environment):
         return value
 
 
-def _say(channel: Channel, message: Said) -> None:
+def _say(channel: RenderChannel, message: Said) -> None:
     channel.send(_encode(message))
 
 
-def _failed(err: CcmError) -> Failed:
+def _failed(err: CcmError) -> RenderFailed:
     place = err.place
     if place is None:
-        return Failed(kind=type(err).__name__, message=_clean(err.message))
-    return Failed(
+        return RenderFailed(kind=type(err).__name__, message=_clean(err.message))
+    return RenderFailed(
         kind=type(err).__name__,
         message=_clean(err.message),
         source=_clean(place.source),

@@ -57,7 +57,7 @@ class TextJob(Struct, frozen=True, kw_only=True):
     depth: int
 
 
-class TreeWish(Struct, frozen=True, kw_only=True):
+class DirectoryOptions(Struct, frozen=True, kw_only=True):
     """
     How the templates of a directory are rendered.
 
@@ -75,7 +75,7 @@ class TreeWish(Struct, frozen=True, kw_only=True):
     skip_empty: bool = False
 
 
-class Rendered(Struct, kw_only=True):
+class RenderedDirectory(Struct, kw_only=True):
     """
     What a directory of templates renders to.
 
@@ -88,7 +88,7 @@ class Rendered(Struct, kw_only=True):
     files: dict[str, bytes] = {}
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class RenderJob(Struct, frozen=True, kw_only=True):
     """
     What the process is to do.
 
@@ -99,7 +99,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """
 
     text: TextJob | None = None
-    tree: tuple[Tree, TreeWish] | None = None
+    tree: tuple[Tree, DirectoryOptions] | None = None
     facts: dict[str, Any] | None = None
     data: dict[str, Any]
     environ: dict[str, str]
@@ -107,34 +107,34 @@ class Job(Struct, frozen=True, kw_only=True):
     is_lenient: bool
 
 
-class Question(Struct, frozen=True, tag=True):
+class HostFunctionCall(Struct, frozen=True, tag=True):
     """Something of the host or the broker that a template asks for."""
 
     function: str
     arguments: list[bytes]
 
 
-class Begun(Struct, frozen=True, tag=True):
+class RenderStarted(Struct, frozen=True, tag=True):
     """The template that is rendered now, for errors of a process that says nothing more."""
 
     name: str
 
 
-class File(Struct, frozen=True, tag=True):
+class RenderedFile(Struct, frozen=True, tag=True):
     """A file that a directory of templates renders to."""
 
     path: bytes
     content: bytes
 
 
-class Done(Struct, frozen=True, tag=True):
+class RenderDone(Struct, frozen=True, tag=True):
     """All is rendered; of a directory, the files came before."""
 
     text: bytes = b""
     directories: list[bytes] = []
 
 
-class Failed(Struct, frozen=True, tag=True, kw_only=True):
+class RenderFailed(Struct, frozen=True, tag=True, kw_only=True):
     """A template failed."""
 
     kind: str
@@ -145,7 +145,7 @@ class Failed(Struct, frozen=True, tag=True, kw_only=True):
     path: str = ""
 
 
-Said = Question | Begun | File | Done | Failed
+Said = HostFunctionCall | RenderStarted | RenderedFile | RenderDone | RenderFailed
 """What the process says; it ends with Done or Failed."""
 
 said = msgspec.msgpack.Decoder(Said)
@@ -176,7 +176,7 @@ class Renderer:
         done, _ = self._run(_job(environment, text=job), environment, job.name)
         return _text(done.text)
 
-    def tree(self, source: Tree, wish: TreeWish, environment: Environment) -> Rendered:
+    def tree(self, source: Tree, wish: DirectoryOptions, environment: Environment) -> RenderedDirectory:
         """
         A directory of templates; see `tree.render_tree`.
 
@@ -185,9 +185,11 @@ class Renderer:
             TemplateLimitError: It takes more time or memory than it may.
         """
         done, files = self._run(_job(environment, tree=(source, wish)), environment, wish.source)
-        return Rendered(directories=list(map(_text, done.directories)), files=files)
+        return RenderedDirectory(directories=list(map(_text, done.directories)), files=files)
 
-    def _run(self, job: Job, environment: Environment, name: str) -> tuple[Done, dict[str, bytes]]:
+    def _run(
+        self, job: RenderJob, environment: Environment, name: str
+    ) -> tuple[RenderDone, dict[str, bytes]]:
         conversation = _Conversation(environment, name)
         try:
             request = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
@@ -225,7 +227,7 @@ class _Conversation:
     def __init__(self, environment: Environment, name: str) -> None:
         self.name = name
         self.files: dict[str, bytes] = {}
-        self.done: Done | None = None
+        self.done: RenderDone | None = None
         self.failed: CcmError | None = None
         self._room = BYTES_MAX
         self._behind: CcmError | None = None
@@ -239,24 +241,24 @@ class _Conversation:
     def hear(self, message: bytes) -> bytes | None:
         """The answer to a question, None for all else; b"" at the end."""
         one = said.decode(message)
-        if isinstance(one, Question):
+        if isinstance(one, HostFunctionCall):
             return self._answer(one)
-        if isinstance(one, Begun):
+        if isinstance(one, RenderStarted):
             self.name = one.name
             return None
-        if isinstance(one, File):
+        if isinstance(one, RenderedFile):
             self._room -= len(one.content)
             if self._room < 0:
                 raise TemplateLimitError(f"the files are more than {BYTES_MAX} bytes")
             self.files[_text(one.path)] = one.content
             return None
-        if isinstance(one, Done):
+        if isinstance(one, RenderDone):
             self.done = one
         else:
             self.failed = self._error(one)
         return b""
 
-    def _answer(self, question: Question) -> bytes:
+    def _answer(self, question: HostFunctionCall) -> bytes:
         """What the environment's function gives or raises; only functions of the list can be called."""
         try:
             function = self._functions[question.function]
@@ -265,7 +267,7 @@ class _Conversation:
             self._behind = err
             return pickle.dumps((False, err.message))
 
-    def _error(self, failed: Failed) -> CcmError:
+    def _error(self, failed: RenderFailed) -> CcmError:
         kind = _ERRORS.get(failed.kind, TemplateError)
         place = Place(source=failed.source, line=failed.line, column=failed.column, path=failed.path)
         error = kind(failed.message, place=place if str(place) else None)
@@ -277,11 +279,14 @@ class _Conversation:
 
 
 def _job(
-    environment: Environment, *, text: TextJob | None = None, tree: tuple[Tree, TreeWish] | None = None
-) -> Job:
+    environment: Environment,
+    *,
+    text: TextJob | None = None,
+    tree: tuple[Tree, DirectoryOptions] | None = None,
+) -> RenderJob:
     # facts that are gathered when they are asked for are not gathered for a template that names none
     facts = environment.facts if type(environment.facts) is dict else None
-    return Job(
+    return RenderJob(
         text=text,
         tree=tree,
         facts=facts,

@@ -203,7 +203,7 @@ def parse_where(text: str) -> Where:
         SelectorError: It does not parse, its types do not fit, or it is no yes or no.
         SelectorLimitError: It is too long.
     """
-    from ccm_agent.templates.expr.faults import shorten
+    from ccm_agent.templates.expr.evaluation_errors import shorten
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
     if len(text) > WHERE_LENGTH_LIMIT:

@@ -15,7 +15,7 @@ from ccm_agent.model.errors import FileError, Place, TemplateError, TemplateLimi
 from ccm_agent.model.ports import Tree, TreeEntry
 from ccm_agent.templates.engines import TemplateEngine, engine
 from ccm_agent.templates.env import Environment
-from ccm_agent.templates.rendering import BYTES_MAX, Rendered, TreeWish
+from ccm_agent.templates.rendering import BYTES_MAX, DirectoryOptions, RenderedDirectory
 from ccm_agent.templates.scan import GO_SPACE
 from ccm_agent.templates.values import from_bytes, to_bytes
 
@@ -28,10 +28,10 @@ _NOTHING_GIVEN = object()
 
 def render_tree(
     source: Tree,
-    wanted: TreeWish,
+    wanted: DirectoryOptions,
     environment: Environment,
     on_template: Callable[[str], None] = lambda _name: None,
-) -> Rendered:
+) -> RenderedDirectory:
     """
     Render all templates of a source. Blocking: belongs into a thread.
 
@@ -48,7 +48,7 @@ def render_tree(
     return _Renderer(source, wanted, environment, on_template).run()
 
 
-def render_apart(source: Tree, wanted: TreeWish, environment: Environment) -> Rendered:
+def render_apart(source: Tree, wanted: DirectoryOptions, environment: Environment) -> RenderedDirectory:
     """
     Render all templates of a source in the renderer of the environment, which is a process of its own, or here without one.
 
@@ -65,13 +65,17 @@ def render_apart(source: Tree, wanted: TreeWish, environment: Environment) -> Re
 
 class _Renderer:
     def __init__(
-        self, source: Tree, wanted: TreeWish, environment: Environment, on_template: Callable[[str], None]
+        self,
+        source: Tree,
+        wanted: DirectoryOptions,
+        environment: Environment,
+        on_template: Callable[[str], None],
     ) -> None:
         self._source = {entry.path: entry for entry in source.entries}
         self._on_template = on_template
         self._wanted = wanted
         self._engine: TemplateEngine = engine(wanted.engine)
-        self._rendered = Rendered()
+        self._rendered = RenderedDirectory()
         self._directories = {""}
         self._depth = 0
         self._renders = 0
@@ -88,7 +92,7 @@ class _Renderer:
             "write": self._write,
         }
 
-    def run(self) -> Rendered:
+    def run(self) -> RenderedDirectory:
         for entry in _without_partials(self._source):
             if entry.kind == "directory":
                 self._rendered.directories.append(entry.path)

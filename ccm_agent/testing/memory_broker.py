@@ -37,7 +37,7 @@ class Sent(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-class Write(Struct):
+class StoredWrite(Struct):
     """One stored message of a bucket or of the stream of events."""
 
     subject: str
@@ -51,7 +51,7 @@ class Write(Struct):
     headers: Mapping[str, str] = {}
 
 
-class Interest:
+class MemorySubscription:
     """Somebody's subscription."""
 
     def __init__(self, pattern: str, on_message: Callable[[Sent], None]) -> None:
@@ -72,22 +72,22 @@ class MemoryBroker:
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
         self.now = now or (lambda: datetime.now(UTC))
         self.sent: list[Sent] = []
-        self.events: list[Write] = []
+        self.events: list[StoredWrite] = []
         self.lost_acks = 0
         self.is_running = True
-        self.buckets: dict[str, list[Write]] = {}
+        self.buckets: dict[str, list[StoredWrite]] = {}
         self.objects: dict[str, dict[str, bytes]] = {}
         self.object_signatures: dict[str, str] = {}
         self.due: dict[str, Sent] = {}
         self.schedule_index: list[str] = []
         self._sequences: dict[str, int] = {}
-        self._interests: dict[Interest, None] = {}
-        self._links: list[MemoryLink] = []
+        self._interests: dict[MemorySubscription, None] = {}
+        self._links: list[MemoryConnection] = []
         self._denied: list[tuple[str, str]] = []
 
-    def link(self) -> MemoryLink:
+    def link(self) -> MemoryConnection:
         """The connection of one process."""
-        link = MemoryLink(self)
+        link = MemoryConnection(self)
         self._links.append(link)
         return link
 
@@ -172,24 +172,24 @@ class MemoryBroker:
             if subject_matches(interest.pattern, message.subject):
                 loop.call_soon(self._hand_over, interest, message)
 
-    def _hand_over(self, interest: Interest, message: Sent) -> None:
+    def _hand_over(self, interest: MemorySubscription, message: Sent) -> None:
         if interest in self._interests and self.is_running:
             interest.on_message(message)
 
-    def subscribe(self, pattern: str, on_message: Callable[[Sent], None]) -> Interest:
+    def subscribe(self, pattern: str, on_message: Callable[[Sent], None]) -> MemorySubscription:
         """Interest in a pattern, until it is removed."""
-        interest = Interest(pattern, on_message)
+        interest = MemorySubscription(pattern, on_message)
         self._interests[interest] = None
         return interest
 
-    def unsubscribe(self, interest: Interest) -> None:
+    def unsubscribe(self, interest: MemorySubscription) -> None:
         """End an interest."""
         self._interests.pop(interest, None)
 
     def store(
         self,
         stream: str,
-        writes: list[Write],
+        writes: list[StoredWrite],
         subject: str,
         body: bytes,
         *,
@@ -198,13 +198,13 @@ class MemoryBroker:
         copied: bool = False,
         signature: str = "",
         headers: Mapping[str, str] | None = None,
-    ) -> Write:
+    ) -> StoredWrite:
         """Append to a stream, or give back what it has under that id already."""
         for write in writes:
             if message_id and write.message_id == message_id:
                 return write
         self._sequences[stream] = self._sequences.get(stream, 0) + 1
-        write = Write(
+        write = StoredWrite(
             subject=subject,
             body=body,
             sequence=self._sequences[stream],
@@ -229,7 +229,7 @@ class MemoryBroker:
             raise BusUnavailableError("memory: no answer from the broker in 5 s")
 
 
-class MemoryLink:
+class MemoryConnection:
     """The `BrokerConnection` port."""
 
     def __init__(self, broker: MemoryBroker) -> None:

@@ -45,7 +45,7 @@ from ccm_agent.model.errors import (
     UsageError,
 )
 from ccm_agent.model.ports import IncomingRequest, KeyValueEntry, Published, StoredEvent
-from ccm_agent.testing.memory_broker import MemoryBroker, Sent, Write
+from ccm_agent.testing.memory_broker import MemoryBroker, Sent, StoredWrite
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signatory import Signatory
@@ -220,7 +220,7 @@ class MemoryKeyValue:
     def _check(self, key: str, size: int = 0) -> None:
         self._bus.check(key_subject(self.bucket, key), size)
 
-    def _living(self) -> list[Write]:
+    def _living(self) -> list[StoredWrite]:
         now = self._broker.now()
         return [write for write in self._writes if write.expires is None or write.expires > now]
 
@@ -236,7 +236,7 @@ class MemoryKeyValue:
     def _copied(self, key: str) -> ProtocolError:
         return ProtocolError(f"{key}: what stands in {self.bucket} was not written there but copied; refused")
 
-    def _entry(self, write: Write) -> KeyValueEntry:
+    def _entry(self, write: StoredWrite) -> KeyValueEntry:
         return KeyValueEntry(
             key=write.subject,
             value=write.body,

@@ -19,7 +19,7 @@ from ccm_agent.bus.subjects import registration_subject
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError, UnsettledError, UsageError
 from ccm_agent.model.registration import RegistrationChange, instance_of
 from ccm_agent.registration.entries import RegistrationQuery, entry_subject
-from ccm_agent.registration.lookup import Lookup, find
+from ccm_agent.registration.lookup import RegistrationLookup, find
 from ccm_agent.registration.publish import Publisher, make_stream, remove
 from ccm_agent.registration.watch import watch
 from ccm_agent.testing.clock import FakeClock
@@ -280,7 +280,7 @@ class Host:
         self._server = server
 
     @contextlib.asynccontextmanager
-    async def process(self) -> AsyncIterator[Lookup]:
+    async def process(self) -> AsyncIterator[RegistrationLookup]:
         """One process: a connection of its own, made when it is asked for."""
         async with Connection(settings(self._server, "lb1", connect_s=0.5)) as connection:
 
@@ -289,7 +289,7 @@ class Host:
                     await connection.connect_now()
                 return connection
 
-            yield Lookup("broker", connect, self.records, self.clock, settle_s=self.settle_s)
+            yield RegistrationLookup("broker", connect, self.records, self.clock, settle_s=self.settle_s)
 
     async def ask(self, *query: str) -> list[str]:
         """What a process of its own is told, as with `ccm apply`."""

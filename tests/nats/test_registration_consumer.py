@@ -17,7 +17,7 @@ from ccm_agent.bus.permissions import Permissions, Role, node_permissions, opera
 from ccm_agent.bus.streams import call
 from ccm_agent.model.errors import BusError, ProtocolError, UnsettledError
 from ccm_agent.registration.entries import RegistrationQuery, entry_subject
-from ccm_agent.registration.lookup import Lookup, find
+from ccm_agent.registration.lookup import RegistrationLookup, find
 from ccm_agent.registration.publish import Publisher
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
@@ -124,7 +124,7 @@ async def test_who_wipes_an_entry_by_somebodys_answer_takes_nobody_out_of_a_pool
             return lb
 
         clock = FakeClock()
-        lookup = Lookup("broker", connect, FakeRecords(), clock, settle_s=600)
+        lookup = RegistrationLookup("broker", connect, FakeRecords(), clock, settle_s=600)
         await Publisher(web1, "jetstream").publish(an_entry(1))
         assert await lookup.find(RegistrationQuery()) == [an_entry(1)]
 

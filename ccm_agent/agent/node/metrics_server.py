@@ -12,7 +12,7 @@ import logging
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from ccm_agent.metrics.registry import CONTENT_TYPE, MetricsRegistry, Reading
+from ccm_agent.metrics.registry import CONTENT_TYPE, CallbackMetric, MetricsRegistry
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -130,18 +130,24 @@ def add_gauges(registry: MetricsRegistry, context: AgentContext, publisher: Even
     spool, run_queue, presence = context.spool, context.run_queue, context.presence
     prefix = "choria_ccm_agent"
     registry.add(
-        Reading(f"{prefix}_spool_events", "Events not yet acknowledged", lambda: spool.backlog),
-        Reading(f"{prefix}_spool_bytes", "Size of the spool", lambda: spool.size_bytes),
-        Reading(f"{prefix}_events_sent_total", "Events acknowledged", lambda: publisher.sent, kind="counter"),
-        Reading(f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)),
-        Reading(f"{prefix}_running", "A run is under way", lambda: run_queue.current is not None),
-        Reading(f"{prefix}_connected", "The broker is there", lambda: context.link.connected),
-        Reading(
+        CallbackMetric(f"{prefix}_spool_events", "Events not yet acknowledged", lambda: spool.backlog),
+        CallbackMetric(f"{prefix}_spool_bytes", "Size of the spool", lambda: spool.size_bytes),
+        CallbackMetric(
+            f"{prefix}_events_sent_total", "Events acknowledged", lambda: publisher.sent, kind="counter"
+        ),
+        CallbackMetric(
+            f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)
+        ),
+        CallbackMetric(f"{prefix}_running", "A run is under way", lambda: run_queue.current is not None),
+        CallbackMetric(f"{prefix}_connected", "The broker is there", lambda: context.link.connected),
+        CallbackMetric(
             f"{prefix}_disabled",
             "An operator disabled the agent",
             lambda: context.record.disabled is not None,
         ),
-        Reading(f"{prefix}_duplicate", "Another agent uses the identity", lambda: presence.is_duplicate),
-        Reading(f"{prefix}_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop))),
+        CallbackMetric(
+            f"{prefix}_duplicate", "Another agent uses the identity", lambda: presence.is_duplicate
+        ),
+        CallbackMetric(f"{prefix}_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop))),
         *context.ports.readings,
     )

@@ -19,7 +19,7 @@ from ccm_agent.engine.load import MakeExpressions, ResolvedManifest
 from ccm_agent.engine.tinycm.content import interpolate
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import ManifestDocument
-from ccm_agent.manifest.tinycm.definitions import MASK, Definition, read_definitions
+from ccm_agent.manifest.tinycm.definitions import MASK, ResourceDefinition, read_definitions
 from ccm_agent.model import merge
 from ccm_agent.model.errors import (
     CcmError,
@@ -106,7 +106,7 @@ async def load_tinycm(
     )
 
 
-def _read(document: ManifestDocument, host: TinyHost) -> tuple[dict[str, Any], list[Definition]]:
+def _read(document: ManifestDocument, host: TinyHost) -> tuple[dict[str, Any], list[ResourceDefinition]]:
     constants, definitions = read_definitions(document, host.hostname)
     for overlay in host.overlays:
         constants = merge.deep(constants, overlay.data)
@@ -115,7 +115,7 @@ def _read(document: ManifestDocument, host: TinyHost) -> tuple[dict[str, Any], l
     return constants, definitions
 
 
-def _placed(err: CcmError, one: Definition, document: ManifestDocument) -> CcmError:
+def _placed(err: CcmError, one: ResourceDefinition, document: ManifestDocument) -> CcmError:
     """The same error with the definition's name and line."""
     if isinstance(err, InputError) and err.place is not None and err.place.line:
         return err
@@ -128,7 +128,9 @@ def _placed(err: CcmError, one: Definition, document: ManifestDocument) -> CcmEr
     )
 
 
-async def _raw(one: Definition, expressions: Expressions, deps: EngineDeps, directory: str) -> dict[str, Any]:
+async def _raw(
+    one: ResourceDefinition, expressions: Expressions, deps: EngineDeps, directory: str
+) -> dict[str, Any]:
     """The properties of our own type; the constants are the data of the expressions."""
     raw: dict[str, Any] = {"name": one.name}
     if one.after:
@@ -157,7 +159,7 @@ async def _raw(one: Definition, expressions: Expressions, deps: EngineDeps, dire
 
 
 async def _content(
-    one: Definition, environment: Environment, deps: EngineDeps, directory: str
+    one: ResourceDefinition, environment: Environment, deps: EngineDeps, directory: str
 ) -> dict[str, Any]:
     """`content`, or `source` where nothing has to be put into what is fetched."""
     kind, written = one.said.get("type", "constant"), str(one.said["contents"])
@@ -185,7 +187,7 @@ async def _content(
     return {"content": text}
 
 
-async def _check_content(one: Definition, permission: Permission, directory: str) -> None:
+async def _check_content(one: ResourceDefinition, permission: Permission, directory: str) -> None:
     """See that the node's policy lets what a file is to hold be read; it is, while the manifest is loaded."""
     if one.type == "file" and one.said.get("type", "constant") != "constant" and "contents" in one.said:
         await permission.check_source(str(one.said["contents"]), directory)

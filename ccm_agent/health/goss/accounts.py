@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.health.goss.found import GossQuery, NoValue
 
 LIMIT_BYTES = 16 << 20
 
 
-async def look_at_user(look: Look) -> dict[str, Any]:
+async def look_at_user(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`."""
     name = look.subject
     fields = next((row for row in await _rows(look, "/etc/passwd", 7) if row[0] == name), None)
     if fields is None:
-        return {**dict.fromkeys(look.asked, Nothing("there is no such user")), "exists": False}
+        return {**dict.fromkeys(look.asked, NoValue("there is no such user")), "exists": False}
     values: dict[str, Any] = {
         "exists": True,
         "uid": int(fields[2]),
@@ -30,15 +30,15 @@ async def look_at_user(look: Look) -> dict[str, Any]:
     return values
 
 
-async def look_at_group(look: Look) -> dict[str, Any]:
+async def look_at_group(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`."""
     fields = next((row for row in await _rows(look, "/etc/group", 4) if row[0] == look.subject), None)
     if fields is None:
-        return {**dict.fromkeys(look.asked, Nothing("there is no such group")), "exists": False}
+        return {**dict.fromkeys(look.asked, NoValue("there is no such group")), "exists": False}
     return {"exists": True, "gid": int(fields[2])}
 
 
-async def _rows(look: Look, path: str, length: int) -> list[list[str]]:
+async def _rows(look: GossQuery, path: str, length: int) -> list[list[str]]:
     """The lines of passwd(5) or group(5) that are whole: as many fields, and numbers where numbers belong."""
     text = (await look.host.files.read(path, LIMIT_BYTES)).decode(errors="replace")
     rows = [line.split(":") for line in text.split("\n")]

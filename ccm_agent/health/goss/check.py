@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.health.goss.found import GossQuery, NoValue
 from ccm_agent.health.goss.matchers import Matcher, MismatchError, show
 from ccm_agent.health.goss.rules import GossRule, parse_rules
 from ccm_agent.health.host import HealthCheckHost
@@ -76,7 +76,7 @@ async def judge(rule: GossRule, host: HealthCheckHost) -> GossResult:
 
 async def _judge_once(rule: GossRule, host: HealthCheckHost) -> GossResult:
     title = f"{rule.kind.name} {rule.name}"
-    look = Look(subject=rule.subject, options=rule.options, asked=tuple(rule.wanted), host=host)
+    look = GossQuery(subject=rule.subject, options=rule.options, asked=tuple(rule.wanted), host=host)
     try:
         found = await rule.kind.look(look)
     except (HostError, KeyError) as err:
@@ -99,7 +99,7 @@ async def _judge_once(rule: GossRule, host: HealthCheckHost) -> GossResult:
 
 async def _compare(matcher: Matcher, value: Any) -> str:
     """How a value misses what is wanted; "" when it does not."""
-    if isinstance(value, Nothing):
+    if isinstance(value, NoValue):
         return f"found nothing ({value.why}), wanted {matcher.wanted}"
     if isinstance(value, str) and len(value) > SMALL:
         return await asyncio.to_thread(_miss, matcher, value)

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from typing import Any
 
-from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.health.goss.found import GossQuery, NoValue
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import FileInfo
 
@@ -16,7 +16,7 @@ SHA256_LIMIT_BYTES = 1 << 40
 """`size` works for any file; a digest is not made of one that is larger than this, or mostly a hole."""
 
 
-async def look(look: Look) -> dict[str, Any]:
+async def look(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`. What stands at the path is meant, be it a symlink; content and checksums are of what that leads to."""
     path = look.subject
     if not path.startswith("/"):
@@ -25,7 +25,7 @@ async def look(look: Look) -> dict[str, Any]:
     if found.kind == "unreadable":
         raise FileError(f"{path}: {found.error}")
     if found.kind == "absent" and not found.link:
-        absent = Nothing("there is no such file")
+        absent = NoValue("there is no such file")
         return {**dict.fromkeys(look.asked, absent), "exists": False}
     values: dict[str, Any] = {
         "exists": True,
@@ -34,7 +34,7 @@ async def look(look: Look) -> dict[str, Any]:
         "uid": found.uid,
         "group": found.group,
         "gid": found.gid,
-        "linked-to": found.link or Nothing("this is not a symlink"),
+        "linked-to": found.link or NoValue("this is not a symlink"),
         "filetype": await _kind(look, found),
         "size": found.size_bytes,
     }
@@ -43,11 +43,11 @@ async def look(look: Look) -> dict[str, Any]:
     if "sha256" in look.asked:
         target = (await look.host.files.inspect([path], digest={path: [SHA256_LIMIT_BYTES]}))[0]
         why = target.undigested or target.error or "this is not a regular file"
-        values["sha256"] = target.sha256 or Nothing(why)
+        values["sha256"] = target.sha256 or NoValue(why)
     return values
 
 
-async def _kind(look: Look, found: FileInfo) -> Any:
+async def _kind(look: GossQuery, found: FileInfo) -> Any:
     if found.link:
         return "symlink"
     if found.kind != "other" or "filetype" not in look.asked:
@@ -64,14 +64,14 @@ async def _kind(look: Look, found: FileInfo) -> Any:
         "character special file": "character-device",
         "block special file": "block-device",
     }
-    return words.get(done.stdout.decode(errors="replace"), Nothing("its kind cannot be told"))
+    return words.get(done.stdout.decode(errors="replace"), NoValue("its kind cannot be told"))
 
 
-async def _content(look: Look, path: str) -> dict[str, Any]:
+async def _content(look: GossQuery, path: str) -> dict[str, Any]:
     try:
         content = await look.host.files.read(path, CONTENT_LIMIT_BYTES)
     except FileError as err:
-        return dict.fromkeys(("contents", "md5", "sha512"), Nothing(err.message))
+        return dict.fromkeys(("contents", "md5", "sha512"), NoValue(err.message))
     return {
         "contents": content.decode(errors="replace"),
         "md5": await asyncio.to_thread(_hex, "md5", content) if "md5" in look.asked else "",

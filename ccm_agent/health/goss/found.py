@@ -10,13 +10,13 @@ from msgspec import Struct
 from ccm_agent.health.host import HealthCheckHost
 
 
-class Nothing(Struct, frozen=True):
+class NoValue(Struct, frozen=True):
     """There is no such value, so no matcher fits it; `why` says why, as in "the connection was refused"."""
 
     why: str
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class GossQuery(Struct, frozen=True, kw_only=True):
     """
     What is to be looked at.
 
@@ -37,9 +37,9 @@ class Look(Struct, frozen=True, kw_only=True):
         return float(self.options.get("timeout") or default_ms) / 1000
 
 
-LookAt = Callable[[Look], Awaitable[dict[str, Any]]]
+LookAt = Callable[[GossQuery], Awaitable[dict[str, Any]]]
 """
-Gives a value, or `Nothing`, for each asked attribute (more do no harm).
+Gives a value, or `NoValue`, for each asked attribute (more do no harm).
 
 Raises HostError when it cannot be looked at: a program is missing, a file cannot be read.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.health.goss.found import GossQuery, NoValue
 from ccm_agent.model.errors import CommandError, FileError
 from ccm_agent.model.ports import Command
 
@@ -15,7 +15,7 @@ _PARAMETER = re.compile(r"[A-Za-z0-9_@:-]+(?:[./][A-Za-z0-9_@:-]+)*")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-async def look_at_parameter(look: Look) -> dict[str, Any]:
+async def look_at_parameter(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`; the value is a text, as sysctl(8) shows it."""
     name = look.subject
     if not _PARAMETER.fullmatch(name):
@@ -24,16 +24,16 @@ async def look_at_parameter(look: Look) -> dict[str, Any]:
     try:
         text = (await look.host.files.read(path, LIMIT_BYTES)).decode(errors="replace")
     except FileError as err:
-        return {"value": Nothing(err.message)}
+        return {"value": NoValue(err.message)}
     return {"value": text.strip()}
 
 
-async def look_at_mount(look: Look) -> dict[str, Any]:
+async def look_at_mount(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`; of several mounts on one point the last one is seen."""
     text = (await look.host.files.read("/proc/self/mountinfo", LIMIT_BYTES)).decode(errors="replace")
     found = mount_in(text, look.subject)
     if found is None:
-        return {**dict.fromkeys(look.asked, Nothing("nothing is mounted there")), "exists": False}
+        return {**dict.fromkeys(look.asked, NoValue("nothing is mounted there")), "exists": False}
     if "usage" in look.asked:
         found["usage"] = await _usage(look)
     return found
@@ -56,7 +56,7 @@ def mount_in(text: str, point: str) -> dict[str, Any] | None:
     return found
 
 
-async def _usage(look: Look) -> int:
+async def _usage(look: GossQuery) -> int:
     """How full it is, in percent, as df(1) has it."""
     limit_s = look.limit_s(MOUNT_MS)
     argv = ("df", "-P", "--", look.subject)
@@ -70,7 +70,7 @@ async def _usage(look: Look) -> int:
     return int(percent[1] or 0)  # what has no size, such as /proc, is empty
 
 
-async def look_at_content(look: Look) -> dict[str, Any]:
+async def look_at_content(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`; the content stands in the rule."""
     content = look.options.get("content")
     if look.options.get("as-reader"):

@@ -9,7 +9,7 @@ import socket
 import sys
 from typing import Any
 
-from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.health.goss.found import GossQuery, NoValue
 from ccm_agent.model.errors import CommandError, DownloadError, FileError
 from ccm_agent.model.network import HttpRequest, Network
 from ccm_agent.model.ports import Command
@@ -32,7 +32,7 @@ _MAX_PORT = 65535
 # ---- ports of this host ----
 
 
-async def look_at_port(look: Look) -> dict[str, Any]:
+async def look_at_port(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`. `tcp` is IPv4 alone and `tcp6` what listens on an IPv6 socket, as the kernel keeps them apart."""
     protocol, _, number = look.subject.rpartition(":")
     protocol = protocol or "tcp"
@@ -46,7 +46,7 @@ async def look_at_port(look: Look) -> dict[str, Any]:
         table = b""  # a kernel without IPv6
     found = [address for address, port in listeners(table.decode(), protocol) if port == int(number)]
     if not found:
-        return {"listening": False, "ip": Nothing("nobody listens")}
+        return {"listening": False, "ip": NoValue("nobody listens")}
     return {"listening": True, "ip": sorted(set(found))}
 
 
@@ -73,7 +73,7 @@ def listeners(table: str, protocol: str) -> list[tuple[str, int]]:
 # ---- what others offer ----
 
 
-async def look_at_address(look: Look) -> dict[str, Any]:
+async def look_at_address(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`."""
     protocol, sign, address = look.subject.partition("://")
     if not sign:
@@ -91,7 +91,7 @@ async def look_at_address(look: Look) -> dict[str, Any]:
     return {"reachable": not why_not}
 
 
-async def look_at_name(look: Look) -> dict[str, Any]:
+async def look_at_name(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`. The host's own resolver is asked, or the server that the rule names."""
     network: Network = look.host.port("network")
     record, _, name = look.subject.partition(":")
@@ -107,17 +107,17 @@ async def look_at_name(look: Look) -> dict[str, Any]:
             async with asyncio.timeout(look.limit_s(NAME_MS)):
                 addresses = await network.resolve(name)
     except TimeoutError:
-        return dict.fromkeys(look.asked, Nothing("no answer in time"))
+        return dict.fromkeys(look.asked, NoValue("no answer in time"))
     except DownloadError as err:
-        return dict.fromkeys(look.asked, Nothing(err.message))
+        return dict.fromkeys(look.asked, NoValue(err.message))
     return {
         "resolvable": bool(addresses),
-        "addrs": addresses or Nothing("the name cannot be resolved"),
+        "addrs": addresses or NoValue("the name cannot be resolved"),
     }
 
 
 async def _records(
-    look: Look, network: Network, server: str, name: str, records: tuple[str, ...]
+    look: GossQuery, network: Network, server: str, name: str, records: tuple[str, ...]
 ) -> list[str]:
     """What a server says; a datagram may get lost, so it is asked a few times. TimeoutError when it never answers."""
     host, _, port = server.rpartition(":")
@@ -136,7 +136,7 @@ async def _records(
     return sorted(found)
 
 
-async def look_at_url(look: Look) -> dict[str, Any]:
+async def look_at_url(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`. A server that does not answer is a failed rule, not a check that cannot run."""
     network: Network = look.host.port("network")
     limit_s = look.limit_s(URL_MS)
@@ -144,9 +144,9 @@ async def look_at_url(look: Look) -> dict[str, Any]:
         async with asyncio.timeout(limit_s):
             answer = await network.ask(_question(look))
     except TimeoutError:
-        return dict.fromkeys(look.asked, Nothing(f"no answer within {limit_s:g} s"))
+        return dict.fromkeys(look.asked, NoValue(f"no answer within {limit_s:g} s"))
     except DownloadError as err:
-        return dict.fromkeys(look.asked, Nothing(err.message))
+        return dict.fromkeys(look.asked, NoValue(err.message))
     return {
         "status": answer.status,
         "headers": "\n".join(sorted(f"{_canonical(name)}: {value}" for name, value in answer.headers)),
@@ -154,7 +154,7 @@ async def look_at_url(look: Look) -> dict[str, Any]:
     }
 
 
-def _question(look: Look) -> HttpRequest:
+def _question(look: GossQuery) -> HttpRequest:
     options = look.options
     headers = [text.partition(": ") for text in options.get("request-headers", [])]
 
@@ -186,7 +186,7 @@ def _canonical(name: str) -> str:
 # ---- interfaces ----
 
 
-async def look_at_interface(look: Look) -> dict[str, Any]:
+async def look_at_interface(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`."""
     name = look.subject
     if not _INTERFACE.fullmatch(name) or name in (".", "..") or name.startswith("-"):
@@ -194,7 +194,7 @@ async def look_at_interface(look: Look) -> dict[str, Any]:
     directory = f"/sys/class/net/{name}"
     found = (await look.host.files.inspect([directory], digest=False))[0]
     if found.kind == "absent":
-        return {**dict.fromkeys(look.asked, Nothing("there is no such interface")), "exists": False}
+        return {**dict.fromkeys(look.asked, NoValue("there is no such interface")), "exists": False}
     values: dict[str, Any] = {"exists": True}
     if "mtu" in look.asked:
         values["mtu"] = int(await look.host.files.read(f"{directory}/mtu", 64))
@@ -203,7 +203,7 @@ async def look_at_interface(look: Look) -> dict[str, Any]:
     return values
 
 
-async def _addresses(look: Look, name: str) -> list[str]:
+async def _addresses(look: GossQuery, name: str) -> list[str]:
     done = await look.host.runner.run(
         Command(argv=("ip", "-j", "address", "show", "dev", name), time_limit_s=10)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccm_agent.health.goss.found import Look, Nothing
+from ccm_agent.health.goss.found import GossQuery, NoValue
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command, Completed
 
@@ -19,7 +19,7 @@ _DPKG_STATUS = "/var/lib/dpkg/status"
 _RPM_FORMAT = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\\n"
 
 
-async def look_at_package(look: Look) -> dict[str, Any]:
+async def look_at_package(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`."""
     name = look.subject
     if not name or name.startswith("-"):
@@ -36,11 +36,11 @@ async def look_at_package(look: Look) -> dict[str, Any]:
         versions = _lines(done) if done.code == 0 else []
     return {
         "installed": bool(versions),
-        "versions": versions or Nothing("the package is not installed"),
+        "versions": versions or NoValue("the package is not installed"),
     }
 
 
-async def look_at_service(look: Look) -> dict[str, Any]:
+async def look_at_service(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`. systemd's `is-enabled` and `is-active` decide, as in goss."""
     values: dict[str, Any] = {}
     for attribute, verb in (("enabled", "is-enabled"), ("running", "is-active")):
@@ -50,7 +50,7 @@ async def look_at_service(look: Look) -> dict[str, Any]:
     return values
 
 
-async def look_at_process(look: Look) -> dict[str, Any]:
+async def look_at_process(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`. The name is the kernel's, `/proc/PID/comm`."""
     done = await _run(
         look, "find", "/proc", "-mindepth", "2", "-maxdepth", "2", "-name", "comm", "-exec", "cat", "{}", "+"
@@ -64,13 +64,13 @@ async def look_at_process(look: Look) -> dict[str, Any]:
     return {"running": wanted in names}
 
 
-async def look_at_command(look: Look) -> dict[str, Any]:
+async def look_at_command(look: GossQuery) -> dict[str, Any]:
     """See `LookAt`. The command is a line for the shell, as in goss; its words are the manifest's own."""
     limit_s = look.limit_s(COMMAND_MS)
     command = Command(argv=("sh", "-c", look.subject), time_limit_s=limit_s)
     done = await look.host.runner.run(command)
     if done.timed_out:
-        return dict.fromkeys(look.asked, Nothing(f"the command did not end within {limit_s:g} s"))
+        return dict.fromkeys(look.asked, NoValue(f"the command did not end within {limit_s:g} s"))
     return {
         "exit-status": max(done.code, -1),  # one that a signal ended has -1, as in goss
         "stdout": done.stdout.decode(errors="replace"),
@@ -78,7 +78,7 @@ async def look_at_command(look: Look) -> dict[str, Any]:
     }
 
 
-async def _run(look: Look, *argv: str) -> Completed:
+async def _run(look: GossQuery, *argv: str) -> Completed:
     done = await look.host.runner.run(Command(argv=argv, time_limit_s=PROGRAM_LIMIT_S))
     if done.timed_out:
         raise CommandError(f"{argv[0]} did not end within {PROGRAM_LIMIT_S:g} s")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.manifest.tinycm.manifest import Part, constants_of, read_parts
+from ccm_agent.manifest.tinycm.manifest import ManifestPart, constants_of, read_parts
 from ccm_agent.model.errors import ManifestError, Place
 from ccm_agent.model.suggestions import did_you_mean
 
@@ -57,7 +57,7 @@ _MASK = re.compile(r"0?([0-7xX]{3})")
 _LEADING_ZERO = re.compile(r"permission[-_]mask['\"]?\s*:\s*0[0-7]")
 
 
-class Definition(Struct, kw_only=True):
+class ResourceDefinition(Struct, kw_only=True):
     """
     One thing to manage.
 
@@ -72,7 +72,7 @@ class Definition(Struct, kw_only=True):
     name: str
     said: dict[str, Any]
     after: list[str]
-    parts: list[Part]
+    parts: list[ManifestPart]
 
     @property
     def id(self) -> str:
@@ -82,7 +82,7 @@ class Definition(Struct, kw_only=True):
 
 def read_definitions(
     document: ManifestDocument, hostname: Callable[[], str]
-) -> tuple[dict[str, Any], list[Definition]]:
+) -> tuple[dict[str, Any], list[ResourceDefinition]]:
     """
     The constants that hold on a host, and the definitions in the order in which they are applied. Blocking.
 
@@ -101,14 +101,14 @@ def read_definitions(
     return constants_of(header, hostname), definitions_of(parts)
 
 
-def definitions_of(parts: Sequence[Part]) -> list[Definition]:
+def definitions_of(parts: Sequence[ManifestPart]) -> list[ResourceDefinition]:
     """
     The definitions, merged and in the order in which they are to be applied.
 
     Raises:
         InputError: One cannot be right, two contradict each other, or their order cannot be.
     """
-    found: dict[str, Definition] = {}
+    found: dict[str, ResourceDefinition] = {}
     for part in parts:
         for one in _definitions_in(part):
             if one.id in found:
@@ -118,7 +118,7 @@ def definitions_of(parts: Sequence[Part]) -> list[Definition]:
     return _ordered(found)
 
 
-def _definitions_in(part: Part) -> Iterator[Definition]:
+def _definitions_in(part: ManifestPart) -> Iterator[ResourceDefinition]:
     """What one document defines: `name` may be a list."""
     if len(part.value) != 1:
         part.fail("a definition is one type with its properties, such as `file: {name: …}`")
@@ -136,7 +136,7 @@ def _definitions_in(part: Part) -> Iterator[Definition]:
     after = said.pop("after", [])
     names = said.pop("name")
     for name in names if isinstance(names, list) else [names]:
-        yield Definition(
+        yield ResourceDefinition(
             type=kind,
             name=name,
             said=dict(said),
@@ -145,7 +145,7 @@ def _definitions_in(part: Part) -> Iterator[Definition]:
         )
 
 
-def _check(part: Part, kind: str, said: dict[str, Any]) -> None:
+def _check(part: ManifestPart, kind: str, said: dict[str, Any]) -> None:
     for key, value in said.items():
         if key == "if":
             part.fail("`if` is not supported: use `control` of a CCM manifest", kind, key, kind=ManifestError)
@@ -177,7 +177,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
 
 
-def _mask(part: Part, kind: str, value: Any) -> str:
+def _mask(part: ManifestPart, kind: str, value: Any) -> str:
     """Three digits or `x`; without quotes YAML has made a number of them."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"{value:03o}" if _LEADING_ZERO.search(part.text) else str(value)
@@ -194,7 +194,7 @@ def _mask(part: Part, kind: str, value: Any) -> str:
 # ---- two of one thing ----
 
 
-def _merge(one: Definition, other: Definition) -> None:
+def _merge(one: ResourceDefinition, other: ResourceDefinition) -> None:
     """Make one of two definitions, or raise the error that they contradict each other."""
     for key, value in other.said.items():
         if key == MASK and key in one.said:
@@ -205,7 +205,7 @@ def _merge(one: Definition, other: Definition) -> None:
     one.parts += other.parts
 
 
-def _merge_masks(one: Definition, other: Definition) -> str:
+def _merge_masks(one: ResourceDefinition, other: ResourceDefinition) -> str:
     digits = []
     for whose, mine, theirs in zip(
         ("user", "group", "others"), one.said[MASK], other.said[MASK], strict=True
@@ -216,7 +216,7 @@ def _merge_masks(one: Definition, other: Definition) -> str:
     return "".join(digits)
 
 
-def _conflict(one: Definition, other: Definition, what: str) -> None:
+def _conflict(one: ResourceDefinition, other: ResourceDefinition, what: str) -> None:
     lines = ", ".join(str(part.line) for part in one.parts)
     other.parts[0].fail(
         f"{one.id} is defined twice with different {what}: here and on line {lines}; make them agree",
@@ -227,7 +227,7 @@ def _conflict(one: Definition, other: Definition, what: str) -> None:
 # ---- order ----
 
 
-def _ordered(found: dict[str, Definition]) -> list[Definition]:
+def _ordered(found: dict[str, ResourceDefinition]) -> list[ResourceDefinition]:
     """As declared, but each behind what it comes after."""
     numbers = {identifier: number for number, identifier in enumerate(found)}
     waits = {identifier: set(one.after) for identifier, one in found.items()}

@@ -31,7 +31,7 @@ _DEFINITION_KEYS = ("file", "package", "user", "git", "link", "import")
 _SEPARATOR = re.compile(r"^---(?=\s|$)[^\S\n]*", re.MULTILINE)
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class ManifestPart(Struct, frozen=True, kw_only=True):
     """
     One document of a manifest.
 
@@ -53,7 +53,7 @@ class Part(Struct, frozen=True, kw_only=True):
         raise kind(message, place=place)
 
 
-def read_parts(document: ManifestDocument) -> tuple[Part | None, list[Part]]:
+def read_parts(document: ManifestDocument) -> tuple[ManifestPart | None, list[ManifestPart]]:
     """
     The header, None when there is none, and the definitions.
 
@@ -82,7 +82,7 @@ def _split(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def _read(text: str, line: int, source: str) -> Part | None:
+def _read(text: str, line: int, source: str) -> ManifestPart | None:
     value = codec.decode_yaml(text, source)
     if value is None:
         return None
@@ -90,10 +90,10 @@ def _read(text: str, line: int, source: str) -> Part | None:
         raise DocumentError(
             "each document of a TinyCM manifest is a mapping, not a list or a text", place=Place(source, line)
         )
-    return Part(value=value, text=text, line=line, source=source)
+    return ManifestPart(value=value, text=text, line=line, source=source)
 
 
-def constants_of(header: Part | None, hostname: Callable[[], str]) -> dict[str, Any]:
+def constants_of(header: ManifestPart | None, hostname: Callable[[], str]) -> dict[str, Any]:
     """
     The constants that hold on this host.
 
@@ -132,7 +132,7 @@ def constants_of(header: Part | None, hostname: Callable[[], str]) -> dict[str, 
     return constants
 
 
-def _mapping(header: Part, value: Any, *path: str | int) -> Mapping[str, Any]:
+def _mapping(header: ManifestPart, value: Any, *path: str | int) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -140,7 +140,7 @@ def _mapping(header: Part, value: Any, *path: str | int) -> Mapping[str, Any]:
     return value
 
 
-def _matches(header: Part, pattern: Any, name: str, path: tuple[str | int, ...]) -> bool:
+def _matches(header: ManifestPart, pattern: Any, name: str, path: tuple[str | int, ...]) -> bool:
     """Whether a filter matches from the name's beginning on, as TinyCM has it."""
     from ccm_agent.templates.regex import PatternError, compile_pattern
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.operators import describe
 
 

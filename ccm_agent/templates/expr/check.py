@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ccm_agent.model.suggestions import nearest
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.nodes import (
     Array,
     Binary,

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ccm_agent.templates.expr import operators
+from ccm_agent.templates.expr.binary_operators import binary_operator, literal_range, sum_of_range
 from ccm_agent.templates.expr.collections import is_nil
-from ccm_agent.templates.expr.faults import EvaluationError, LimitFault
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError, EvaluationLimitError
 from ccm_agent.templates.expr.frame import MAP_BYTES, Frame, weight
 from ccm_agent.templates.expr.functions import FUNCTIONS
-from ccm_agent.templates.expr.infix import infix, literal_range, sum_of_range
-from ccm_agent.templates.expr.loops import Loop
 from ccm_agent.templates.expr.methods import Method
 from ccm_agent.templates.expr.nodes import (
     LONG_ROW,
@@ -38,8 +37,9 @@ from ccm_agent.templates.expr.nodes import (
     Slice,
     Unary,
 )
-from ccm_agent.templates.expr.operators import Surroundings, describe
+from ccm_agent.templates.expr.operators import EnvironmentValue, describe
 from ccm_agent.templates.expr.parser import PREDICATES
+from ccm_agent.templates.expr.predicate_functions import PredicateCall
 from ccm_agent.templates.expr.static_types import INT, STRING
 
 Run = Callable[[Frame], Any]
@@ -80,7 +80,7 @@ class Compiler:
             if self.lets[slot] == name:
                 return lambda frame: frame.slots[slot]
         if name == "$env":
-            return lambda frame: Surroundings(frame.variables)
+            return lambda frame: EnvironmentValue(frame.variables)
 
         def run(frame: Frame) -> Any:
             try:
@@ -155,7 +155,7 @@ class Compiler:
                 return right(frame) if is_nil(value) else value
 
             return run_otherwise
-        return infix(node, left, right)
+        return binary_operator(node, left, right)
 
     def equality(self, node: Binary, left: Run, is_negated: bool) -> Run:
         right, offset = self.compile(node.right), node.offset
@@ -282,7 +282,7 @@ class Compiler:
                 return self.constant(Constant(node.offset, sum_of_range(*bounds)))
         source, *others = [self.compile(argument) for argument in node.arguments]
         body, extra = ([*others, None, None])[:2]
-        return Loop(node.name, node.offset, source, body, extra).compiled()
+        return PredicateCall(node.name, node.offset, source, body, extra).compiled()
 
     def predicate(self, node: Predicate) -> Run:
         return self.compile(node.body)
@@ -374,7 +374,7 @@ def _called(function: Callable[..., Any], name: str, values: list[Any], offset: 
             raise EvaluationError(f"{name}() does not take {len(values)} arguments", offset) from None
         raise
     except ExpressionLimitError as err:
-        raise LimitFault(err.message, offset) from None
+        raise EvaluationLimitError(err.message, offset) from None
     except CcmError as err:
         raise EvaluationError(f"{name}() failed: {err.message}", offset) from err
 

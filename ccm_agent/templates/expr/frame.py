@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ccm_agent.templates.allowance import ELEMENT_BYTES, LONG_TEXT, STEP_LIMIT, Allowance
-from ccm_agent.templates.expr.faults import LimitFault
+from ccm_agent.templates.expr.evaluation_errors import EvaluationLimitError
 
 # Elements of all lists and maps that an evaluation makes, as the reference has it.
 ELEMENT_LIMIT = 1_000_000
@@ -84,7 +84,7 @@ class Frame:
         self.elements -= elements
         self._memory += elements * size_bytes
         if self.elements <= 0:
-            raise LimitFault(f"the expression makes lists of {ELEMENT_LIMIT} elements and more")
+            raise EvaluationLimitError(f"the expression makes lists of {ELEMENT_LIMIT} elements and more")
         if elements > _CHUNK:
             self._check_memory()
 
@@ -98,7 +98,7 @@ class Frame:
         self.text -= size_bytes
         self._memory += size_bytes
         if self.text < 0:
-            raise LimitFault(f"the expression makes more than {TEXT_LIMIT} bytes of text")
+            raise EvaluationLimitError(f"the expression makes more than {TEXT_LIMIT} bytes of text")
         self._check_memory()
 
     def settle(self) -> None:
@@ -116,7 +116,7 @@ class Frame:
         self.steps = _CHUNK
         used = self._granted - _CHUNK
         if used > STEP_LIMIT:
-            raise LimitFault(f"the expression takes more than {STEP_LIMIT} steps")
+            raise EvaluationLimitError(f"the expression takes more than {STEP_LIMIT} steps")
         if used > self._allowance.steps:
             self._allowance.spend(used)
         self._allowance.check_clock()

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.scan import GO_SPACE
 
 NAME = "name"

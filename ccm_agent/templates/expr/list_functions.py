@@ -7,7 +7,7 @@ from typing import Any
 
 from ccm_agent.templates.expr.arguments import as_list, wrong
 from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key, from_key
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.operators import describe, equal, fetch, less, to_int
 from ccm_agent.templates.goprint import sorted_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.static_types import METHODS
 from ccm_agent.templates.gotime import LOCAL, SECOND, UTC, GoDuration, Location, Month, Time, Weekday
 from ccm_agent.templates.services import Services

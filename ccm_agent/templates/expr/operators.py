@@ -9,7 +9,7 @@ from typing import Any
 
 from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key, is_nil
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.methods import bound_method
 from ccm_agent.templates.gotime import GoDuration, Time
@@ -60,7 +60,7 @@ def _between(sign: str, left: Any, right: Any) -> EvaluationError:
     return EvaluationError(f"{sign} does not go between {describe(left)} and {describe(right)}")
 
 
-class Surroundings(GoValue):
+class EnvironmentValue(GoValue):
     """`$env`: everything that an expression can name."""
 
     __slots__ = ("variables",)
@@ -243,7 +243,7 @@ def contained(frame: Frame, needle: Any, haystack: Any) -> bool:
         return text_key(needle) in haystack
     if haystack is None:
         return False
-    if isinstance(haystack, Surroundings) and type(needle) is str:
+    if isinstance(haystack, EnvironmentValue) and type(needle) is str:
         return needle in haystack.variables
     raise EvaluationError(f"in looks into lists and maps, not into {describe(haystack)}")
 
@@ -290,7 +290,7 @@ def fetch(base: Any, key: Any) -> Any:
     if isinstance(base, (list, str, bytes)):
         return _element(base, key)
     if isinstance(base, GoValue) and type(key) is str:
-        if isinstance(base, Surroundings):
+        if isinstance(base, EnvironmentValue):
             if key in base.variables:
                 return base.variables[key]
             raise EvaluationError(f"unknown name {_shown(key)}")

@@ -9,7 +9,7 @@ from ccm_agent.model.errors import ExpressionLimitError
 from ccm_agent.templates.allowance import Allowance
 from ccm_agent.templates.expr.check import check
 from ccm_agent.templates.expr.evaluate import Compiler
-from ccm_agent.templates.expr.faults import EvaluationError, LimitFault, located
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError, EvaluationLimitError, located
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.functions import FUNCTIONS
 from ccm_agent.templates.expr.parser import parse
@@ -106,7 +106,7 @@ class Program:
         except EvaluationError as fault:
             raise located(self.text, fault) from fault.__cause__
         except ExpressionLimitError as err:
-            raise located(self.text, LimitFault(err.message)) from None
+            raise located(self.text, EvaluationLimitError(err.message)) from None
         except RecursionError:
             raise located(self.text, EvaluationError("the values are nested too deeply")) from None
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.static_types import (
     ANY,
     ANY_MAP,

@@ -10,7 +10,7 @@ from typing import Any
 from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr.arguments import as_text, wrong
 from ccm_agent.templates.expr.collections import NilList
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import MAP_BYTES, Frame
 from ccm_agent.templates.expr.operators import describe, to_int
 from ccm_agent.templates.scan import GO_SPACE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccm_agent.templates.expr.arguments import as_text
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.gotime import (
     LOCAL,

@@ -12,7 +12,7 @@ from ccm_agent.model.gathered import PACKAGE, GatheredRecord
 from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr.arguments import is_number, wrong
 from ccm_agent.templates.expr.collections import AnyMap, NilList
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import Frame
 from ccm_agent.templates.expr.operators import float_to_int
 from ccm_agent.templates.goprint import PRINT_LIMIT, go_print

@@ -17,7 +17,7 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import ContentRef
 from ccm_agent.system import atomic_write as store_module
 from ccm_agent.system import file_inspection as look_module
-from ccm_agent.system.download_file import Received
+from ccm_agent.system.download_file import DownloadedFile
 from ccm_agent.system.file_attributes import set_attributes
 from ccm_agent.system.files import SystemFiles
 
@@ -455,7 +455,7 @@ class TestWhatOthersPlant:
         self.plant(open_to_all / "app", "../etc")
 
         with pytest.raises(FileError):
-            Received(f"{open_to_all}/app/.ccm-1.part")
+            DownloadedFile(f"{open_to_all}/app/.ccm-1.part")
 
         assert os.listdir(open_to_all.parent / "etc") == []
 

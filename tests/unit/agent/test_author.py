@@ -14,7 +14,7 @@ from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, verify
 from ccm_agent.model.outcome import SESSION_SUMMARY
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, MANIFEST_APPLY, ManifestRequest
-from ccm_agent.testing.memory_broker import Write
+from ccm_agent.testing.memory_broker import StoredWrite
 from tests.support.agent import NODE, OneNode, agent_ports, agent_settings, memory_bus, running, until
 from tests.support.authorship import Root, write_credentials
 
@@ -35,7 +35,7 @@ class Signing(OneNode):
         )
         return running(agent_settings(self.folder, NODE), ports)
 
-    def stored(self, protocol: str) -> list[Write]:
+    def stored(self, protocol: str) -> list[StoredWrite]:
         return [write for write in self.broker.events if write.subject.startswith(f"{protocol}.")]
 
     def record(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ async def node(tmp_path: Path) -> Signing:
     return one
 
 
-def signer_of(write: Write) -> str:
+def signer_of(write: StoredWrite) -> str:
     """Whose signature an event has, which is right for it and its place."""
     claims = verify(
         write.headers[SIGNATURE_HEADER], SignatureKind.EVENT, write.subject, write.body, now_ms=FOREVER_MS

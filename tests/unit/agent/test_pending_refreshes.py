@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ccm_agent.agent.runs.run_executor import SHOWN, PendingRefreshes
 from ccm_agent.model.wire import NodeRecord
-from ccm_agent.sessions.refresh_log import Kept, TriggerChange
+from ccm_agent.sessions.refresh_log import StoredResource, TriggerChange
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.testing.clock import NOON
 
@@ -21,8 +21,10 @@ class Stage:
 
     async def left(self, scope: str, *resources: str) -> None:
         """An earlier process left something to be refreshed."""
-        waiting = [Kept(one, (one,)) for one in resources]
-        change = TriggerChange(id=scope, trigger=Kept("file#/a", ("a",)), since=NOON, waiting=waiting)
+        waiting = [StoredResource(one, (one,)) for one in resources]
+        change = TriggerChange(
+            id=scope, trigger=StoredResource("file#/a", ("a",)), since=NOON, waiting=waiting
+        )
         await asyncio.to_thread(self.store.log(scope).add, change)
 
     def _changed(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.hiera.explain import Candidate, Effect, Explained, SourceDocument, explain
+from ccm_agent.hiera.explain import Candidate, Explained, LayerEffect, SourceDocument, explain
 from ccm_agent.hiera.resolve import resolve_document
 from ccm_agent.model import merge
 from ccm_agent.model.errors import DocumentError
@@ -56,7 +56,7 @@ def test_every_layer_is_named_in_the_order_of_merging() -> None:
     ]
     assert found.candidates[2] == Candidate(
         document="common", revision=7, merge="deep", entry="env:${ lookup('facts.env') }", layer="env:prod", line=15,
-        effect=Effect.WINS, value=443,
+        effect=LayerEffect.WINS, value=443,
     )  # fmt: skip
 
 
@@ -65,9 +65,12 @@ def test_lists_and_mappings_that_are_merged_have_several_givers() -> None:
     tls = explain("tls", [SourceDocument(name="common", text=COMMON)], FACTS)
 
     assert packages.value == ["ca-certificates", "nginx"]
-    assert [each.effect for each in packages.candidates if each.value] == [Effect.MERGED, Effect.MERGED]
+    assert [each.effect for each in packages.candidates if each.value] == [
+        LayerEffect.MERGED,
+        LayerEffect.MERGED,
+    ]
     assert tls.value == {"cipher": "modern", "cert": "/etc/cert"}
-    assert [each.effect for each in tls.candidates if each.value] == [Effect.MERGED, Effect.MERGED]
+    assert [each.effect for each in tls.candidates if each.value] == [LayerEffect.MERGED, LayerEffect.MERGED]
 
 
 def test_with_merge_first_the_first_override_counts_and_replaces_whole_keys() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.hiera.sources import THREAD_FROM_BYTES, Fetched, Sources
+from ccm_agent.hiera.sources import THREAD_FROM_BYTES, FetchedDocument, Sources
 from ccm_agent.model.errors import CcmError, DataError, FileError, ProtocolError
 from ccm_agent.model.ports import KeyValueEntry, Transfer, Transferred
 from ccm_agent.model.wire import Stamped
@@ -86,13 +86,13 @@ async def test_a_web_server_is_asked_with_the_credentials_and_named_without() ->
     fetched = await sources(download=web).fetch("https://u:hunter2@example.net/site.yaml")
 
     assert web.asked == ["https://u:hunter2@example.net/site.yaml"]
-    assert fetched == Fetched(content=PLAIN, name="https://***@example.net/site.yaml")
+    assert fetched == FetchedDocument(content=PLAIN, name="https://***@example.net/site.yaml")
 
 
 async def test_a_key_is_read_with_its_revision() -> None:
     fetched = await sources(bucket={"role/web": PLAIN}).fetch("kv://CCM_DATA/role/web")
 
-    assert fetched == Fetched(content=PLAIN, name="kv://CCM_DATA/role/web", revision=7)
+    assert fetched == FetchedDocument(content=PLAIN, name="kv://CCM_DATA/role/web", revision=7)
 
 
 async def test_a_stamped_document_is_taken_out_of_its_stamp() -> None:

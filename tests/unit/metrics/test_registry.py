@@ -1,14 +1,14 @@
 import pytest
 
 from ccm_agent.metrics import registry
-from ccm_agent.metrics.registry import Counter, MetricsRegistry, Reading, Summary
+from ccm_agent.metrics.registry import CallbackMetric, Counter, MetricsRegistry, Summary
 from ccm_agent.model.errors import UsageError
 
 
 def test_metrics_are_told_as_prometheus_reads_them() -> None:
     one = MetricsRegistry()
     changed, took = Counter("changed", "What\nchanged", ["name"]), Summary("took_seconds", "How long")
-    one.add(changed, took, Reading("waiting", "How many wait", lambda: 3))
+    one.add(changed, took, CallbackMetric("waiting", "How many wait", lambda: 3))
     changed.add('a"b\\c\n')
     changed.add('a"b\\c\n', by=2)
     took.observe(measured=0.25)

@@ -12,7 +12,7 @@ import pytest
 
 from ccm_agent.model.errors import FileError, LockError
 from ccm_agent.sessions import folder_lock, refresh_store
-from ccm_agent.sessions.refresh_log import Kept, PendingRefresh, RefreshLog, TriggerChange
+from ccm_agent.sessions.refresh_log import PendingRefresh, RefreshLog, StoredResource, TriggerChange
 from ccm_agent.sessions.refresh_store import RefreshStore, ScopeRefreshes, refresh_folder
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -21,9 +21,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def change(number: str, *waiting: str, is_open: bool = False) -> TriggerChange:
     return TriggerChange(
         id=number,
-        trigger=Kept(f"file#{number}", (f"t{number}",)),
+        trigger=StoredResource(f"file#{number}", (f"t{number}",)),
         since=NOON,
-        waiting=[Kept(f"exec#{one}", (one,)) for one in waiting],
+        waiting=[StoredResource(f"exec#{one}", (one,)) for one in waiting],
         is_open=is_open,
     )
 

@@ -24,7 +24,7 @@ from ccm_agent.templates import rendering
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.gotime import GoDuration
 from ccm_agent.templates.render_service import serve
-from ccm_agent.templates.rendering import Question, Renderer, TreeWish
+from ccm_agent.templates.rendering import DirectoryOptions, HostFunctionCall, Renderer
 from ccm_agent.templates.services import Services
 from ccm_agent.templates.tree import render_apart
 from ccm_agent.templates.values import StringMap
@@ -71,7 +71,7 @@ class Here:
 
     def send(self, message: bytes) -> None:
         one = rendering.said.decode(message)
-        if isinstance(one, Question):
+        if isinstance(one, HostFunctionCall):
             self.asked.append(one.function)
         self._answer = self._hear(message)
 
@@ -218,7 +218,7 @@ def test_a_template_can_ask_for_nothing_else() -> None:
     conversation = rendering._Conversation(env, "motd")
 
     with pytest.raises(KeyError):
-        conversation.hear(msgspec.msgpack.encode(Question("confine", [])))
+        conversation.hear(msgspec.msgpack.encode(HostFunctionCall("confine", [])))
 
 
 def tree(**files: str) -> Tree:
@@ -231,7 +231,7 @@ def tree(**files: str) -> Tree:
 
 def test_a_directory_is_rendered_there_as_here() -> None:
     source = tree(a='[[ data.x = 5 ]][[ write("c", "\udce9") ]]', b="[[ data.x ]]")
-    wish = TreeWish(source="src", engine="jet")
+    wish = DirectoryOptions(source="src", engine="jet")
 
     apart = render_apart(source, wish, environment(Here(), data={"x": 1}))
 
@@ -252,11 +252,11 @@ def test_a_directory_is_rendered_there_as_here() -> None:
 )
 def test_errors_of_a_directory_come_back(source: Tree, kind: type[CcmError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        render_apart(source, TreeWish(source="src", engine="jet"), environment(Here()))
+        render_apart(source, DirectoryOptions(source="src", engine="jet"), environment(Here()))
 
 
 def test_files_of_a_directory_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    env, wish = environment(Here()), TreeWish(source="src", engine="jet")
+    env, wish = environment(Here()), DirectoryOptions(source="src", engine="jet")
     assert render_apart(tree(a="12345", b="12345"), wish, env).files.keys() == {"a", "b"}
 
     monkeypatch.setattr(rendering, "BYTES_MAX", 9)

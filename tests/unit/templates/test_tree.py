@@ -7,7 +7,7 @@ import pytest
 from ccm_agent.model.errors import CcmError, FileError, TemplateError
 from ccm_agent.model.ports import Tree
 from ccm_agent.templates import tree as module
-from ccm_agent.templates.rendering import Rendered, TreeWish
+from ccm_agent.templates.rendering import DirectoryOptions, RenderedDirectory
 from ccm_agent.templates.tree import render_apart
 from tests.support.scaffold import SOURCE, Host, wish
 
@@ -19,10 +19,10 @@ CIRCLES = {
 }
 
 
-def render(host: Host, tree: Tree, **properties: Any) -> Rendered:
+def render(host: Host, tree: Tree, **properties: Any) -> RenderedDirectory:
     """What the templates of a scaffold with these properties render to."""
     wanted = wish(**properties)
-    wanted_tree = TreeWish(
+    wanted_tree = DirectoryOptions(
         source=wanted.source,
         engine=wanted.engine,
         left_delimiter=wanted.left_delimiter,

@@ -12,7 +12,7 @@ from ccm_agent.model.errors import CommandError, PropertyError
 from ccm_agent.model.ports import Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.package.model import LATEST, PackageMetadata, PackageProperties, PackageState
-from ccm_agent.resources.package.providers.tool import LOCK_WAIT_S, Tool, refuse
+from ccm_agent.resources.package.providers.tool import LOCK_WAIT_S, PackageTool, refuse
 
 PROVIDER = "apt"
 PROTOCOL = "io.choria.ccm.v1.resource.package.state"
@@ -34,7 +34,7 @@ class Apt:
     """Packages of a Debian-like system; see PackageProvider."""
 
     def __init__(self, runner: Runner, locks: Locks) -> None:
-        self._tool = Tool(runner, locks, ENVIRONMENT)
+        self._tool = PackageTool(runner, locks, ENVIRONMENT)
 
     async def status(self, wanted: PackageProperties) -> PackageState:
         done = await self._tool.ask("dpkg-query", "-W", f"-f={FORMAT}", "--", wanted.name)

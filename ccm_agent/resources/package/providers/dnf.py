@@ -13,7 +13,7 @@ from ccm_agent.model.errors import LockError
 from ccm_agent.model.ports import Completed, Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.package.model import LATEST, PackageMetadata, PackageProperties, PackageState
-from ccm_agent.resources.package.providers.tool import LOCK_WAIT_S, Tool, refuse, text
+from ccm_agent.resources.package.providers.tool import LOCK_WAIT_S, PackageTool, refuse, text
 
 PROVIDER = "dnf"
 PROTOCOL = "io.choria.ccm.v1.resource.package.state"
@@ -30,7 +30,7 @@ class Dnf:
     """Packages of a Fedora-like system; see PackageProvider."""
 
     def __init__(self, runner: Runner, locks: Locks) -> None:
-        self._tool = Tool(runner, locks, {})
+        self._tool = PackageTool(runner, locks, {})
 
     async def status(self, wanted: PackageProperties) -> PackageState:
         done = await self._tool.ask("rpm", "-q", "--queryformat", FORMAT, "--", wanted.name)

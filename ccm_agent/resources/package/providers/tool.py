@@ -33,7 +33,7 @@ ENVIRONMENT = {
 """What maintainer scripts may rely on; an agent's own environment may hold less, and secrets."""
 
 
-class Tool:
+class PackageTool:
     """
     One package manager's programs.
 

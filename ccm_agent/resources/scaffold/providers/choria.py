@@ -13,9 +13,9 @@ from ccm_agent.model.ports import Digest, Tree, TreeComparison, TreeEntry, Trees
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldProperties, ScaffoldState
 from ccm_agent.resources.scaffold.providers import record as memory
-from ccm_agent.resources.scaffold.providers.post import Post, PostCommandDir
-from ccm_agent.resources.scaffold.providers.record import Made, Record
-from ccm_agent.templates.rendering import Rendered, TreeWish
+from ccm_agent.resources.scaffold.providers.post import PostCommandDir, PostCommands
+from ccm_agent.resources.scaffold.providers.record import FileResult, ScaffoldRecord
+from ccm_agent.templates.rendering import DirectoryOptions, RenderedDirectory
 from ccm_agent.templates.tree import render_apart
 from ccm_agent.templates.values import clean_text
 
@@ -43,7 +43,11 @@ class ScaffoldPlan:
     """
 
     def __init__(
-        self, wanted: ScaffoldProperties, rendered: Rendered, record: Record | None, reason: str
+        self,
+        wanted: ScaffoldProperties,
+        rendered: RenderedDirectory,
+        record: ScaffoldRecord | None,
+        reason: str,
     ) -> None:
         self.wanted = wanted
         self.rendered = rendered
@@ -57,7 +61,7 @@ class ScaffoldPlan:
         self._know()
 
     def _know(self) -> None:
-        post = Post(self.wanted.post)
+        post = PostCommands(self.wanted.post)
         for path, content in self.rendered.files.items():
             commands = post.commands(path)
             self.made[path] = {path: content}
@@ -71,7 +75,7 @@ class ScaffoldPlan:
             else:
                 self.unknown.add(path)
 
-    def _remembered(self, path: str) -> Made | None:
+    def _remembered(self, path: str) -> FileResult | None:
         return self.record.made.get(path) if self.record is not None else None
 
     @property
@@ -123,7 +127,7 @@ class Choria:
         if not rendered.files:
             await self._trees.write(wanted.name, rendered.directories, [])
             return
-        record = Record(name=wanted.name, made=_unchanged(plan))
+        record = ScaffoldRecord(name=wanted.name, made=_unchanged(plan))
         files = await self._finished(plan, record)
         keep = plan.expected.keys() - {path for one in plan.pending for path in plan.made[one]}
         await self._trees.write(wanted.name, rendered.directories, files, keep=keep if wanted.purge else None)
@@ -135,7 +139,7 @@ class Choria:
             wanted.name, [path for path, state in plan.look.files.items() if state != "absent"]
         )
         if (await self._trees.compare(wanted.name, {})).exists:
-            await memory.keep(self._records, Record(name=wanted.name))
+            await memory.keep(self._records, ScaffoldRecord(name=wanted.name))
         else:
             await memory.forget(self._records, wanted.name)
 
@@ -146,13 +150,13 @@ class Choria:
     async def _make_plan(self, wanted: ScaffoldProperties) -> ScaffoldPlan:
         source = await self._read(wanted)
         record = await memory.recall(self._records, wanted.name)
-        rendered = Rendered()
+        rendered = RenderedDirectory()
         reason = ""
         if source is not None and source.kind == "directory":
             rendered = await asyncio.to_thread(
                 render_apart,
                 source,
-                TreeWish(
+                DirectoryOptions(
                     source=wanted.source,
                     engine=wanted.engine,
                     left_delimiter=wanted.left_delimiter,
@@ -213,7 +217,7 @@ class Choria:
                 errno=errno.ENOENT,
             )
 
-    async def _finished(self, plan: ScaffoldPlan, record: Record) -> list[TreeEntry]:
+    async def _finished(self, plan: ScaffoldPlan, record: ScaffoldRecord) -> list[TreeEntry]:
         """The files to be written, through their commands; what they come to is noted in the record."""
         finished: dict[str, TreeEntry] = {}
         pending = plan.pending
@@ -244,25 +248,25 @@ class Choria:
 
     async def _note_failure(self, plan: ScaffoldPlan, path: str) -> None:
         """Remember that commands fail on this content, beside what is known of the other files."""
-        record = plan.record or Record(name=plan.wanted.name)
+        record = plan.record or ScaffoldRecord(name=plan.wanted.name)
         files = record.made[path].files if path in record.made else {}
-        record.made[path] = Made(key=plan.keys[path], files=files, failed=True)
+        record.made[path] = FileResult(key=plan.keys[path], files=files, failed=True)
         await memory.keep(self._records, record)
 
 
-def _made(plan: ScaffoldPlan, path: str, entries: list[TreeEntry]) -> Made:
+def _made(plan: ScaffoldPlan, path: str, entries: list[TreeEntry]) -> FileResult:
     if path not in plan.commands:
-        return Made(files={path: ""})
+        return FileResult(files={path: ""})
     files = {entry.path: sha256(entry.content).hexdigest() for entry in entries}
     sizes = {entry.path: len(entry.content) for entry in entries}
-    return Made(key=plan.keys[path], files=files, sizes=sizes)
+    return FileResult(key=plan.keys[path], files=files, sizes=sizes)
 
 
-def _unchanged(plan: ScaffoldPlan) -> dict[str, Made]:
+def _unchanged(plan: ScaffoldPlan) -> dict[str, FileResult]:
     """What the record says of files that are right as they are."""
     pending = set(plan.pending)
     return {
-        path: Made(
+        path: FileResult(
             key=plan.keys.get(path, ""),
             files={one: c.sha256 if isinstance(c, Digest) else "" for one, c in files.items()},
             sizes={

@@ -31,7 +31,7 @@ RESULT_BYTES = 256 << 20
 """All that commands may make of one file."""
 
 
-class Post:
+class PostCommands:
     """
     The commands of a scaffold.
 

@@ -19,7 +19,7 @@ from ccm_agent.model.ports import Digest, Records
 KIND = "scaffold"
 
 
-class Made(Struct, kw_only=True, omit_defaults=True):
+class FileResult(Struct, kw_only=True, omit_defaults=True):
     """
     What came of one rendered file.
 
@@ -40,7 +40,7 @@ class Made(Struct, kw_only=True, omit_defaults=True):
         return Digest(self.files[path], self.sizes.get(path, -1))
 
 
-class Record(Struct, kw_only=True, omit_defaults=True):
+class ScaffoldRecord(Struct, kw_only=True, omit_defaults=True):
     """
     A scaffold's memory.
 
@@ -50,7 +50,7 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     """
 
     name: str = ""
-    made: dict[str, Made] = {}
+    made: dict[str, FileResult] = {}
 
     @property
     def files(self) -> list[str]:
@@ -65,20 +65,20 @@ def key_of(content: bytes, commands: list[tuple[str, ...]]) -> str:
     return digest.hexdigest()
 
 
-async def recall(records: Records, name: str) -> Record | None:
+async def recall(records: Records, name: str) -> ScaffoldRecord | None:
     """The memory of the scaffold of a directory; None when there is none, or it cannot be understood."""
     document = await records.recall(KIND, name)
     if document is None:
         return None
     try:
-        record = _with_paths(msgspec.json.decode(document, type=Record), _from_json)
+        record = _with_paths(msgspec.json.decode(document, type=ScaffoldRecord), _from_json)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None  # as good as none: things are done once more
     # what it names is removed one day, so it names nothing outside
     return record if all(map(_is_inside, record.files)) else None
 
 
-async def keep(records: Records, record: Record) -> None:
+async def keep(records: Records, record: ScaffoldRecord) -> None:
     """Remember; a record of nothing is kept too, for it says that nothing is left to remove."""
     await records.keep(KIND, record.name, msgspec.json.encode(_with_paths(record, _to_json)))
 
@@ -92,7 +92,7 @@ def _is_inside(path: str) -> bool:
     return bool(path) and not path.startswith("/") and "\0" not in path and ".." not in path.split("/")
 
 
-def _with_paths(record: Record, change: Callable[[str], str]) -> Record:
+def _with_paths(record: ScaffoldRecord, change: Callable[[str], str]) -> ScaffoldRecord:
     made = {
         change(path): replace(
             one,
@@ -101,7 +101,7 @@ def _with_paths(record: Record, change: Callable[[str], str]) -> Record:
         )
         for path, one in record.made.items()
     }
-    return Record(name=change(record.name), made=made)
+    return ScaffoldRecord(name=change(record.name), made=made)
 
 
 def _to_json(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.templates.expr.check import check
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.functions import FUNCTIONS
 from ccm_agent.templates.expr.parser import parse
 from ccm_agent.templates.expr.static_types import MAP, STRING_MAP

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.lexer import (
     BRACKET,
     BYTES,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.functions import FUNCTIONS
 from ccm_agent.templates.expr.nodes import (
     Array,

@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.model.errors import ExpressionError
 from ccm_agent.templates import goprint
 from ccm_agent.templates.expr import frame
-from ccm_agent.templates.expr.faults import point
+from ccm_agent.templates.expr.evaluation_errors import point
 from ccm_agent.templates.expr.program import ExpressionNames, Program, compile_expression
 from ccm_agent.templates.gotime import GoDuration, Month
 from ccm_agent.templates.values import StringMap, from_bytes

@@ -2,18 +2,26 @@
 
 import pytest
 
-from ccm_agent.resources.scaffold.providers.record import KIND, Made, Record, forget, keep, key_of, recall
+from ccm_agent.resources.scaffold.providers.record import (
+    KIND,
+    FileResult,
+    ScaffoldRecord,
+    forget,
+    keep,
+    key_of,
+    recall,
+)
 from ccm_agent.testing.records import FakeRecords
 
 
 async def test_what_is_kept_is_recalled() -> None:
     records = FakeRecords()
-    record = Record(
+    record = ScaffoldRecord(
         name="/out/grün/caf\udce9",
         made={
-            "a": Made(files={"a": ""}),
-            "é": Made(key="k", files={"é": "d", "é.gz": "d"}, failed=True),
-            "caf\udce9": Made(files={"caf\udce9": ""}),
+            "a": FileResult(files={"a": ""}),
+            "é": FileResult(key="k", files={"é": "d", "é.gz": "d"}, failed=True),
+            "caf\udce9": FileResult(files={"caf\udce9": ""}),
         },
     )
 
@@ -25,11 +33,11 @@ async def test_what_is_kept_is_recalled() -> None:
 async def test_a_record_of_nothing_is_something_else_than_none() -> None:
     records = FakeRecords()
 
-    await keep(records, Record(name="/out"))
+    await keep(records, ScaffoldRecord(name="/out"))
     kept = await recall(records, "/out")
     await forget(records, "/out")
 
-    assert (kept, await recall(records, "/out")) == (Record(name="/out"), None)
+    assert (kept, await recall(records, "/out")) == (ScaffoldRecord(name="/out"), None)
 
 
 async def test_what_cannot_be_understood_is_as_good_as_none() -> None:
@@ -42,9 +50,13 @@ async def test_what_cannot_be_understood_is_as_good_as_none() -> None:
 
 
 def test_all_that_was_written_is_told_once() -> None:
-    made = {"b": Made(files={"b": "", "b.gz": ""}), "a": Made(files={"a": "", "b.gz": ""}), "c": Made()}
+    made = {
+        "b": FileResult(files={"b": "", "b.gz": ""}),
+        "a": FileResult(files={"a": "", "b.gz": ""}),
+        "c": FileResult(),
+    }
 
-    assert Record(made=made).files == ["a", "b", "b.gz"]
+    assert ScaffoldRecord(made=made).files == ["a", "b", "b.gz"]
 
 
 def test_a_key_tells_content_and_commands_apart() -> None:
@@ -63,7 +75,7 @@ def test_a_key_tells_content_and_commands_apart() -> None:
 async def test_a_record_that_names_what_is_outside_is_none(path: str) -> None:
     """All that it names is removed one day."""
     records = FakeRecords()
-    await keep(records, Record(name="/out", made={"a": Made(files={path: ""})}))
+    await keep(records, ScaffoldRecord(name="/out", made={"a": FileResult(files={path: ""})}))
 
     assert await recall(records, "/out") is None
 

@@ -9,7 +9,7 @@ from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.allowance import size_of
 from ccm_agent.templates.expr import operators
 from ccm_agent.templates.expr.collections import is_nil
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import Frame, weight
 from ccm_agent.templates.expr.nodes import Array, Binary, Constant, Node
 from ccm_agent.templates.expr.operators import describe
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Run = Callable[[Frame], Any]
 
 
-def infix(node: Binary, left: Run, right: Run) -> Run:
+def binary_operator(node: Binary, left: Run, right: Run) -> Run:
     """The closure of an operator, with its place for what goes wrong."""
     sign, offset = node.operator, node.offset
     if sign == "matches" and isinstance(node.right, Constant) and isinstance(node.right.value, str):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ccm_agent.templates.expr.collections import AnyMap, NilList, as_key
-from ccm_agent.templates.expr.faults import EvaluationError
+from ccm_agent.templates.expr.evaluation_errors import EvaluationError
 from ccm_agent.templates.expr.frame import MAP_BYTES, Frame
 from ccm_agent.templates.expr.list_functions import descends, sorted_by
 from ccm_agent.templates.expr.operators import add, describe
@@ -15,7 +15,7 @@ from ccm_agent.templates.values import to_bytes
 Run = Callable[[Frame], Any]
 
 
-class Loop:
+class PredicateCall:
     """
     What a call with a predicate is made of.
 
@@ -105,10 +105,10 @@ def _element(frame: Frame) -> Any:
 _Body = Callable[[Frame, Sequence[Any]], Any]
 
 
-def _some(stop_at: bool, answer: bool) -> Callable[[Loop], _Body]:
+def _some(stop_at: bool, answer: bool) -> Callable[[PredicateCall], _Body]:
     """`all`, `any` and `none`: the first element that decides gives the answer."""
 
-    def make(loop: Loop) -> _Body:
+    def make(loop: PredicateCall) -> _Body:
         test = loop.test()
 
         def run(frame: Frame, items: Sequence[Any]) -> bool:
@@ -122,7 +122,7 @@ def _some(stop_at: bool, answer: bool) -> Callable[[Loop], _Body]:
     return make
 
 
-def _one(loop: Loop) -> _Body:
+def _one(loop: PredicateCall) -> _Body:
     test = loop.test()
 
     def run(frame: Frame, items: Sequence[Any]) -> bool:
@@ -134,7 +134,7 @@ def _one(loop: Loop) -> _Body:
     return run
 
 
-def _count(loop: Loop) -> _Body:
+def _count(loop: PredicateCall) -> _Body:
     test = loop.test()
 
     def run(frame: Frame, items: Sequence[Any]) -> int:
@@ -146,7 +146,7 @@ def _count(loop: Loop) -> _Body:
     return run
 
 
-def _filter(loop: Loop) -> _Body:
+def _filter(loop: PredicateCall) -> _Body:
     test = loop.test()
 
     def run(frame: Frame, items: Sequence[Any]) -> list[Any]:
@@ -160,7 +160,7 @@ def _filter(loop: Loop) -> _Body:
     return run
 
 
-def _map(loop: Loop) -> _Body:
+def _map(loop: PredicateCall) -> _Body:
     value = loop.value()
 
     def run(frame: Frame, items: Sequence[Any]) -> list[Any]:
@@ -173,8 +173,8 @@ def _map(loop: Loop) -> _Body:
     return run
 
 
-def _find(*, backwards: bool, gives_index: bool) -> Callable[[Loop], _Body]:
-    def make(loop: Loop) -> _Body:
+def _find(*, backwards: bool, gives_index: bool) -> Callable[[PredicateCall], _Body]:
+    def make(loop: PredicateCall) -> _Body:
         test = loop.test()
 
         def run(frame: Frame, items: Sequence[Any]) -> Any:
@@ -189,7 +189,7 @@ def _find(*, backwards: bool, gives_index: bool) -> Callable[[Loop], _Body]:
     return make
 
 
-def _sum(loop: Loop) -> _Body:
+def _sum(loop: PredicateCall) -> _Body:
     value = loop.value()
 
     def run(frame: Frame, items: Sequence[Any]) -> Any:
@@ -201,7 +201,7 @@ def _sum(loop: Loop) -> _Body:
     return run
 
 
-def _reduce(loop: Loop) -> _Body:
+def _reduce(loop: PredicateCall) -> _Body:
     value = loop.value()
     extra = loop.extra
 
@@ -221,7 +221,7 @@ def _reduce(loop: Loop) -> _Body:
     return run
 
 
-def _group_by(loop: Loop) -> _Body:
+def _group_by(loop: PredicateCall) -> _Body:
     value = loop.value()
 
     def run(frame: Frame, items: Sequence[Any]) -> AnyMap:
@@ -240,7 +240,7 @@ def _group_by(loop: Loop) -> _Body:
     return run
 
 
-def _sort_by(loop: Loop) -> _Body:
+def _sort_by(loop: PredicateCall) -> _Body:
     value = loop.value()
     extra = loop.extra
 
@@ -255,7 +255,7 @@ def _sort_by(loop: Loop) -> _Body:
     return run
 
 
-_LOOPS: dict[str, Callable[[Loop], _Body]] = {
+_LOOPS: dict[str, Callable[[PredicateCall], _Body]] = {
     "all": _some(stop_at=False, answer=False),
     "any": _some(stop_at=True, answer=True),
     "none": _some(stop_at=True, answer=False),

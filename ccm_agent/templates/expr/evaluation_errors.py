@@ -27,7 +27,7 @@ class EvaluationError(Exception):
         return self
 
 
-class LimitFault(EvaluationError):
+class EvaluationLimitError(EvaluationError):
     """An evaluation would take more steps, time or memory than it may."""
 
 
@@ -38,7 +38,7 @@ def located(expression: str, fault: EvaluationError) -> ExpressionError:
     column = offset - (before.rfind("\n") + 1) + 1
     line = before.count("\n") + 1
     where = f"character {column}" if "\n" not in expression else f"line {line}, character {column}"
-    kind = ExpressionLimitError if isinstance(fault, LimitFault) else ExpressionError
+    kind = ExpressionLimitError if isinstance(fault, EvaluationLimitError) else ExpressionError
     return kind(
         f"{fault.message} (at {where} of `{shorten(expression)}`)", expression=expression, offset=offset
     )
