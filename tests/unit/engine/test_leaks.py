@@ -309,7 +309,7 @@ async def tell(given: Planted, loud: str, session: str) -> Told:
         session=session,
         on_start=on_start,
         on_event=on_event,
-        on_resource=report.reached,
+        on_resource=report.on_resource,
         on_note=lambda level, message, fields: told.add("note", [level, message, dict(fields)]),
         metrics=OutcomeMetrics(metrics),
     )
