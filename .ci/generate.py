@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """
-Write what is generated: schemas/v1 from the Structs, the property tables of docs/resources.
+Write what is generated: schemas/v1 from the Structs, the property tables of docs/resources, and the parts of other pages that
+reference.py makes.
 
     generate.py            write
     generate.py --check    write nothing; fail when what is committed is not what would be written
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import json
+import operator
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,12 @@ from typing import Any
 import msgspec
 
 TOP = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(TOP))
+sys.path[:0] = [str(TOP), str(TOP / ".ci")]
+
+import reference  # noqa: E402 -- beside this file
 
 BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def messages() -> dict[str, type[msgspec.Struct]]:
@@ -64,7 +70,7 @@ def message_schemas() -> dict[Path, str]:
     return {
         TOP / f"schemas/v1/{name}.json": text(
             {
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "$schema": DIALECT,
                 **msgspec.json.schema(kind),
             }
         )
@@ -77,11 +83,24 @@ def host_record_schemas() -> dict[Path, str]:
     from ccm_agent.cli.record_types import HOST_RECORDS
 
     head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": DIALECT,
         "title": "CcmRecord",
         "description": "A line of `ccm apply --json` or `ccm ensure --json`; `record` is its kind.",
     }
     return {TOP / "schemas/v1/ccm_record.json": text({**head, **msgspec.json.schema(HOST_RECORDS)})}
+
+
+def record_schemas() -> dict[Path, str]:
+    """The schema of a line of `ccmctl --json`."""
+    from ccm_ctl.render.record_types import RECORDS
+
+    schema = msgspec.json.schema(functools.reduce(operator.or_, RECORDS))
+    head = {
+        "$schema": DIALECT,
+        "title": "CcmctlRecord",
+        "description": "A line of `ccmctl --json`; `record` is its kind.",
+    }
+    return {TOP / "schemas/v1/ccmctl_record.json": text({**head, **schema})}
 
 
 def type_schemas() -> dict[Path, str]:
@@ -122,7 +141,14 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="fail when something would change")
     args = parser.parse_args()
-    wanted = {**message_schemas(), **host_record_schemas(), **type_schemas(), **property_tables()}
+    wanted = {
+        **message_schemas(),
+        **record_schemas(),
+        **host_record_schemas(),
+        **type_schemas(),
+        **property_tables(),
+        **reference.pages(TOP / "docs"),
+    }
     folder = TOP / "schemas/v1"
     stale = sorted(set(folder.glob("*.json")) - set(wanted))
     wrong = 0

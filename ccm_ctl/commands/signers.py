@@ -85,7 +85,11 @@ def _allow_unsigned(application: Application, time: int | None, end: bool, keys:
     if (time is None) != end:
         raise UsageError("specify a duration such as 30d, or --end")
     listed = signers_in(application, keys).allow_unsigned(time or 0)
-    for note in _notes(listed) or ["nodes accept only what is signed"]:
+    notes = _notes(listed) or ["nodes accept only what is signed"]
+    application.terminal.record(
+        records.MADE, name="signers", kind="list", action="updated", number=listed.number, details=notes
+    )
+    for note in notes:
         application.terminal.show(f"{note}\n")
     application.terminal.note("run `ccmctl signers publish` to publish this to the nodes")
     return Exit.OK

@@ -1,7 +1,7 @@
 """
 The records that `ccmctl --json` prints, by name; `clikit.records` writes them.
 
-The shapes are part of what scripts rely on: fields are added, never changed. docs/reference/ccmctl.md lists them.
+Scripts rely on the shapes: fields are added, never changed. `record_types` describes them, and so does docs/reference/records.md.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ from ccm_ctl.fleet.node_data import OperatorData
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.main import main
 from tests.support.authorship import Root, Writer, new_seed, sign_event
+from tests.support.records import check_records
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -260,8 +261,10 @@ class Said:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The lines of `--json`."""
-        return [msgspec.json.decode(line) for line in self.out.splitlines()]
+        """The lines of `--json`; each must fit its schema."""
+        found = [msgspec.json.decode(line) for line in self.out.splitlines()]
+        check_records(found)
+        return found
 
     def named(self, kind: str) -> list[dict[str, Any]]:
         """The records of one kind."""

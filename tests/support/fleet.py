@@ -26,6 +26,7 @@ from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import parse_event, run_pattern
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_servers
+from tests.support.records import check_records
 
 TOP = Path(__file__).resolve().parents[2]
 WAIT_S = 60.0
@@ -72,8 +73,10 @@ class Done:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The lines of `--json`."""
-        return [json.loads(line) for line in self.out.splitlines()]
+        """The lines of `--json`; each must fit its schema."""
+        found = [json.loads(line) for line in self.out.splitlines()]
+        check_records(found)
+        return found
 
     def named(self, kind: str) -> list[dict[str, Any]]:
         """The records of one kind."""

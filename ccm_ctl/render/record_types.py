@@ -1,0 +1,495 @@
+"""
+The shape of each record that `ccmctl --json` prints: one class per kind, from which schemas and the reference page are generated.
+
+Commands write records as keyword arguments (`clikit.records`). Tests hold each record that they see against these classes, so a
+field that is missing here fails a test. Nothing imports this module at run time.
+
+A field that is UNSET by default can be left out of the record.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ccm_agent.model.outcome import FailedResource, SessionSummary
+from ccm_agent.model.wire import AgentEvent, Disabled
+
+Maybe = UnsetType
+Text = str | UnsetType
+Node = Annotated[str, Meta(description="Name of the node.")]
+Run = Annotated[str, Meta(description="Id of the run.")]
+OneRun = Annotated[Text, Meta(description="Id of the run.")]
+Time = Annotated[datetime, Meta(tz=True)] | UnsetType
+Count = int | UnsetType
+Flag = bool | UnsetType
+Texts = list[str] | UnsetType
+Verdict = Annotated[
+    Text, Meta(description="What signatures prove: `verified`, `provisional`, `unsigned`, `gap` or `forged`.")
+]
+Targets = Annotated[
+    list[str] | UnsetType, Meta(description="Selectors; nodes that match any of them are meant.")
+]
+Where = Annotated[Text, Meta(description="The expression that nodes must fulfill, too.")]
+
+
+class Line(Struct, frozen=True, kw_only=True, tag_field="record", omit_defaults=True):
+    """A line of `ccmctl --json`; `record` is its kind."""
+
+
+class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
+    """A run: what was requested of how many nodes. Also the answer of `run stop`."""
+
+    run: Run
+    action: Annotated[Text, Meta(description="`apply`, `plan`, `check` or `ensure`.")] = UNSET
+    name: Annotated[Text, Meta(description="Name of the manifest or resource.")] = UNSET
+    requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
+    time: Annotated[Time, Meta(description="When it started.")] = UNSET
+    targets: Targets = UNSET
+    where: Where = UNSET
+    nodes: Annotated[Count, Meta(description="How many nodes are expected.")] = UNSET
+    offline: Annotated[Count, Meta(description="How many of them were offline at the start.")] = UNSET
+    state: Annotated[
+        Text, Meta(description="`running`, `stopping` or `done`; in `run list`, `run show`, `run stop`.")
+    ] = UNSET
+    counts: Annotated[dict[str, int] | Maybe, Meta(description="Nodes by end state; in `run list`.")] = UNSET
+    closed_by: Annotated[Text, Meta(description="Another operator who reported the end; in `run list`.")] = (
+        UNSET
+    )
+    stopping: Annotated[Count, Meta(description="How many nodes stop; in `run stop`.")] = UNSET
+    ended: Annotated[Texts, Meta(description="Nodes that had ended before; in `run stop`.")] = UNSET
+    refused: Annotated[
+        dict[str, str] | Maybe, Meta(description="Nodes that refuse to stop, and why; in `run stop`.")
+    ] = UNSET
+    silent: Annotated[Texts, Meta(description="Nodes that did not answer; in `run stop`.")] = UNSET
+
+
+class EventLine(Line, frozen=True, kw_only=True, tag="event", omit_defaults=True):
+    """An event of a node."""
+
+    event: Annotated[
+        dict[str, Any],
+        Meta(description="The event as on the bus; `protocol` says which of the schemas applies."),
+    ]
+    node: Annotated[Text, Meta(description="Name of the node; in `events`.")] = UNSET
+    run: OneRun = UNSET
+    verdict: Verdict = UNSET
+
+
+class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=True):
+    """The end state of a node in a run. A later result of the same node replaces an earlier one."""
+
+    run: Run
+    node: Node
+    state: Annotated[
+        str, Meta(description="State of the node, such as `stable`, `changed`, `failed` or `offline`.")
+    ]
+    reason: Annotated[Text, Meta(description="Why.")] = UNSET
+    code: Annotated[Text, Meta(description="Error code of the reason.")] = UNSET
+    joined: Annotated[Flag, Meta(description="The node was not expected and matches now.")] = UNSET
+    missing: Annotated[list[int] | Maybe, Meta(description="Numbers of missing events, the first 1,000.")] = (
+        UNSET
+    )
+    missing_count: Annotated[Count, Meta(description="How many events are missing.")] = UNSET
+    summary: Annotated[SessionSummary | Maybe, Meta(description="The node's summary of the run.")] = UNSET
+    verdict: Verdict = UNSET
+    unproven: Annotated[Count, Meta(description="Missing events that exist and cannot be verified.")] = UNSET
+    forged: Annotated[
+        Count, Meta(description="Messages that were left out because they are not the node's.")
+    ] = UNSET
+    reasons: Annotated[Texts, Meta(description="Why they are not.")] = UNSET
+
+
+class EndLine(Line, frozen=True, kw_only=True, tag="end"):
+    """A run has ended."""
+
+    run: Run
+    counts: Annotated[dict[str, int], Meta(description="Nodes by end state.")]
+    exit: Annotated[int, Meta(description="The exit code of the command.")]
+
+
+class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout", omit_defaults=True):
+    """The state of a rollout; printed whenever it changes."""
+
+    run: Run
+    phase: Annotated[str, Meta(description="`running`, `baking`, `paused`, `aborted` or `done`.")]
+    wave: Annotated[str, Meta(description="Name of the current wave.")]
+    wave_index: Annotated[int, Meta(description="Number of the current wave, from 0.")]
+    waves: Annotated[int, Meta(description="How many waves there are.")]
+    asked: Annotated[int, Meta(description="How many nodes have started.")]
+    nodes: Annotated[int, Meta(description="How many nodes the rollout has.")]
+    reason: Annotated[Text, Meta(description="Why it is paused or aborted.")] = UNSET
+    by: Annotated[Text, Meta(description="The operator who paused, resumed or aborted it.")] = UNSET
+    bake_until: Annotated[Time, Meta(description="When the wait after a wave ends.")] = UNSET
+    driver: Annotated[Text, Meta(description="The operator and host that drive it.")] = UNSET
+
+
+class OneOfSeveral(Struct, frozen=True, kw_only=True):
+    """One of several agents that use the same identity."""
+
+    machine: Annotated[str, Meta(description="Machine id of its host.")]
+    started: Annotated[str, Meta(description="When the agent started.")]
+
+
+class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a node."""
+
+    node: Node
+    state: Annotated[
+        str,
+        Meta(
+            description="`present`, `offline`, `expected`, `silent`; `removed` or `reset` by a command; a reason in `why`."
+        ),
+    ]
+    facts: Annotated[dict[str, Any] | Maybe, Meta(description="Routed and assigned facts.")] = UNSET
+    version: Annotated[Text, Meta(description="Version of the agent.")] = UNSET
+    machine: Annotated[Text, Meta(description="Machine id of the host.")] = UNSET
+    started: Annotated[Time, Meta(description="When the agent started.")] = UNSET
+    last_run: Annotated[Text, Meta(description="Id of the newest finished run.")] = UNSET
+    last_state: Annotated[Text, Meta(description="Its end state.")] = UNSET
+    last_time: Annotated[Time, Meta(description="When it ended.")] = UNSET
+    disabled: Annotated[
+        Disabled | Maybe, Meta(description="Why the node makes no changes, since and until when.")
+    ] = UNSET
+    conflict: Annotated[Text, Meta(description="A problem with its identity, policy or assignments.")] = UNSET
+    run: Annotated[Text, Meta(description="Id of the current run.")] = UNSET
+    signatures: Annotated[Flag, Meta(description="The node obeys only signed requests and documents.")] = (
+        UNSET
+    )
+    agents: Annotated[
+        list[OneOfSeveral] | Maybe, Meta(description="The agents, if several use this identity.")
+    ] = UNSET
+
+
+class NodeLine(NodeFields, frozen=True, kw_only=True, tag="node", omit_defaults=True):
+    """A node."""
+
+    assigned: Annotated[dict[str, Any] | Maybe, Meta(description="Assigned facts; in `node show`.")] = UNSET
+
+
+class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True):
+    """A node's answer to `ping`."""
+
+    node: Node
+    state: Annotated[
+        str, Meta(description="`accepted` or `refused`; `silent` or `offline` without an answer.")
+    ]
+    seconds: Annotated[float | Maybe, Meta(description="Time until the answer.")] = UNSET
+    reason: Annotated[Text, Meta(description="Why the node refused.")] = UNSET
+    machine: Annotated[Text, Meta(description="Machine id of the host.")] = UNSET
+    started: Annotated[Time, Meta(description="When the agent started.")] = UNSET
+    body: Annotated[
+        dict[str, Any] | Maybe, Meta(description="What the agent says of itself, such as its version.")
+    ] = UNSET
+
+
+class FactsLine(Line, frozen=True, kw_only=True, tag="facts", omit_defaults=True):
+    """Facts of a node."""
+
+    node: Node
+    path: Annotated[Text, Meta(description="The path that was asked for.")] = UNSET
+    facts: Annotated[Any, Meta(description="The facts, or the value at the path.")] = UNSET
+    assigned: Annotated[dict[str, Any] | Maybe, Meta(description="All assigned facts, after a change.")] = (
+        UNSET
+    )
+    state: Annotated[
+        Text, Meta(description="`taken` by the node, `late`, or `waits` because the node is offline.")
+    ] = UNSET
+
+
+class DocumentLine(Line, frozen=True, kw_only=True, tag="document", omit_defaults=True):
+    """A Hiera document or the assigned facts of a node, or a revision of one."""
+
+    key: Annotated[str, Meta(description="Its key.")]
+    revision: Annotated[Count, Meta(description="Its revision.")] = UNSET
+    number: Annotated[Count, Meta(description="The number by which agents recognize older documents.")] = (
+        UNSET
+    )
+    written_by: Annotated[Text, Meta(description="The operator who wrote it.")] = UNSET
+    time: Annotated[Time, Meta(description="When it was written.")] = UNSET
+    plain: Annotated[Flag, Meta(description="It has no number, because another program wrote it.")] = UNSET
+    body: Annotated[Any, Meta(description="Its content.")] = UNSET
+    changed: Annotated[
+        Flag, Meta(description="The command changed it; for `data diff`, there is a difference.")
+    ] = UNSET
+    removed: Annotated[Flag, Meta(description="This revision removed it.")] = UNSET
+    diff: Annotated[Text, Meta(description="The difference; in `data diff`.")] = UNSET
+    revisions: Annotated[
+        Count, Meta(description="How many revisions every node can read; in `data protect`.")
+    ] = UNSET
+    readers: Annotated[Text, Meta(description="Who can read it; in `data protect`.")] = UNSET
+    movable: Annotated[Flag, Meta(description="It can be moved; in `data protect`.")] = UNSET
+
+
+class MadeLine(Line, frozen=True, kw_only=True, tag="made", omit_defaults=True):
+    """A stream, bucket, key, list or certificate."""
+
+    name: Annotated[str, Meta(description="Its name.")]
+    kind: Annotated[
+        str, Meta(description="What it is, such as `stream`, `bucket`, `keys`, `node` or `operator`.")
+    ]
+    action: Annotated[
+        str,
+        Meta(
+            description="`created`, `updated`, `unchanged`, `skipped`, `published`, `migrated` or `revoked`."
+        ),
+    ]
+    replicas: Annotated[Count, Meta(description="How many servers hold a copy.")] = UNSET
+    details: Annotated[Texts, Meta(description="What was changed.")] = UNSET
+    number: Annotated[Count, Meta(description="Number of the signers list.")] = UNSET
+
+
+class SignerLine(Line, frozen=True, kw_only=True, tag="signer", omit_defaults=True):
+    """An operator whose signatures nodes obey."""
+
+    name: Annotated[str, Meta(description="Name of the operator.")]
+    key: Annotated[str, Meta(description="The public key.")]
+    plan: Annotated[Texts, Meta(description="Scopes in which the operator may plan.")] = UNSET
+    apply: Annotated[Texts, Meta(description="Scopes in which the operator may apply.")] = UNSET
+    data: Annotated[Flag, Meta(description="May write Hiera data.")] = UNSET
+    facts: Annotated[Flag, Meta(description="May assign facts.")] = UNSET
+    schedules: Annotated[Flag, Meta(description="May create schedules.")] = UNSET
+    admin: Annotated[Flag, Meta(description="May administer streams and nodes.")] = UNSET
+    roles: Annotated[Texts, Meta(description="Roles that policies of nodes refer to.")] = UNSET
+    expires: Annotated[Time, Meta(description="When the key expires.")] = UNSET
+
+
+class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_defaults=True):
+    """A schedule."""
+
+    name: Annotated[str, Meta(description="Its name.")]
+    scope: Annotated[Text, Meta(description="Recipients of its request.")] = UNSET
+    protocol: Annotated[Text, Meta(description="Protocol id of its request.")] = UNSET
+    manifest: Annotated[Text, Meta(description="Name of the manifest.")] = UNSET
+    targets: Targets = UNSET
+    where: Where = UNSET
+    when: Annotated[Text, Meta(description="Six cron fields, `@every 60s` or `@at TIME`.")] = UNSET
+    zone: Annotated[Text, Meta(description="Time zone of the cron fields.")] = UNSET
+    catch_up: Annotated[Flag, Meta(description="Nodes that were offline run the latest missed request.")] = (
+        UNSET
+    )
+    next: Annotated[Time, Meta(description="The next time.")] = UNSET
+    last: Annotated[Time, Meta(description="The last time.")] = UNSET
+    ends: Annotated[Time, Meta(description="Until when its signature is valid.")] = UNSET
+    new: Annotated[Flag, Meta(description="It did not exist before; in `schedule add`.")] = UNSET
+    refused_by: Annotated[
+        Texts, Meta(description="Nodes whose agents are too old for it; in `schedule add`.")
+    ] = UNSET
+    removed: Annotated[Flag, Meta(description="It was removed.")] = UNSET
+
+
+class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_defaults=True):
+    """An assignment, or a revision of one."""
+
+    name: Annotated[str, Meta(description="Its name.")]
+    scope: Annotated[Text, Meta(description="Its scope: `all`, `node.<node>` or `fact.<key>.<value>`.")] = (
+        UNSET
+    )
+    revision: Annotated[Count, Meta(description="Its revision.")] = UNSET
+    targets: Targets = UNSET
+    where: Where = UNSET
+    manifest: Annotated[Text, Meta(description="Path of the manifest in its bundle.")] = UNSET
+    digest: Annotated[Text, Meta(description="SHA-256 of the bundle.")] = UNSET
+    data: Annotated[Texts, Meta(description="Hiera documents.")] = UNSET
+    data_revision: Annotated[
+        Count, Meta(description="Revision of the data that is pinned; 0 if none is.")
+    ] = UNSET
+    mode: Annotated[Text, Meta(description="`apply` or `plan`.")] = UNSET
+    interval_s: Annotated[float | Maybe, Meta(description="Its own interval, in seconds.")] = UNSET
+    deadline: Annotated[Time, Meta(description="Nodes that have not started by then will not start.")] = UNSET
+    written_by: Annotated[Text, Meta(description="The operator who wrote it.")] = UNSET
+    time: Annotated[Time, Meta(description="When it was written.")] = UNSET
+    rolled_back_from: Annotated[Count, Meta(description="The revision that a rollback replaced.")] = UNSET
+    nodes: Annotated[Count, Meta(description="How many nodes it applies to.")] = UNSET
+    converged: Annotated[Count, Meta(description="How many of them have converged; in `assignments`.")] = (
+        UNSET
+    )
+    states: Annotated[dict[str, int] | Maybe, Meta(description="Nodes by state; in `assignments`.")] = UNSET
+    changed: Annotated[Flag, Meta(description="The command changed it.")] = UNSET
+    removed: Annotated[Flag, Meta(description="It was removed.")] = UNSET
+
+
+class StandingFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of a node in an assignment."""
+
+    name: Annotated[str, Meta(description="Name of the assignment.")]
+    scope: Annotated[str, Meta(description="Its scope.")]
+    wanted: Annotated[int, Meta(description="Its revision.")]
+    node: Node
+    state: Annotated[str, Meta(description="State of the node, such as `converged`, `waiting` or `failed`.")]
+    reason: Annotated[Text, Meta(description="Why.")] = UNSET
+    code: Annotated[Text, Meta(description="Error code of the reason.")] = UNSET
+    revision: Annotated[Count, Meta(description="The revision that the node applied last.")] = UNSET
+    digest: Annotated[Text, Meta(description="The bundle that the node applied last.")] = UNSET
+    data_revision: Annotated[
+        Count, Meta(description="The revision of the data that the node applied last.")
+    ] = UNSET
+    data_revisions: Annotated[
+        dict[str, int] | Maybe, Meta(description="Revision of each document that the node applied last.")
+    ] = UNSET
+    older_data: Annotated[
+        Texts, Meta(description="Documents that have a newer revision than the node applied.")
+    ] = UNSET
+    since: Annotated[Time, Meta(description="Since when the node has this state.")] = UNSET
+    run: Annotated[Text, Meta(description="Id of the run.")] = UNSET
+    next_time: Annotated[Time, Meta(description="When the node applies it again.")] = UNSET
+    offline: Annotated[Flag, Meta(description="The node is offline.")] = UNSET
+    offline_since: Annotated[Time, Meta(description="Since when.")] = UNSET
+
+
+class StandingLine(
+    StandingFields, frozen=True, kw_only=True, tag_field="record", tag="standing", omit_defaults=True
+):
+    """The state of a node in an assignment."""
+
+
+class NextCommand(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A command that helps."""
+
+    command: Annotated[str, Meta(description="The command.")]
+    purpose: Annotated[str, Meta(description="What it is for.")]
+    where: Annotated[
+        str, Meta(description="The node on which to type it; empty for the operator's machine.")
+    ] = ""
+
+
+class WhyLine(NodeFields, frozen=True, kw_only=True, tag="why", omit_defaults=True):
+    """Why a node is as it is."""
+
+    present: Annotated[bool, Meta(description="The agent is online.")] = False
+    reason: Annotated[str, Meta(description="The main reason, as a sentence.")] = ""
+    next: Annotated[list[NextCommand], Meta(description="Commands that help, the most useful first.")] = []
+    failed: Annotated[list[FailedResource] | Maybe, Meta(description="Resources that failed.")] = UNSET
+    summary: Annotated[SessionSummary | Maybe, Meta(description="Summary of the run that failed.")] = UNSET
+    assignments: Annotated[
+        list[StandingFields] | Maybe, Meta(description="The node's state in each assignment.")
+    ] = UNSET
+    heard_of: Annotated[Time, Meta(description="When the node was last seen.")] = UNSET
+    told: Annotated[
+        dict[str, AgentEvent] | Maybe,
+        Meta(description="The newest event of the agent of each kind, such as `refused`."),
+    ] = UNSET
+    answered: Annotated[
+        str, Meta(description="Whether the agent answered: `answered`, `silent`, `denied` or `not asked`.")
+    ] = ""
+    status: Annotated[dict[str, Any] | Maybe, Meta(description="The agent's answer.")] = UNSET
+
+
+class ExplainedLayer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A layer of a Hiera document."""
+
+    document: Annotated[str, Meta(description="Name of the document.")]
+    revision: Annotated[int, Meta(description="Its revision; 0 for a file.")] = 0
+    merge: Annotated[str, Meta(description="`first` or `deep`; empty without a hierarchy.")] = ""
+    entry: Annotated[str, Meta(description="The entry of the order; empty for the base.")] = ""
+    layer: Annotated[str, Meta(description="`data`, or the name of the override.")] = ""
+    line: Annotated[int, Meta(description="The line of the key, or of the layer.")] = 0
+    effect: Annotated[
+        str, Meta(description="What the layer contributes, such as `wins` or `overridden`.")
+    ] = ""
+    value: Annotated[Any, Meta(description="Its value of the key.")] = UNSET
+
+
+class ExplainedLine(Line, frozen=True, kw_only=True, tag="explained", omit_defaults=True):
+    """Where a value of Hiera data comes from."""
+
+    key: Annotated[str, Meta(description="The dotted path.")]
+    node: Node
+    found: Annotated[bool, Meta(description="The node has the key.")]
+    value: Annotated[Any, Meta(description="The value; secrets are `***`.")] = UNSET
+    layers: Annotated[list[ExplainedLayer], Meta(description="All layers, in the order of merging.")] = []
+    rules: Annotated[list[dict[str, Any]] | Maybe, Meta(description="The key's rules.")] = UNSET
+    broken: Annotated[Texts, Meta(description="Rules that the value violates, as sentences.")] = UNSET
+
+
+class LeftLine(Line, frozen=True, kw_only=True, tag="left", omit_defaults=True):
+    """A node or operator that still has credentials of the layout with one account; in `init --security --migrate`."""
+
+    kind: Annotated[str, Meta(description="`node` or `operator`; empty if only the broker knows.")]
+    name: Annotated[str, Meta(description="The name.")]
+    has_new: Annotated[bool, Meta(description="New credentials were created.")] = False
+    connected: Annotated[bool, Meta(description="It is connected with the old ones.")] = False
+
+
+class CheckResultLine(Line, frozen=True, kw_only=True, tag="check", omit_defaults=True):
+    """What one check of `doctor` found."""
+
+    id: Annotated[str, Meta(description="The check, such as `broker.tls`.")]
+    state: Annotated[str, Meta(description="`ok`, `warning`, `problem` or `unknown`.")]
+    sentence: Annotated[str, Meta(description="What was found.")]
+    fix: Annotated[str, Meta(description="The command that fixes it.")] = ""
+    names: Annotated[list[str], Meta(description="Nodes or operators that it concerns, at most 1,000.")] = []
+    count: Annotated[int, Meta(description="How many it concerns.")] = 0
+
+
+class ChecksLine(Line, frozen=True, kw_only=True, tag="checks"):
+    """The last record of `doctor`."""
+
+    counts: Annotated[dict[str, int], Meta(description="Checks by state.")]
+    exit: Annotated[int, Meta(description="The exit code.")]
+
+
+class MissingRange(Struct, frozen=True, kw_only=True):
+    """A range of missing events."""
+
+    chain: Annotated[str, Meta(description="The chain.")]
+    first: Annotated[int, Meta(description="The first missing place.")]
+    last: Annotated[int, Meta(description="The last missing place.")]
+
+
+class VerificationLine(Line, frozen=True, kw_only=True, tag="verification", omit_defaults=True):
+    """What verifying the stored events of a node found; in `events --verify`."""
+
+    node: Node
+    verdict: Annotated[str, Meta(description="The verdict on the node.")]
+    events: Annotated[int, Meta(description="How many events are stored.")]
+    counts: Annotated[dict[str, int], Meta(description="Events by verdict.")]
+    verified_to: Annotated[
+        Count, Meta(description="The place up to which events are genuine and complete.")
+    ] = UNSET
+    chain: Annotated[Text, Meta(description="The chain of that place.")] = UNSET
+    missing: Annotated[
+        list[MissingRange] | Maybe, Meta(description="Missing events, at most 100 ranges.")
+    ] = UNSET
+    missing_count: Annotated[Count, Meta(description="How many are missing.")] = UNSET
+    given_up: Annotated[Count, Meta(description="Events that the node reported as dropped.")] = UNSET
+    changed: Annotated[Count, Meta(description="Events that were changed.")] = UNSET
+    copies: Annotated[Count, Meta(description="Events that are copies.")] = UNSET
+    reordered: Annotated[Count, Meta(description="Events that are out of order.")] = UNSET
+    doubled: Annotated[Count, Meta(description="Events that are stored twice.")] = UNSET
+    reasons: Annotated[Texts, Meta(description="Why events are not genuine.")] = UNSET
+
+
+class ErrorLine(Line, frozen=True, kw_only=True, tag="error"):
+    """An error. The message is also on standard error."""
+
+    code: Annotated[str, Meta(description="The error code.")]
+    message: Annotated[str, Meta(description="The sentence.")]
+
+
+RECORDS: tuple[type[Struct], ...] = (
+    RunLine,
+    EventLine,
+    ResultLine,
+    EndLine,
+    RolloutLine,
+    NodeLine,
+    ReplyLine,
+    FactsLine,
+    DocumentLine,
+    MadeLine,
+    SignerLine,
+    ScheduleLine,
+    AssignmentLine,
+    StandingLine,
+    WhyLine,
+    ExplainedLine,
+    LeftLine,
+    CheckResultLine,
+    ChecksLine,
+    VerificationLine,
+    ErrorLine,
+)
+"""All kinds, in the order of the reference."""

@@ -1,0 +1,140 @@
+"""`--json`: each command of `ccmctl` is run with it, on a fleet with credentials, and its records fit their schemas."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ccm_ctl.__main__ import VERBS
+from ccm_ctl.commands.command_tree import CtlProgram
+from tests.support.fleet import Done, a_file, manifest
+from tests.support.secured import Secured, secured_fleet
+from tests.support.warm_ccm import warm_programs
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+LEFT_OUT = {"completion", "node add", "operator add", "rollout serve"}
+"""They print a script or credentials, or run until they are stopped."""
+
+COMMANDS = """\
+init --security
+nodes                                        # node
+node show web1                               # node
+ping                                         # reply
+signers list                                 # signer
+signers allow-unsigned 1d                    # made
+signers allow-unsigned --end                 # made
+signers publish                              # made
+facts set web1 env=prod                      # facts
+facts unset web1 env                         # facts
+facts show web1                              # facts
+facts history web1                           # document
+data put common common.yaml                  # document
+data edit common                             # document
+data get common                              # document
+data ls                                      # document
+data history common                          # document
+data diff common --file common.yaml          # document
+data rollback common                         # document
+data protect --noop
+hiera explain port --node web1               # explained
+apply site.yaml --all --yes                  # run event result end
+apply broken.yaml --all --yes                # error
+ensure exec true --all --yes                 # run result end
+run list                                     # run
+run show last                                # run result
+run watch last                               # run result end
+run stop last --yes                          # run
+apply site.yaml --all --batch 1 --detach --yes                    # run
+run pause last                               # rollout
+rollout list                                 # rollout
+run resume last --detach                     # rollout
+run abort last                               # rollout
+apply site.yaml --all --batch 1 --detach --yes                    # run
+run promote last                             # rollout
+events --no-follow --node web1               # event
+events --verify                              # verification
+assign web site.yaml --all --data kv://CCM_DATA/common --yes      # assignment
+assignment status web --wait 30s             # assignment standing
+assign web site.yaml --all --interval 1h --yes                    # assignment
+assignment history web                       # assignment
+assignments                                  # assignment
+rollback web --yes                           # assignment
+why web1                                     # why
+unassign web --yes                           # assignment
+schedule add nightly site.yaml --cron "0 2 * * *" --all --yes     # schedule
+schedule list                                # schedule
+schedule run nightly --yes                   # run result end
+schedule rm nightly                          # schedule
+doctor                                       # check checks
+operator revoke bob                          # made
+node revoke web1                             # made
+node reset web1 --force --yes                # node
+nodes rm web1 --force --yes                  # node
+facts set web1 role=web --new                # facts
+node rm web1 --force --yes                   # node
+"""
+"""Command lines in order, each with the kinds of records that it prints at least."""
+
+FAILING = {"apply broken.yaml --all --yes"}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with secured_fleet(tmp_path_factory.mktemp("json")) as one:
+        yield one
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command that does something itself."""
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                child = command.get_command(context, name)
+                assert child is not None
+                yield from leaves(child, (*path, name))
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield " ".join(path)
+
+
+def test_every_command_is_run() -> None:
+    lines = COMMANDS.splitlines()
+
+    missing = {
+        name
+        for name in leaves(CtlProgram(VERBS))
+        if name and not any(line.startswith(f"{name} ") for line in lines)
+    }
+
+    assert missing == LEFT_OUT
+
+
+def test_records_of_every_command_fit_their_schemas(secured: Secured, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(manifest(a_file("motd")))
+    (tmp_path / "broken.yaml").write_text("ccm: [")
+    (tmp_path / "common.yaml").write_text("data: {port: 80}\n")
+    found: dict[str, int] = {}
+
+    with warm_programs("ccmctl") as folder:
+        environ = {
+            **secured.fleet.environ,
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "EDITOR": "sed -i s/80/81/",
+        }
+        for line in COMMANDS.splitlines():
+            words = shlex.split(line, comments=True)
+            done = subprocess.run(
+                ["ccmctl", *words, "--json"],
+                cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            kinds = {record["record"] for record in Done(done.returncode, done.stdout, done.stderr).records}
+            assert set(line.partition("#")[2].split()) <= kinds, f"{line}\n{done.stdout}{done.stderr}"
+            found[line] = done.returncode
+
+    assert {line.partition("  ")[0] for line, code in found.items() if code} == FAILING
