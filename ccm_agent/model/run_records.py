@@ -19,6 +19,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
         name: The manifest's or resource's name.
         requester: Who asked; of a key with an operator it is that operator, whatever stands here.
         nodes, offline: How many nodes are expected (`….targets.<i>` names them), and of those offline at the start.
+        retry_of: The run whose request is sent again; "": none.
     """
 
     run: str
@@ -32,6 +33,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     request: dict[str, Any] = {}
     nodes: Count = 0
     offline: Count = 0
+    retry_of: str = ""
 
 
 class RunTargets(Struct, kw_only=True, omit_defaults=True):

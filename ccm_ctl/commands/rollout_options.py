@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_ctl.fleet.rollout.plan import (
@@ -19,6 +20,9 @@ from ccm_ctl.fleet.rollout.plan import (
 if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
+
+ROLLOUT = "Rollout"
+"""The section of options that make a run a rollout."""
 
 _SIZED = {
     "failed": ("--max-failures", "Pause when more nodes than this fail. N or P%. [0 in a rollout]"),
@@ -33,55 +37,73 @@ _SIZED = {
 def rollout_options() -> list[click.Parameter]:
     """Options of commands that can roll out gradually."""
     budgets = [
-        click.Option([flag, kind], default="", metavar="SIZE", help=text)
+        Option(section=ROLLOUT, param_decls=[flag, kind], default="", metavar="SIZE", help=text)
         for kind, (flag, text) in _SIZED.items()
     ]
     budgets += [
-        click.Option(
-            [f"{flag}-per-wave", f"wave_{kind}"], default="", metavar="SIZE", help="The same, of each wave."
+        Option(
+            section=ROLLOUT,
+            param_decls=[f"{flag}-per-wave", f"wave_{kind}"],
+            default="",
+            metavar="SIZE",
+            help="The same, of each wave.",
         )
         for kind, (flag, _) in _SIZED.items()
     ]
     return [
-        click.Option(
-            ["--batch"],
+        Option(
+            section=ROLLOUT,
+            param_decls=["--batch"],
             default="",
             metavar="SIZE[,SIZE…]",
             help="Run on N nodes or P% of them at the same time. Several sizes are waves, such as 1,10%,50%.",
         ),
-        click.Option(
-            ["--canary"],
+        Option(
+            section=ROLLOUT,
+            param_decls=["--canary"],
             type=click.IntRange(1),
             metavar="N",
             help="Run on N nodes first, then on the others.",
         ),
-        click.Option(
-            ["--bake"], type=Duration(), metavar="TIME", help="Wait this long after each wave but the last."
+        Option(
+            section=ROLLOUT,
+            param_decls=["--bake"],
+            type=Duration(),
+            metavar="TIME",
+            help="Wait this long after each wave but the last.",
         ),
-        click.Option(
-            ["--gate"],
+        Option(
+            section=ROLLOUT,
+            param_decls=["--gate"],
             default="",
             metavar="EXPR",
             help="Continue after a wave only if this is true, such as 'failed == 0 && health.critical == 0'.",
         ),
         *budgets,
-        click.Option(
-            ["--splay"],
+        Option(
+            section=ROLLOUT,
+            param_decls=["--splay"],
             type=Duration(),
             metavar="TIME",
             help="Spread the first requests of each wave over this time.",
         ),
-        click.Option(
-            ["--rollout"],
+        Option(
+            section=ROLLOUT,
+            param_decls=["--rollout"],
             type=click.Path(),
             metavar="FILE",
             help="Read waves, gates and limits from a file instead.",
         ),
-        click.Option(
-            ["--at", "start_at"], default="", metavar="TIME", help="Begin at this time, or after it."
+        Option(
+            section=ROLLOUT,
+            param_decls=["--at", "start_at"],
+            default="",
+            metavar="TIME",
+            help="Begin at this time, or after it.",
         ),
-        click.Option(
-            ["--detach"],
+        Option(
+            section=ROLLOUT,
+            param_decls=["--detach"],
             is_flag=True,
             help="Let a rollout server (ccmctl rollout serve) drive it, and return at once.",
         ),

@@ -10,6 +10,7 @@ from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.run_orders import abort_run, pause_run, promote_run, resume_run
+from ccm_ctl.commands.run_retry import retry
 from ccm_ctl.commands.run_stop import stop
 from ccm_ctl.commands.stored_runs import look, outcome_words, pick_up, run_argument
 from ccm_ctl.commands.targets import no_fold_option
@@ -146,5 +147,5 @@ def _watch(application: Application, run: str, offline: str, timeout: int | None
     return application.run(work)
 
 
-for _command in (_list, _show, _watch, stop, pause_run, resume_run, promote_run, abort_run):
+for _command in (_list, _show, _watch, stop, retry, pause_run, resume_run, promote_run, abort_run):
     run.add_command(_command)

@@ -462,3 +462,34 @@ def test_a_node_that_comes_back_during_its_run_is_asked_again(trio: Fleet) -> No
 
     assert done.code == 0
     assert done.states == dict.fromkeys(["web1", "web2", "db1"], "changed")
+
+
+def test_a_retry_asks_only_the_nodes_on_which_a_run_did_not_succeed(trio: Fleet) -> None:
+    flag = f"{FILES}/well"
+    text = manifest(a_file("tried"), ("exec", "picky", {"command": f"sh -c 'test -e {flag}'"}))
+    path = trio.write("picky.yaml", text)
+    (trio.agents["web1"].files / "well").touch()
+    first = trio.ctl("apply", path, "--all", "--yes", "--json")
+    assert first.states == {"web1": "changed", "web2": "failed", "db1": "failed"}
+    (trio.agents["web2"].files / "well").touch()
+
+    other = trio.ctl("run", "retry", first.run, trio.write("other.yaml", manifest(a_file("x"))), "--yes")
+    without = trio.ctl("run", "retry", first.run, "--yes")
+    second = trio.ctl("run", "retry", first.run, path, "--yes", "--json")
+    third = trio.ctl("run", "retry", second.run, path, "--only", "lost", "--yes")
+
+    assert (other.code, without.code, third.code) == (1, 1, 1)
+    assert "is not what was applied" in other.err
+    assert "name the file again" in without.err
+    assert "no node ended so" in third.err
+    assert second.states == {"web2": "changed", "db1": "failed"}
+
+
+def test_a_retry_of_a_directory_needs_no_file(trio: Fleet) -> None:
+    text = manifest(a_file("tried"), ("exec", "fails", {"command": "sh -c 'exit 1'"}))
+    trio.write("site/manifest.yaml", text)
+    first = trio.ctl("apply", str(trio.directory / "site"), "-t", "node=db1", "--yes", "--json")
+
+    second = trio.ctl("run", "retry", first.run, "--yes", "--json")
+
+    assert (first.states, second.states) == ({"db1": "failed"}, {"db1": "failed"})
