@@ -26,7 +26,6 @@ sys.path[:0] = [str(TOP), str(TOP / ".ci")]
 import reference  # noqa: E402 -- beside this file
 
 BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def messages() -> dict[str, type[msgspec.Struct]]:
@@ -65,29 +64,34 @@ def text(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+def identified(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with its dialect and its `$id`."""
+    from ccm_agent.resources.schema import DIALECT, ID_PREFIX
+
+    return {"$schema": DIALECT, "$id": f"{ID_PREFIX}{name}", **schema}
+
+
 def message_schemas() -> dict[Path, str]:
     """The schema of each message, by its file."""
     return {
-        TOP / f"schemas/v1/{name}.json": text(
-            {
-                "$schema": DIALECT,
-                **msgspec.json.schema(kind),
-            }
-        )
+        TOP / f"schemas/v1/{name}.json": text(identified(name, msgspec.json.schema(kind)))
         for name, kind in messages().items()
     }
 
 
 def host_record_schemas() -> dict[Path, str]:
-    """The schema of a line of `ccm apply --json` and `ccm ensure --json`."""
+    """The schema of a line of `ccm apply --json`, `ccm ensure --json` and `ccm lint --json`."""
     from ccm_agent.cli.record_types import HOST_RECORDS
 
     head = {
-        "$schema": DIALECT,
         "title": "CcmRecord",
-        "description": "A line of `ccm apply --json` or `ccm ensure --json`; `record` is its kind.",
+        "description": "A line of `ccm apply --json`, `ccm ensure --json` or `ccm lint --json`; `record` is its kind.",
     }
-    return {TOP / "schemas/v1/ccm_record.json": text({**head, **msgspec.json.schema(HOST_RECORDS)})}
+    return {
+        TOP / "schemas/v1/ccm_record.json": text(
+            identified("ccm_record", {**head, **msgspec.json.schema(HOST_RECORDS)})
+        )
+    }
 
 
 def record_schemas() -> dict[Path, str]:
@@ -96,11 +100,10 @@ def record_schemas() -> dict[Path, str]:
 
     schema = msgspec.json.schema(functools.reduce(operator.or_, RECORDS))
     head = {
-        "$schema": DIALECT,
         "title": "CcmctlRecord",
         "description": "A line of `ccmctl --json`; `record` is its kind.",
     }
-    return {TOP / "schemas/v1/ccmctl_record.json": text({**head, **schema})}
+    return {TOP / "schemas/v1/ccmctl_record.json": text(identified("ccmctl_record", {**head, **schema}))}
 
 
 def type_schemas() -> dict[Path, str]:

@@ -1,12 +1,13 @@
 """
-The shape of each record that `ccm apply --json` and `ccm ensure --json` print, from which the schema is generated.
+The shape of each record that `ccm apply --json`, `ccm ensure --json` and `ccm lint --json` print, from which the schema is
+generated.
 
 Nothing imports this module at run time.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -14,7 +15,7 @@ from ccm_agent.model.outcome import SessionSummary, TransactionEvent
 
 
 class HostLine(Struct, frozen=True, kw_only=True, tag_field="record", omit_defaults=True):
-    """A line of `ccm apply --json` or `ccm ensure --json`; `record` is its kind."""
+    """A line of `ccm apply --json`, `ccm ensure --json` or `ccm lint --json`; `record` is its kind."""
 
 
 class HostEventLine(HostLine, frozen=True, kw_only=True, tag="event", omit_defaults=True):
@@ -39,5 +40,27 @@ class HostErrorLine(HostLine, frozen=True, kw_only=True, tag="error", omit_defau
     message: Annotated[str, Meta(description="The error, as a sentence.")]
 
 
-HOST_RECORDS = HostEventLine | HostEndLine | HostErrorLine
+class LintPlace(Struct, frozen=True, kw_only=True):
+    """Where in a manifest a finding is."""
+
+    source: Annotated[str, Meta(description="The file as it was named on the command line.")]
+    line: Annotated[int, Meta(description="Line, from 1; 0 if unknown.")]
+    column: Annotated[int, Meta(description="Column, from 1; 0 if unknown.")]
+    path: Annotated[str, Meta(description="The way to the value, such as `$.ccm.resources[0].file`.")]
+
+
+class HostFindingLine(HostLine, frozen=True, kw_only=True, tag="finding", omit_defaults=True):
+    """Something to fix in a manifest; of `ccm lint`."""
+
+    manifest: Annotated[str, Meta(description="The file as it was named on the command line.")]
+    level: Annotated[
+        Literal["error", "warning"], Meta(description="Errors are refused; warnings are probably mistakes.")
+    ]
+    rule: Annotated[str, Meta(description="The code of the rule, such as `unknown-property`.")]
+    message: Annotated[str, Meta(description="What is wrong, and what to do.")]
+    place: Annotated[LintPlace, Meta(description="Where.")]
+    can_fix: Annotated[bool, Meta(description="Whether `ccm lint --fix` fixes it.")]
+
+
+HOST_RECORDS = HostEventLine | HostEndLine | HostFindingLine | HostErrorLine
 """All of them."""

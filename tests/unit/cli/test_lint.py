@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ccm_agent.cli import main
+from ccm_agent.cli.record_types import HOST_RECORDS, HostFindingLine
 
 WRONG = """\
 ccm:
@@ -50,8 +52,10 @@ def test_findings_are_shown_with_their_lines_and_counted(capsys: pytest.CaptureF
 def test_a_record_has_the_documented_fields(capsys: pytest.CaptureFixture[str]) -> None:
     status = main.run(["lint", "wrong.yaml", "--json"])
 
+    printed = capsys.readouterr().out
     assert status == 1
-    assert json.loads(capsys.readouterr().out) == {
+    assert isinstance(msgspec.json.decode(printed, type=HOST_RECORDS), HostFindingLine)
+    assert json.loads(printed) == {
         "record": "finding",
         "manifest": "wrong.yaml",
         "level": "error",
