@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ccm_agent.bus.credentials import forbids_publishing
+from ccm_agent.bus.forwarding_bucket import ForwardingBucket
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import DATA, NODE_DATA
 from ccm_agent.bus.subjects import OWNED, encode_token, key_subject, owner_of
@@ -26,7 +27,7 @@ from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Stamped, TextPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from ccm_agent.bus.connection import Connection
 
@@ -82,8 +83,12 @@ def place_before(history: Sequence[KeyValueEntry], revision: int) -> TextPlace |
     return max((place for place in moved if place.at <= revision), key=lambda place: place.at, default=None)
 
 
-class NodeData:
-    """CCM_DATA, with the document in the place of each index entry; see `KeyValue`."""
+class NodeData(ForwardingBucket):
+    """
+    CCM_DATA, with the document in the place of each index entry that is read alone; see `KeyValue`.
+
+    Documents are stored in CCM_DATA. A poke tells that a document of another node has changed, and when.
+    """
 
     def __init__(self, index: Index, texts: KeyValue) -> None:
         """
@@ -93,6 +98,7 @@ class NodeData:
             index: CCM_DATA as it is stored.
             texts: CCM_NODE_DATA.
         """
+        super().__init__(index)
         self._index = index
         self._texts = texts
 
@@ -119,35 +125,6 @@ class NodeData:
         else:
             entry = await self._document(entry) if entry is not None else None
         return entry if entry is not None and entry.value else None
-
-    async def matching(
-        self,
-        patterns: Sequence[str],
-        *,
-        obeyed: bool = False,
-        at_least: int = 0,
-        deletions: bool = False,
-    ) -> list[KeyValueEntry]:
-        """See `KeyValue.matching`; index entries are left as they are."""
-        return await self._index.matching(patterns, obeyed=obeyed, at_least=at_least, deletions=deletions)
-
-    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.put`; the document is stored in CCM_DATA."""
-        return await self._index.put(key, value, ttl_s=ttl_s)
-
-    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.update`; the document is stored in CCM_DATA."""
-        return await self._index.update(key, value, revision, ttl_s=ttl_s)
-
-    async def delete(self, key: str, *, number: int = 0) -> None:
-        """See `KeyValue.delete`."""
-        await self._index.delete(key, number=number)
-
-    async def watch_changes(
-        self, pattern: str, on_change: Callable[[str, int], None]
-    ) -> Callable[[], Awaitable[None]]:
-        """See `KeyValue.watch_changes`; they tell that a document of another node has changed, and when."""
-        return await self._index.watch_changes(pattern, on_change)
 
     async def _moved(self, key: str, revision: int) -> KeyValueEntry | None:
         history = await self._index.history(key)

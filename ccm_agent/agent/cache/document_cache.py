@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from ccm_agent.agent.cache.state_file import load_state, save_state
 from ccm_agent.agent.requests.authentication import RevisionGuard
+from ccm_agent.bus.forwarding_bucket import ForwardingBucket
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.hiera.sources import read_stamp
 from ccm_agent.model.errors import (
@@ -47,7 +48,7 @@ class _StoredEntry(Struct, kw_only=True):
     created: datetime
 
 
-class CachedBucket:
+class CachedBucket(ForwardingBucket):
     """A bucket, as `KeyValue`, that answers from disk while the broker does not."""
 
     def __init__(
@@ -71,7 +72,7 @@ class CachedBucket:
             on_refused: Told of a document that is refused or gone: which, and why; once until that changes.
             demand_stamps: A document without a stamp is refused too; None: where signatures are demanded.
         """
-        self._inner = inner
+        super().__init__(inner)
         self._bucket = bucket
         self._revision_guard = revision_guard
         self._folder = folder
@@ -168,39 +169,6 @@ class CachedBucket:
             if self._used_pins is not None:
                 used, self._used_pins = self._used_pins, None
                 await asyncio.to_thread(_drop_others, self._pins, used)
-
-    async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
-        """See `KeyValue.newest`."""
-        return await self._inner.newest(key, at_least)
-
-    async def matching(
-        self,
-        patterns: Sequence[str],
-        *,
-        obeyed: bool = False,
-        at_least: int = 0,
-        deletions: bool = False,
-    ) -> list[KeyValueEntry]:
-        """See `KeyValue.matching`."""
-        return await self._inner.matching(patterns, obeyed=obeyed, at_least=at_least, deletions=deletions)
-
-    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.put`."""
-        return await self._inner.put(key, value, ttl_s=ttl_s)
-
-    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.update`."""
-        return await self._inner.update(key, value, revision, ttl_s=ttl_s)
-
-    async def delete(self, key: str, *, number: int = 0) -> None:
-        """See `KeyValue.delete`."""
-        await self._inner.delete(key, number=number)
-
-    async def watch_changes(
-        self, pattern: str, on_change: Callable[[str, int], None]
-    ) -> Callable[[], Awaitable[None]]:
-        """See `KeyValue.watch_changes`."""
-        return await self._inner.watch_changes(pattern, on_change)
 
 
 def _read(path: Path, key: str) -> _StoredEntry | None:
