@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.state_directory import state_directory
 from ccm_agent.sessions.refresh_log import PendingRefresh, RefreshLog
 
 log = logging.getLogger(__name__)
@@ -21,17 +22,8 @@ SCOPES_LIMIT = 1000
 
 
 def refresh_folder() -> Path:
-    """
-    Where the pending refreshes of `ccm apply` are: the system's state directory for root, the user's own for others.
-
-    XDG_STATE_HOME names another place. Source: XDG Base Directory Specification.
-    """
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if state.startswith("/"):
-        return Path(state, "ccm", "refresh")
-    if os.geteuid() == 0:
-        return Path("/var/lib/ccm/refresh")
-    return Path("~/.local/state/ccm/refresh").expanduser()
+    """Where the pending refreshes of `ccm apply` are."""
+    return Path(state_directory(), "refresh")
 
 
 class ScopeRefreshes(Struct, frozen=True, kw_only=True):

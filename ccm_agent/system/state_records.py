@@ -8,6 +8,7 @@ import re
 from hashlib import sha256
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.state_directory import state_directory
 from ccm_agent.system import file_attributes
 from ccm_agent.system.atomic_write import write_atomically
 from ccm_agent.system.file_inspection import read_regular
@@ -19,19 +20,18 @@ _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 
 def record_directory() -> str:
     """
-    Where records stand: one place for all programs of a user, agent or not, for they manage one host.
+    Where records are: one place for all programs of a user, agent or not, for they manage one host.
 
-    Root's is the system's, that of others beside their own facts, unless XDG_STATE_HOME says where state belongs.
+    Users other than root had them beside their own facts before; records that are there stay in use.
     """
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if state.startswith("/"):
-        return f"{state}/ccm/records"
-    if os.geteuid() == 0:
-        return "/var/lib/ccm/records"
+    directory = f"{state_directory()}/records"
+    if os.geteuid() == 0 or os.environ.get("XDG_STATE_HOME", "").startswith("/"):
+        return directory
     config = os.environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):
         config = os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib is slow to import
-    return f"{config}/choria/ccm/records"
+    before = f"{config}/choria/ccm/records"
+    return before if os.path.isdir(before) else directory  # noqa: PTH112 - pathlib is slow to import
 
 
 class SystemRecords:

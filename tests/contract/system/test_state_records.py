@@ -71,9 +71,9 @@ class TestHost:
             (0, {"XDG_CONFIG_HOME": "/c", "HOME": "/h"}, "/var/lib/ccm/records"),
             (0, {"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/ccm/records"),
             (1000, {"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/ccm/records"),
-            (1000, {"XDG_CONFIG_HOME": "/c", "HOME": "/h"}, "/c/choria/ccm/records"),
-            (1000, {"XDG_STATE_HOME": "relative", "HOME": "/h"}, "/h/.config/choria/ccm/records"),
-            (1000, {"HOME": "/h"}, "/h/.config/choria/ccm/records"),
+            (1000, {"XDG_CONFIG_HOME": "/c", "HOME": "/h"}, "/h/.local/state/ccm/records"),
+            (1000, {"XDG_STATE_HOME": "relative", "HOME": "/h"}, "/h/.local/state/ccm/records"),
+            (1000, {"HOME": "/h"}, "/h/.local/state/ccm/records"),
         ],
     )
     def test_they_stand_where_all_programs_of_a_user_find_them(
@@ -86,6 +86,17 @@ class TestHost:
         monkeypatch.setattr("os.geteuid", lambda: uid)
 
         assert record_directory() == directory
+
+    def test_records_beside_the_facts_of_a_user_stay_in_use(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        records = tmp_path / "choria/ccm/records"
+        records.mkdir(parents=True)
+        monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        monkeypatch.setattr("os.geteuid", lambda: 1000)
+
+        assert record_directory() == str(records)
 
 
 async def test_what_others_could_have_written_is_not_recalled(tmp_path: Path) -> None:

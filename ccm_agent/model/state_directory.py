@@ -1,0 +1,21 @@
+"""
+Where programs of this project keep what they must know next time.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def state_directory() -> str:
+    """
+    The state directory of this user's programs: the system's for root, the user's own for others.
+
+    XDG_STATE_HOME names another place. Source: XDG Base Directory Specification.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if state.startswith("/"):
+        return f"{state}/ccm"
+    if os.geteuid() == 0:
+        return "/var/lib/ccm"
+    return os.path.expanduser("~/.local/state/ccm")  # noqa: PTH111 - pathlib is slow to import
