@@ -75,8 +75,8 @@ async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitSta
 
     from ccm_agent import app_agent
     from ccm_agent.agent.agent import Agent
-    from ccm_agent.agent.process.broker_settings import bus_settings, read_trust
     from ccm_agent.agent.process.config import BrokerSettings, Settings
+    from ccm_agent.app_agent import bus_settings, read_trust
     from ccm_agent.bus.connection import Connection
 
     creds = credentials_of(node)

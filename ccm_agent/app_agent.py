@@ -23,8 +23,7 @@ from ccm_agent.agent.cache.document_cache import CachedDownload
 from ccm_agent.agent.context import AgentPorts
 from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.node import control_socket as control_socket
-from ccm_agent.agent.process.broker_settings import bus_settings, read_trust
-from ccm_agent.agent.process.config import Settings, read_config, with_context
+from ccm_agent.agent.process.config import BrokerSettings, Settings, read_config, read_secret, with_context
 from ccm_agent.agent.process.log_setup import set_up_logging
 from ccm_agent.agent.process.main import SystemdNotifier, serve, serve_once
 from ccm_agent.agent.process.state_folder import check_configured, determine_identity
@@ -36,8 +35,8 @@ from ccm_agent.bus.node_data import can_read_own, open_bucket
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
-from ccm_agent.bus.settings import BusSettings
-from ccm_agent.bus.trust import Trust
+from ccm_agent.bus.settings import BusSettings, settings_for, settings_from_context
+from ccm_agent.bus.trust import Trust, trust_in_credentials
 from ccm_agent.engine.masking import shorten_for_bus
 from ccm_agent.engine.parse_cache import ParseCache
 from ccm_agent.engine.run import LocalEngine
@@ -45,7 +44,7 @@ from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
 from ccm_agent.metrics.registry import CallbackMetric
 from ccm_agent.model.codec import decode_document
-from ccm_agent.model.errors import BusError, DocumentError, FileError, Place
+from ccm_agent.model.errors import BusError, DocumentError, FileError, NotFoundError, Place
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.model.secret import Masker
@@ -163,6 +162,68 @@ async def build_agent(
         trust = await asyncio.to_thread(read_trust, broker.creds if broker else "", settings.trusted_root)
         ports = agent_ports(connection, settings, clock, trust, secrets)
         yield await asyncio.to_thread(Agent, settings, ports, version=VERSION)
+
+
+def bus_settings(broker: BrokerSettings, node: str, *, first_spread_s: float) -> BusSettings | None:
+    """
+    How to reach the broker; None when nobody configured one. Blocking: it reads small files.
+
+    Args:
+        broker: From the configuration.
+        node: The node's identity.
+        first_spread_s: The first attempt waits up to so long.
+
+    Raises:
+        CcmError: The context or a file of a secret cannot be read.
+    """
+    others: dict[str, Any] = {
+        "identity": node,
+        "program": f"ccm agent {node}",
+        "first_spread_s": first_spread_s,
+    }
+    for field in ("creds", "nkey", "user"):
+        if value := getattr(broker, field):
+            others[field] = value
+    if broker.password_file:
+        others["password"] = read_secret(broker.password_file)
+    if broker.token_file:
+        others["token"] = read_secret(broker.token_file)
+    if broker.tls is not None:
+        tls = {"ca": broker.tls.ca, "cert": broker.tls.cert, "key": broker.tls.key}
+        others |= {name: value for name, value in tls.items() if value}
+    if broker.insecure:
+        others["insecure"] = True
+    if broker.servers:
+        return settings_for(list(broker.servers), **others)
+    try:
+        return settings_from_context(broker.context, **others)
+    except NotFoundError:
+        if broker.is_default_context:
+            return None
+        raise
+
+
+def read_trust(creds: str, root: str) -> Trust | None:
+    """
+    What a node's credentials say about trust; None when neither they nor the configuration say anything. Blocking.
+
+    Args:
+        creds: The credentials file; "" when there is none.
+        root: The root key that the configuration names; it counts more than that of the credentials.
+
+    Raises:
+        FileError: The file cannot be read.
+        InputError: Its trust block is damaged.
+    """
+    trust = None
+    if creds:
+        try:
+            trust = trust_in_credentials(Path(creds).read_text(encoding="utf-8"), creds)
+        except (OSError, UnicodeDecodeError) as err:
+            raise FileError(f"{creds}: the credentials cannot be read: {err}") from err
+    if root and (trust is None or trust.root != root):
+        return Trust(root=root)
+    return trust
 
 
 def agent_ports(

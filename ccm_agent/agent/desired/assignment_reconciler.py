@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.agent.desired.assignment_source import (
     SCOPE,
     AssignmentSource,
-    AssignmentStatus,
     deadline_refusal,
 )
 from ccm_agent.agent.desired.assignments import (
@@ -25,14 +24,15 @@ from ccm_agent.agent.desired.assignments import (
     DATA_BUCKET,
     VANISHED,
     AssignmentCache,
+    AssignmentStatus,
     MatchingAssignment,
-    ResourceConflicts,
     StoredAssignment,
     conflicts,
     select_by_precedence,
 )
 from ccm_agent.agent.desired.drift import forget_others
 from ccm_agent.agent.desired.loop import ConvergenceLoop, ConvergenceResult, pause
+from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
 from ccm_agent.agent.node.presence import facts_digest
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
 from ccm_agent.model.limited_log import LimitedLog

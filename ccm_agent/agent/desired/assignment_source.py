@@ -13,14 +13,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from ccm_agent.agent.cache.state_file import load_state, save_state
-from ccm_agent.agent.desired.assignments import CAUSE, AssignmentCache, MatchingAssignment, StoredAssignment
+from ccm_agent.agent.desired.assignments import (
+    CAUSE,
+    AssignmentCache,
+    AssignmentStatus,
+    MatchingAssignment,
+    StoredAssignment,
+)
 from ccm_agent.agent.desired.drift import Drift
 from ccm_agent.agent.desired.loop import (
     CHANGE,
@@ -40,7 +41,7 @@ from ccm_agent.agent.desired.watcher import DocumentWatcher
 from ccm_agent.agent.runs.admission import CODE as DISABLED_CODE
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, FileError, Refusal
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, Refusal
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import CARRIED_OUT, DISABLED, RIGHT, WAITING, AssignmentState, NodeState
@@ -63,128 +64,6 @@ MAXIMUM_INTERVAL_S = 366 * 86_400.0
 
 RETRY_S = 30.0
 """What could not be fetched while the broker is there is tried again after this time, if that is sooner than the interval."""
-
-
-class _StoredStates(Struct, kw_only=True):
-    node: str
-    states: dict[str, AssignmentState] = {}
-    begun: dict[str, int] = {}
-
-
-class AssignmentStatus:
-    """
-    The states of one node's assignments.
-
-    Attributes: now: By name, with the last run of each and when it is tried again. published: The same for controllers: a run
-        that found what the one before had found is not published, so it costs nothing.
-    """
-
-    def __init__(
-        self,
-        node: str,
-        path: Path,
-        clock: Clock,
-        on_change: Callable[[bool], None],
-        pending: Callable[[str], list[str]] = lambda _name: [],
-    ) -> None:
-        """
-        Args:
-            node: The node.
-            path: Where states are kept.
-            clock: What time it is.
-            on_change: Called when `published` has changed; with whether that is urgent.
-            pending: Refreshes that the last run, or an earlier process, left pending under an assignment.
-        """
-        self.now: dict[str, AssignmentState] = {}
-        self.published: dict[str, AssignmentState] = {}
-        self._started: dict[str, int] = {}
-        self._node = node
-        self._path = path
-        self._clock = clock
-        self._on_change = on_change
-        self._pending = pending
-        self._is_dirty = False
-        self._lock = asyncio.Lock()
-
-    def open(self) -> None:
-        """Read what an earlier process knew. Blocking."""
-        kept = load_state(self._path, _StoredStates)
-        if kept is not None and kept.node == self._node:
-            states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
-            self.now, self.published, self._started = states, dict(states), kept.begun
-
-    def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
-        """A state as it is now: a process that was killed has not published which refreshes it left."""
-        found = self._pending(name)
-        state = replace(state, refresh_pending=found)
-        if not found or state.state not in RIGHT:
-            return state
-        return replace(state, state=WAITING, reason=f"a refresh is pending: {', '.join(found)}")
-
-    def publish(self) -> None:
-        """Publish the states as they are, at once."""
-        if self.published:
-            self._on_change(True)
-
-    def has_started(self, key: str, revision: int) -> bool:
-        """Whether a run with this revision has started here, also before a restart."""
-        return self._started.get(key) == revision
-
-    def set_started(self, key: str, revision: int) -> None:
-        """A run with this revision has started."""
-        if self._started.get(key) != revision:
-            self._started[key] = revision
-            self._is_dirty = True
-
-    def update(self, name: str, state: AssignmentState, *, is_urgent: bool = True) -> None:
-        """
-        Set the state of an assignment; `since` and `refresh_pending` are filled in here.
-
-        Args:
-            name: Of the assignment.
-            state: The state.
-            is_urgent: Publish it at once, not with the next heartbeat.
-        """
-        was = self.published.get(name)
-        is_same = was is not None and (was.key, was.revision, was.state) == (
-            state.key,
-            state.revision,
-            state.state,
-        )
-        since = was.since if was is not None and is_same else self._clock.now()
-        state = replace(state, since=since, refresh_pending=self._pending(name))
-        self.now[name] = state
-        published = replace(state, next_time=None) if state.state in RIGHT else state
-        if was is not None and published.state in RIGHT:
-            # a run that found the same as the one before is not published
-            published = was if replace(published, run=was.run) == was else published
-        if published != was:
-            self.published[name] = published
-            self._is_dirty = True
-            self._on_change(is_urgent)
-
-    def retain(self, names: set[str], keys: set[str]) -> None:
-        """Forget assignments that do not apply to this node any more, and which runs of keys that are gone have started."""
-        gone = [name for name in self.now if name not in names]
-        for name in gone:
-            del self.now[name]
-            self.published.pop(name, None)
-        self._started = {key: number for key, number in self._started.items() if key in keys}
-        if gone:
-            self._is_dirty = True
-            self._on_change(True)
-
-    async def save(self) -> None:
-        """Write down what has changed."""
-        async with self._lock:
-            if not self._is_dirty:
-                return
-            self._is_dirty = False
-            kept = _StoredStates(node=self._node, states=dict(self.published), begun=dict(self._started))
-            try:
-                await save_state(self._path, kept)
-            except FileError as err:
-                log.warning("the states of assignments are not kept on disk", extra={"reason": str(err)})
 
 
 def deadline_refusal(status: AssignmentStatus, clock: Clock, known: StoredAssignment) -> Refusal | None:

@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Set
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ccm_agent.agent.cache.state_file import load_state, save_state
-from ccm_agent.agent.desired.origins import FETCH_S
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
-from ccm_agent.engine.bundle import inner_path
-from ccm_agent.engine.request import ApplyOptions, ManifestSource
-from ccm_agent.model.errors import CcmError, FileError, ProtocolError, Refusal
+from ccm_agent.model.errors import FileError, ProtocolError, Refusal
 from ccm_agent.model.policy import Principal
-from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.wire import Assignment
+from ccm_agent.model.ports import Clock, KeyValueEntry
+from ccm_agent.model.wire import RIGHT, WAITING, Assignment, AssignmentState
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
@@ -309,73 +308,123 @@ class AssignmentCache:
         self._on_refused(what, why)
 
 
-class _Seen(Struct, frozen=True, kw_only=True):
-    known: StoredAssignment
-    facts: str
-    managed: frozenset[str]
+class _StoredStates(Struct, kw_only=True):
+    node: str
+    states: dict[str, AssignmentState] = {}
+    begun: dict[str, int] = {}
 
 
-class ResourceConflicts:
-    """The resources of this node's assignments, remembered while neither the assignments nor the facts change."""
+class AssignmentStatus:
+    """
+    The states of one node's assignments.
 
-    def __init__(self, context: AgentContext) -> None:
-        self._context = context
-        self._seen: dict[str, _Seen] = {}
+    Attributes: now: By name, with the last run of each and when it is tried again. published: The same for controllers: a run
+        that found what the one before had found is not published, so it costs nothing.
+    """
 
-    async def managed(
-        self, applied: Mapping[str, StoredAssignment], facts: Mapping[str, Any], digest: str
-    ) -> dict[str, frozenset[str]]:
+    def __init__(
+        self,
+        node: str,
+        path: Path,
+        clock: Clock,
+        on_change: Callable[[bool], None],
+        pending: Callable[[str], list[str]] = lambda _name: [],
+    ) -> None:
         """
-        `type#name` of what each manages, by name; nothing of one that cannot be loaded, which its own run will tell.
+        Args:
+            node: The node.
+            path: Where states are kept.
+            clock: What time it is.
+            on_change: Called when `published` has changed; with whether that is urgent.
+            pending: Refreshes that the last run, or an earlier process, left pending under an assignment.
+        """
+        self.now: dict[str, AssignmentState] = {}
+        self.published: dict[str, AssignmentState] = {}
+        self._started: dict[str, int] = {}
+        self._node = node
+        self._path = path
+        self._clock = clock
+        self._on_change = on_change
+        self._pending = pending
+        self._is_dirty = False
+        self._lock = asyncio.Lock()
+
+    def open(self) -> None:
+        """Read what an earlier process knew. Blocking."""
+        kept = load_state(self._path, _StoredStates)
+        if kept is not None and kept.node == self._node:
+            states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
+            self.now, self.published, self._started = states, dict(states), kept.begun
+
+    def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
+        """A state as it is now: a process that was killed has not published which refreshes it left."""
+        found = self._pending(name)
+        state = replace(state, refresh_pending=found)
+        if not found or state.state not in RIGHT:
+            return state
+        return replace(state, state=WAITING, reason=f"a refresh is pending: {', '.join(found)}")
+
+    def publish(self) -> None:
+        """Publish the states as they are, at once."""
+        if self.published:
+            self._on_change(True)
+
+    def has_started(self, key: str, revision: int) -> bool:
+        """Whether a run with this revision has started here, also before a restart."""
+        return self._started.get(key) == revision
+
+    def set_started(self, key: str, revision: int) -> None:
+        """A run with this revision has started."""
+        if self._started.get(key) != revision:
+            self._started[key] = revision
+            self._is_dirty = True
+
+    def update(self, name: str, state: AssignmentState, *, is_urgent: bool = True) -> None:
+        """
+        Set the state of an assignment; `since` and `refresh_pending` are filled in here.
 
         Args:
-            applied: The assignments by name.
-            facts: All facts.
-            digest: Of the facts, without what never stands still.
+            name: Of the assignment.
+            state: The state.
+            is_urgent: Publish it at once, not with the next heartbeat.
         """
-        found: dict[str, frozenset[str]] = {}
-        for name, known in applied.items():
-            seen = self._seen.get(name)
-            if seen is None or (seen.known, seen.facts) != (known, digest):
-                managed = await self._load(name, known, facts)
-                if managed is None:
-                    continue
-                seen = _Seen(known=known, facts=digest, managed=managed)
-                # data that is not pinned may be other at any time
-                if known.pins or not (known.assignment.data or self._context.settings.external_data_url):
-                    self._seen[name] = seen
-            found[name] = seen.managed
-        self._seen = {name: seen for name, seen in self._seen.items() if name in applied}
-        return found
-
-    async def _load(
-        self, name: str, known: StoredAssignment, facts: Mapping[str, Any]
-    ) -> frozenset[str] | None:
-        assignment = known.assignment
-        context, external_data = self._context, self._context.settings.external_data_url
-        urls = [external_data] if external_data else []
-        # what its templates may read is what the policy lets it touch
-        grant = context.admission.policy.ruling(known.asked_by, CAUSE, "apply").grant
-        options = ApplyOptions(
-            noop=True,
-            hiera=(*urls, *assignment.data),
-            keeps_hiera=True,
-            pins=known.pins,
-            facts=facts,
-            node=context.node,
-            grant=grant,
-            own_hiera=frozenset(urls),
+        was = self.published.get(name)
+        is_same = was is not None and (was.key, was.revision, was.state) == (
+            state.key,
+            state.revision,
+            state.state,
         )
-        try:
-            async with asyncio.timeout(FETCH_S):
-                folder = await context.bundles.unpacked(assignment.bundle)
-                path = f"{folder}/{inner_path(assignment.bundle.manifest, name)}"
-                source = ManifestSource(
-                    path=path, directory=folder, name=name, digest=assignment.bundle.digest
-                )
-                return frozenset(await context.engine.managed(source, options))
-        except (CcmError, TimeoutError) as err:
-            log.warning(
-                "what an assignment manages is not known", extra={"assignment": name, "reason": str(err)}
-            )
-            return None
+        since = was.since if was is not None and is_same else self._clock.now()
+        state = replace(state, since=since, refresh_pending=self._pending(name))
+        self.now[name] = state
+        published = replace(state, next_time=None) if state.state in RIGHT else state
+        if was is not None and published.state in RIGHT:
+            # a run that found the same as the one before is not published
+            published = was if replace(published, run=was.run) == was else published
+        if published != was:
+            self.published[name] = published
+            self._is_dirty = True
+            self._on_change(is_urgent)
+
+    def retain(self, names: set[str], keys: set[str]) -> None:
+        """Forget assignments that do not apply to this node any more, and which runs of keys that are gone have started."""
+        gone = [name for name in self.now if name not in names]
+        for name in gone:
+            del self.now[name]
+            self.published.pop(name, None)
+        self._started = {key: number for key, number in self._started.items() if key in keys}
+        if gone:
+            self._is_dirty = True
+            self._on_change(True)
+
+    async def save(self) -> None:
+        """Write down what has changed."""
+        async with self._lock:
+            if not self._is_dirty:
+                return
+            self._is_dirty = False
+            kept = _StoredStates(node=self._node, states=dict(self.published), begun=dict(self._started))
+            try:
+                await save_state(self._path, kept)
+            except FileError as err:
+                log.warning("the states of assignments are not kept on disk", extra={"reason": str(err)})

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.agent.process.broker_settings import bus_settings
 from ccm_agent.agent.process.config import (
     BrokerSettings,
     Settings,
@@ -12,6 +11,7 @@ from ccm_agent.agent.process.config import (
     read_config,
     with_context,
 )
+from ccm_agent.app_agent import bus_settings
 from ccm_agent.model.errors import DocumentError, FileError, NotFoundError
 from ccm_agent.model.secret import Secret
 from tests.support.public_configuration import PUBLIC_EXAMPLE

@@ -1,0 +1,95 @@
+"""
+Which resources each of several assignments would manage on this node: their manifests are loaded, and nothing is applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ccm_agent.agent.desired.assignments import CAUSE, StoredAssignment
+from ccm_agent.agent.desired.origins import FETCH_S
+from ccm_agent.engine.bundle import inner_path
+from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.model.errors import CcmError
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
+
+log = logging.getLogger(__name__)
+
+
+class _Seen(Struct, frozen=True, kw_only=True):
+    known: StoredAssignment
+    facts: str
+    managed: frozenset[str]
+
+
+class ResourceConflicts:
+    """The resources of this node's assignments, remembered while neither the assignments nor the facts change."""
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._seen: dict[str, _Seen] = {}
+
+    async def managed(
+        self, applied: Mapping[str, StoredAssignment], facts: Mapping[str, Any], digest: str
+    ) -> dict[str, frozenset[str]]:
+        """
+        `type#name` of what each manages, by name; nothing of one that cannot be loaded, which its own run will tell.
+
+        Args:
+            applied: The assignments by name.
+            facts: All facts.
+            digest: Of the facts, without what never stands still.
+        """
+        found: dict[str, frozenset[str]] = {}
+        for name, known in applied.items():
+            seen = self._seen.get(name)
+            if seen is None or (seen.known, seen.facts) != (known, digest):
+                managed = await self._load(name, known, facts)
+                if managed is None:
+                    continue
+                seen = _Seen(known=known, facts=digest, managed=managed)
+                # data that is not pinned may be other at any time
+                if known.pins or not (known.assignment.data or self._context.settings.external_data_url):
+                    self._seen[name] = seen
+            found[name] = seen.managed
+        self._seen = {name: seen for name, seen in self._seen.items() if name in applied}
+        return found
+
+    async def _load(
+        self, name: str, known: StoredAssignment, facts: Mapping[str, Any]
+    ) -> frozenset[str] | None:
+        assignment = known.assignment
+        context, external_data = self._context, self._context.settings.external_data_url
+        urls = [external_data] if external_data else []
+        # what its templates may read is what the policy lets it touch
+        grant = context.admission.policy.ruling(known.asked_by, CAUSE, "apply").grant
+        options = ApplyOptions(
+            noop=True,
+            hiera=(*urls, *assignment.data),
+            keeps_hiera=True,
+            pins=known.pins,
+            facts=facts,
+            node=context.node,
+            grant=grant,
+            own_hiera=frozenset(urls),
+        )
+        try:
+            async with asyncio.timeout(FETCH_S):
+                folder = await context.bundles.unpacked(assignment.bundle)
+                path = f"{folder}/{inner_path(assignment.bundle.manifest, name)}"
+                source = ManifestSource(
+                    path=path, directory=folder, name=name, digest=assignment.bundle.digest
+                )
+                return frozenset(await context.engine.managed(source, options))
+        except (CcmError, TimeoutError) as err:
+            log.warning(
+                "what an assignment manages is not known", extra={"assignment": name, "reason": str(err)}
+            )
+            return None
