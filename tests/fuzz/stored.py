@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import encode_record, load_state
+from ccm_agent.agent.cache.state_file import StateFile, encode_record
 from ccm_agent.agent.events.spool import Spool
 from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.requests.schedule_times import _slot
@@ -69,7 +69,7 @@ def state_files(data: bytes) -> object:
     with _folder() as folder:
         for name in ("state.json", "disabled.json"):
             (folder / name).write_bytes(data)
-        return load_state(folder / "state.json", dict[str, Any]), read_disabled(folder)
+        return StateFile(folder / "state.json", dict[str, Any]).load(), read_disabled(folder)
 
 
 def _records(data: bytes) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import load_state, replace_file, save_state_sync
+from ccm_agent.agent.cache.state_file import StateFile, replace_file
 from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
 from ccm_agent.engine.sources import manifest_in
 from ccm_agent.model.errors import CcmError, FileError, ProtocolError
@@ -164,6 +164,7 @@ class PackedManifest:
         self.unpacked: Unpacked | None = None
         self._name = name
         self._folder = folder
+        self._origin_file = StateFile(folder / "origin.json", Origin)
         self._limits = limits or BundleLimits()
 
     async def open(self) -> None:
@@ -183,12 +184,12 @@ class PackedManifest:
         """The same bytes have another ETag now."""
         self.origin = origin
         try:
-            await asyncio.to_thread(save_state_sync, self._folder / "origin.json", origin)
+            await asyncio.to_thread(self._origin_file.write, origin)
         except FileError as err:
             log.warning("what is known of a source is not kept", extra={"reason": str(err)})
 
     def _open(self) -> None:
-        origin = load_state(self._folder / "origin.json", Origin)
+        origin = self._origin_file.load()
         try:
             content = (self._folder / "packed.tar.gz").read_bytes()
         except FileNotFoundError:
@@ -223,7 +224,7 @@ class PackedManifest:
 
     def _store_origin(self, origin: Origin) -> None:
         try:
-            save_state_sync(self._folder / "origin.json", origin)
+            self._origin_file.write(origin)
         except FileError as err:
             log.warning("what is known of a source is not kept", extra={"reason": str(err)})
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.forwarding_bucket import ForwardingBucket
 from ccm_agent.bus.subjects import encode_token
@@ -27,7 +27,6 @@ from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
     DownloadError,
-    FileError,
     ProtocolError,
     RevisionGoneError,
 )
@@ -143,7 +142,7 @@ class CachedBucket(ForwardingBucket):
         """See `KeyValue.as_of`; what was read once is not asked for again, for the past does not change."""
         await self.drop_unused()
         path = self._pins / f"{revision}" / f"{encode_token(key)}.json"
-        kept = await asyncio.to_thread(load_state, path, _StoredEntry)
+        kept = await asyncio.to_thread(StateFile(path, _StoredEntry).load)
         if kept is not None and kept.key == key and kept.revision <= revision:
             return KeyValueEntry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
         entry = await self._inner.as_of(key, revision)
@@ -172,18 +171,13 @@ class CachedBucket(ForwardingBucket):
 
 
 def _read(path: Path, key: str) -> _StoredEntry | None:
-    kept = load_state(path, _StoredEntry)
+    kept = StateFile(path, _StoredEntry).load()
     return kept if kept is not None and kept.key == key else None
 
 
 async def _store_entry(path: Path, entry: KeyValueEntry) -> bool:
     kept = _StoredEntry(key=entry.key, value=entry.value, revision=entry.revision, created=entry.created)
-    try:
-        await save_state(path, kept)
-    except FileError as err:
-        log.warning("a document is not kept on disk", extra={"reason": str(err)})
-        return False
-    return True
+    return await StateFile(path, _StoredEntry).save(kept)
 
 
 def _drop_others(folder: Path, names: set[str]) -> None:
@@ -289,7 +283,7 @@ class CachedDownload:
         """See `Download.fetch`; the last good document while the newest one cannot be had, and for what has not changed."""
         name = mask_url(transfer.url)
         path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
-        kept = await asyncio.to_thread(load_state, path, _StoredDownload)
+        kept = await asyncio.to_thread(StateFile(path, _StoredDownload).load)
         if kept is not None and (kept.url != name or hashlib.sha256(kept.content).hexdigest() != kept.sha256):
             kept = None
         asked = transfer
@@ -338,10 +332,7 @@ class CachedDownload:
             etag=done.etag,
             last_modified=done.last_modified,
         )
-        try:
-            await save_state(path, kept)
-        except FileError as err:
-            log.warning("a document is not kept on disk", extra={"reason": str(err)})
+        await StateFile(path, _StoredDownload).save(kept)
 
 
 def _answer(kept: _StoredDownload) -> Transferred:

@@ -20,7 +20,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -242,31 +242,68 @@ def _read_all(fd: int) -> bytes:
 T = TypeVar("T")
 
 
-def load_state(path: Path, kind: type[T]) -> T | None:
-    """What a file holds; None when it is not there, and when it is no such thing, which is logged. Blocking."""
-    try:
-        return decode_foreign(path.read_bytes(), kind)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as err:
-        log.warning("a file of state is passed over", extra={"path": str(path), "reason": str(err)})
-        return None
+class StateFile(Generic[T]):
+    """One small file of state, mode 0600. It is written whole or not at all, and only when its value has changed."""
 
+    def __init__(self, path: Path, kind: type[T]) -> None:
+        """
+        Args:
+            path: The file; its folder is made if need be.
+            kind: What it holds.
+        """
+        self._path = path
+        self._kind = kind
+        self._saved: T | None = None
+        self._lock = asyncio.Lock()
 
-async def save_state(path: Path, value: Any) -> None:
-    """
-    Replace a file's content, in one hop to a thread.
+    def load(self) -> T | None:
+        """What the file holds; None when it is not there, and when it cannot be read, which is logged. Blocking."""
+        try:
+            return decode_foreign(self._path.read_bytes(), self._kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as err:
+            log.warning("a file of state is passed over", extra={"path": str(self._path), "reason": str(err)})
+            return None
 
-    Raises:
-        FileError: The disk is full or failing; the file is as before.
-    """
-    await asyncio.to_thread(save_state_sync, path, value)
+    def mark_saved(self, value: T) -> None:
+        """What was loaded means this value, so that it need not be written."""
+        self._saved = value
 
+    def is_saved(self, value: T) -> bool:
+        """Whether the file holds this value."""
+        return self._saved == value
 
-def save_state_sync(path: Path, value: Any) -> None:
-    """`save_state`, blocking."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, [encode_message(value)])
-    except OSError as err:
-        raise FileError(f"{path}: cannot write: {err.strerror}; is the disk full?") from err
+    async def save(self, value: T) -> bool:
+        """
+        Save a value, unless the file holds it, in one hop to a thread; whether that succeeded.
+
+        A failure is logged and nothing more: the agent works without the file, and the next save tries again.
+
+        Args:
+            value: It must not be changed afterwards.
+        """
+        # one after the other: two that write at once would leave neither's file
+        async with self._lock:
+            if self.is_saved(value):
+                return True
+            try:
+                await asyncio.to_thread(self.write, value)
+            except FileError as err:
+                log.warning("state is not saved on disk", extra={"path": str(self._path), "reason": str(err)})
+                return False
+            self._saved = value
+            return True
+
+    def write(self, value: T) -> None:
+        """
+        Replace the file's content. Blocking.
+
+        Raises:
+            FileError: The disk is full or failing; the file is as before.
+        """
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._path, [encode_message(value)])
+        except OSError as err:
+            raise FileError(f"{self._path}: cannot write: {err.strerror}; is the disk full?") from err

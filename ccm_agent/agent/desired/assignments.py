@@ -11,7 +11,6 @@ that manage the same resource are both refused: neither of their authors could k
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from pathlib import Path
@@ -21,10 +20,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
-from ccm_agent.model.errors import FileError, ProtocolError, Refusal
+from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock, KeyValueEntry
 from ccm_agent.model.wire import RIGHT, WAITING, Assignment, AssignmentState
@@ -201,16 +200,16 @@ class AssignmentCache:
         self._bucket = context.ports.bucket(BUCKET)
         self._revision_guard = context.revision_guard
         self._documents = context.documents
-        self._path = context.state / "assignments.json"
+        self._file = StateFile(context.state / "assignments.json", _StoredAssignments)
         self._on_refused = context.events.refused
         self._reported: dict[str, str] = {}
-        self._lock = asyncio.Lock()
 
     def open(self) -> None:
         """Read what an earlier process knew. Blocking."""
-        kept = load_state(self._path, _StoredAssignments)
+        kept = self._file.load()
         if kept is not None and kept.node == self._node:
             self.known = {one.key: one for one in kept.known}
+        self._file.mark_saved(self._stored())
 
     async def read(self, scopes: list[str], at_least: int = 0) -> bool:
         """
@@ -282,16 +281,12 @@ class AssignmentCache:
         # first, nothing may be on disk that was pinned by assignments that are not known any more
         await self._documents.drop_unused()
         await self._revision_guard.save()
-        async with self._lock:
-            if not self.is_dirty:
-                return
-            self.is_dirty = False
-            try:
-                await save_state(
-                    self._path, _StoredAssignments(node=self._node, known=list(self.known.values()))
-                )
-            except FileError as err:
-                log.warning("assignments are not kept on disk", extra={"reason": str(err)})
+        known = self.known
+        if await self._file.save(self._stored()):
+            self.is_dirty = self.is_dirty and self.known is not known
+
+    def _stored(self) -> _StoredAssignments:
+        return _StoredAssignments(node=self._node, known=list(self.known.values()))
 
     def _read(self, entry: KeyValueEntry) -> StoredAssignment:
         known = read_assignment(self._revision_guard, entry)
@@ -342,19 +337,18 @@ class AssignmentStatus:
         self.published: dict[str, AssignmentState] = {}
         self._started: dict[str, int] = {}
         self._node = node
-        self._path = path
+        self._file = StateFile(path, _StoredStates)
         self._clock = clock
         self._on_change = on_change
         self._pending = pending
-        self._is_dirty = False
-        self._lock = asyncio.Lock()
 
     def open(self) -> None:
         """Read what an earlier process knew. Blocking."""
-        kept = load_state(self._path, _StoredStates)
+        kept = self._file.load()
         if kept is not None and kept.node == self._node:
             states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
             self.now, self.published, self._started = states, dict(states), kept.begun
+        self._file.mark_saved(self._stored())
 
     def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
         """A state as it is now: a process that was killed has not published which refreshes it left."""
@@ -377,7 +371,6 @@ class AssignmentStatus:
         """A run with this revision has started."""
         if self._started.get(key) != revision:
             self._started[key] = revision
-            self._is_dirty = True
 
     def update(self, name: str, state: AssignmentState, *, is_urgent: bool = True) -> None:
         """
@@ -403,7 +396,6 @@ class AssignmentStatus:
             published = was if replace(published, run=was.run) == was else published
         if published != was:
             self.published[name] = published
-            self._is_dirty = True
             self._on_change(is_urgent)
 
     def retain(self, names: set[str], keys: set[str]) -> None:
@@ -414,17 +406,11 @@ class AssignmentStatus:
             self.published.pop(name, None)
         self._started = {key: number for key, number in self._started.items() if key in keys}
         if gone:
-            self._is_dirty = True
             self._on_change(True)
 
     async def save(self) -> None:
         """Write down what has changed."""
-        async with self._lock:
-            if not self._is_dirty:
-                return
-            self._is_dirty = False
-            kept = _StoredStates(node=self._node, states=dict(self.published), begun=dict(self._started))
-            try:
-                await save_state(self._path, kept)
-            except FileError as err:
-                log.warning("the states of assignments are not kept on disk", extra={"reason": str(err)})
+        await self._file.save(self._stored())
+
+    def _stored(self) -> _StoredStates:
+        return _StoredStates(node=self._node, states=dict(self.published), begun=dict(self._started))

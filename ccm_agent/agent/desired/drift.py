@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import load_state, save_state_sync
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
@@ -63,6 +63,7 @@ class Drift:
         self.corrections = 0
         self.source = source
         self._path = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
+        self._file = StateFile(self._path, _Settled)
         self._context = context
         self._wanted = ""
         self._settled: set[str] = set()
@@ -71,7 +72,7 @@ class Drift:
 
     async def open(self) -> None:
         """Take what an earlier process knew."""
-        kept = await asyncio.to_thread(load_state, self._path, _Settled)
+        kept = await asyncio.to_thread(self._file.load)
         if kept is not None and kept.source == self.source:
             self._wanted, self._settled = kept.wanted, set(kept.resources)
             self._kept = (self._wanted, frozenset(self._settled))
@@ -127,7 +128,7 @@ class Drift:
             return
         settled = _Settled(source=self.source, wanted=self._wanted, resources=sorted(self._settled))
         # a thread goes on though who waits for it is cancelled: `forget` has to know of it
-        self._writing = asyncio.get_running_loop().run_in_executor(None, save_state_sync, self._path, settled)
+        self._writing = asyncio.get_running_loop().run_in_executor(None, self._file.write, settled)
         self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.shield(self._writing)
@@ -147,7 +148,7 @@ class Drift:
 def forget_others(folder: Path, kind: str, names: Collection[str]) -> None:
     """Remove what is kept of sources whose name begins so, but for those that go on with one of these. Blocking."""
     for path in folder.glob("*.json"):
-        kept = load_state(path, _Settled)
+        kept = StateFile(path, _Settled).load()
         if kept is not None and kept.source.startswith(kind) and kept.source.removeprefix(kind) not in names:
             _remove(path)
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import fact_text
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model import merge
-from ccm_agent.model.errors import CcmError, FileError, ProtocolError
+from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.gathered import with_go_names
 from ccm_agent.model.ports import Clock, KeyValue
 
@@ -64,11 +64,11 @@ class AssignedFacts:
         self._node = node
         self._bucket = bucket
         self._revision_guard = revision_guard
-        self._path = path
+        self._file = StateFile(path, _StoredFacts)
 
     def open(self) -> None:
         """Take what an earlier process knew. Blocking."""
-        kept = load_state(self._path, _StoredFacts)
+        kept = self._file.load()
         if kept is not None and kept.node == self._node:
             self.facts = kept.facts
 
@@ -112,10 +112,7 @@ class AssignedFacts:
         if facts == self.facts:
             return False
         self.facts = facts
-        try:
-            await save_state(self._path, _StoredFacts(node=self._node, facts=facts))
-        except FileError as err:
-            log.warning("assigned facts are not kept on disk", extra={"reason": str(err)})
+        await self._file.save(_StoredFacts(node=self._node, facts=facts))
         return True
 
 

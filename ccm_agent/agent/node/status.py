@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import load_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
 
@@ -129,7 +129,7 @@ class LocalStatus:
 
 def read_status(folder: Path) -> dict[str, Any]:
     """What the agent left there; empty when it left nothing. Blocking."""
-    return load_state(folder / FILE, dict[str, Any]) or {}
+    return StateFile(folder / FILE, dict[str, Any]).load() or {}
 
 
 def time_of(text: object) -> datetime | None:

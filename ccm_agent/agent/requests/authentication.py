@@ -12,7 +12,6 @@ make an old document new again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
 from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, SignatureError, SignatureKind, verify
 from ccm_agent.bus.subjects import ALL, key_subject, parse_assignment_key
@@ -33,7 +32,7 @@ from ccm_agent.bus.trust import (
     Trust,
     read_signers,
 )
-from ccm_agent.model.errors import CcmError, FileError, InputError, ProtocolError
+from ccm_agent.model.errors import CcmError, InputError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import KeyValueEntry
@@ -88,7 +87,7 @@ class Authenticator:
         self.floors = dict(trust.floors) if trust is not None else {}
         self._trust = trust
         self._clock = clock
-        self._path = path
+        self._file = StateFile(path, _StoredSigners)
         self._times = ScheduleTimes(path.with_name("schedule_times.json"))
         self._fixed = {signer.key: signer for signer in fixed}
         self._limited = LimitedLog(log)
@@ -121,7 +120,7 @@ class Authenticator:
                 self.signers = self._read(self._trust.signers)
             except ProtocolError as err:
                 raise InputError(f"the credentials hold a signers list that cannot be used: {err}") from err
-        kept = load_state(self._path, _StoredSigners)
+        kept = self._file.load()
         if kept is None or kept.root != self.root:
             return
         try:
@@ -271,10 +270,7 @@ class Authenticator:
         return read_signers(signed.body.encode(), signed.signature, self.root, now_ms=self._now_ms())
 
     async def _keep(self, signed: SignedText) -> None:
-        try:
-            await save_state(self._path, _StoredSigners(root=self.root, signers=signed))
-        except FileError as err:
-            log.warning("the signers list is not kept on disk", extra={"reason": str(err)})
+        await self._file.save(_StoredSigners(root=self.root, signers=signed))
 
     def _now_ms(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
@@ -320,17 +316,16 @@ class RevisionGuard:
         """
         self.numbers: dict[str, int] = {}
         self._deletions: dict[str, int] = {}
-        self._path = path
-        self._deletions_path = path.with_name("deletions.json")
-        self._kept: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._numbers_file = StateFile(path, dict[str, int])
+        self._deletions_file = StateFile(path.with_name("deletions.json"), dict[str, int])
         self._authenticator = authenticator
-        self._lock = asyncio.Lock()
 
     def open(self) -> None:
-        """Read what an earlier process knew; a file that cannot be read counts as empty, and is said so. Blocking."""
-        self.numbers.update(load_state(self._path, dict[str, int]) or {})
-        self._deletions.update(load_state(self._deletions_path, dict[str, int]) or {})
-        self._kept = (dict(self.numbers), dict(self._deletions))
+        """Read what an earlier process knew; a file that cannot be read counts as empty, and is logged. Blocking."""
+        self.numbers.update(self._numbers_file.load() or {})
+        self._deletions.update(self._deletions_file.load() or {})
+        self._numbers_file.mark_saved(dict(self.numbers))
+        self._deletions_file.mark_saved(dict(self._deletions))
 
     def check(self, bucket: str, entry: KeyValueEntry) -> Stamped:
         """
@@ -416,15 +411,10 @@ class RevisionGuard:
 
     async def save(self) -> None:
         """Write the numbers to disk, if any has changed."""
-        # one after the other: two that write at once would leave neither's file
-        async with self._lock:
-            now = (dict(self.numbers), dict(self._deletions))
-            if now == self._kept:
+        # the deletions first: a number without its deletion would bring a deleted document back
+        if not self._deletions_file.is_saved(self._deletions):
+            is_saved = await self._deletions_file.save(dict(self._deletions))
+            if not is_saved:
                 return
-            try:
-                if now[1] != self._kept[1]:
-                    await save_state(self._deletions_path, now[1])
-                await save_state(self._path, now[0])
-                self._kept = now
-            except FileError as err:
-                log.warning("the numbers of documents are not kept on disk", extra={"reason": str(err)})
+        if not self._numbers_file.is_saved(self.numbers):
+            await self._numbers_file.save(dict(self.numbers))

@@ -23,10 +23,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import parse_scheduled, request_subject
-from ccm_agent.model.errors import BusDeniedError, BusError, FileError, ProtocolError
+from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, Clock, IncomingRequest, Requests
 from ccm_agent.model.untrusted_json import decode_foreign
@@ -62,7 +62,7 @@ class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sequence: int = 0
 
 
-class _Kept(Struct, kw_only=True):
+class _StoredTimes(Struct, kw_only=True):
     """
     What stands on disk.
 
@@ -113,12 +113,11 @@ class MissedSchedules:
         self._node = node
         self._requests = requests
         self._link = link
-        self._path = path
+        self._file = StateFile(path, _StoredTimes)
         self._scopes = scopes
         self._on_request = on_request
         self._seen: dict[str, Seen] = {}
         self._latest: dict[str, Seen] = {}
-        self._kept = _Kept(node=node)
         self._is_due = True
         self._is_looking = False
         self._trouble = ""
@@ -128,14 +127,14 @@ class MissedSchedules:
     @property
     def is_settled(self) -> bool:
         """Nothing is to be looked at, and what was seen stands on disk."""
-        return not self._is_due and not self._is_looking and self._now() == self._kept
+        return not self._is_due and not self._is_looking and self._file.is_saved(self._now())
 
     def open(self) -> None:
         """Take what an earlier process saw. Blocking."""
-        kept = load_state(self._path, _Kept)
+        kept = self._file.load()
         if kept is not None and kept.node == self._node:
             self._seen, self._latest = dict(kept.seen), dict(kept.latest)
-        self._kept = self._now()
+        self._file.mark_saved(self._now())
 
     def expect(self) -> None:
         """The broker was away, or the node has other scopes: there may be something, as soon as `settled` is called."""
@@ -212,11 +211,11 @@ class MissedSchedules:
                 await self._wake.wait()
                 self._wake.clear()
                 # a look takes as long as the broker does; what was handled is on disk before
-                await self._keep()
+                await self._save()
                 await self._turn()
-                await self._keep()
+                await self._save()
         finally:
-            await self._keep()
+            await self._save()
 
     async def _turn(self) -> None:
         if not self._is_due or not self._link.connected:
@@ -284,18 +283,11 @@ class MissedSchedules:
             log.info("a due request was missed", extra={"subject": subject, "due": str(seen.time)})
             self._on_request(incoming)
 
-    async def _keep(self) -> None:
-        now = self._now()
-        if now == self._kept:
-            return
-        try:
-            await save_state(self._path, now)
-            self._kept = now
-        except FileError as err:
-            log.warning("what was due is not kept on disk", extra={"reason": str(err)})
+    async def _save(self) -> None:
+        await self._file.save(self._now())
 
-    def _now(self) -> _Kept:
-        return _Kept(node=self._node, seen=dict(self._seen), latest=dict(self._latest))
+    def _now(self) -> _StoredTimes:
+        return _StoredTimes(node=self._node, seen=dict(self._seen), latest=dict(self._latest))
 
 
 def _shared_of(subject: str) -> str:

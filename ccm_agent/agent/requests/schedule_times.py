@@ -20,12 +20,12 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.bus.signing import Claims, SignatureError
 from ccm_agent.bus.subjects import parse_schedule
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.errors import CcmError, FileError, ProtocolError
+from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.ids import derive_id
 from ccm_agent.model.ports import IncomingRequest
 
@@ -90,12 +90,12 @@ class ScheduleTimes:
     """The times at which signed schedules were taken."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = StateFile(path, dict[str, _Taken])
         self._taken: dict[str, _Taken] = {}
 
     def open(self) -> None:
         """Read what an earlier process has taken. Blocking."""
-        self._taken = load_state(self._path, dict[str, _Taken]) or {}
+        self._taken = self._file.load() or {}
 
     async def take(self, claims: Claims, due: datetime, run: str) -> None:
         """
@@ -128,10 +128,7 @@ class ScheduleTimes:
         self._taken = {
             key: one for key, one in self._taken.items() if not one.expires or one.expires > now_ms
         }
-        try:
-            await save_state(self._path, self._taken)
-        except FileError as err:
-            log.warning("times of schedules are not kept on disk", extra={"reason": str(err)})
+        await self._file.save(dict(self._taken))
 
 
 def _slot(when: str, zone: str, due: datetime) -> datetime:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import load_state, save_state, sync_folder
+from ccm_agent.agent.cache.state_file import StateFile, sync_folder
 from ccm_agent.agent.events.spool import OpenRun
 from ccm_agent.agent.events.spool_segment import Kind, Spooled
 from ccm_agent.agent.requests.request_log import RequestLogEntry
@@ -51,11 +51,12 @@ class Checkpoints:
         """Nothing is read yet."""
         self.run = ""
         self._path = path
+        self._file = StateFile(path, Checkpoint)
         self._found: Checkpoint | None = None
 
     def open(self) -> None:
         """Read what the last process left; what cannot be read is said so, and its run has been interrupted. Blocking."""
-        self._found = load_state(self._path, Checkpoint)
+        self._found = self._file.load()
         self.run = self._found.run if self._found else ""
 
     async def save(self, checkpoint: Checkpoint) -> None:
@@ -65,7 +66,7 @@ class Checkpoints:
         Raises:
             FileError: It cannot be written.
         """
-        await save_state(self._path, checkpoint)
+        await asyncio.to_thread(self._file.write, checkpoint)
 
     async def take(self, run: str) -> Checkpoint | None:
         """

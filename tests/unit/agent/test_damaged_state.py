@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.cache.state_file import load_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.runs.admission import read_disabled
 
 
@@ -17,7 +17,7 @@ def test_a_file_that_holds_anything_is_passed_over(
 ) -> None:
     (tmp_path / "a.json").write_bytes(content)
 
-    assert load_state(tmp_path / "a.json", dict[str, Any]) is None
+    assert StateFile(tmp_path / "a.json", dict[str, Any]).load() is None
     assert "a file of state is passed over" in caplog.text
 
 

@@ -105,10 +105,10 @@ async def test_corrections_are_told_before_it_is_written_down_that_they_are_sett
 ) -> None:
     done: list[tuple[str, ...]] = []
 
-    def write(path: Path, value: object) -> None:
+    def write(_file: object, _value: object) -> None:
         done.append(("written",))
 
-    monkeypatch.setattr("ccm_agent.agent.desired.drift.save_state_sync", write)
+    monkeypatch.setattr(state_file.StateFile, "write", write)
     run(drift, start(), a=STABLE)
     run(drift, start(), a=CHANGED)
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.cache.state_file import load_state, save_state
+from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.missed_schedules import MissedSchedules
 from ccm_agent.agent.runs.admission import disable
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT
@@ -420,7 +420,7 @@ async def test_what_was_seen_is_for_this_node_alone(fleet: Fleet) -> None:
     async with fleet.node():
         pass
 
-    kept = await asyncio.to_thread(load_state, fleet.folder / "due.json", dict[str, Any])
+    kept = await asyncio.to_thread(StateFile(fleet.folder / "due.json", dict[str, Any]).load)
 
     assert kept is not None
     assert kept["node"] == NODE
@@ -435,8 +435,8 @@ async def test_what_a_node_of_another_name_saw_is_not_believed(fleet: Fleet) -> 
     async with fleet.node():
         pass
     path = fleet.folder / "due.json"
-    kept = await asyncio.to_thread(load_state, path, dict[str, Any])
-    await save_state(path, {**(kept or {}), "node": "db1.example.net"})
+    kept = await asyncio.to_thread(StateFile(path, dict[str, Any]).load)
+    await StateFile(path, dict[str, Any]).save({**(kept or {}), "node": "db1.example.net"})
     fleet.fire()
 
     async with fleet.node():
@@ -460,7 +460,7 @@ async def test_what_was_seen_last_is_kept_by_an_agent_that_ends_at_once(fleet: F
     task.cancel()
     await asyncio.wait([task])
 
-    kept = await asyncio.to_thread(load_state, path, dict[str, Any])
+    kept = await asyncio.to_thread(StateFile(path, dict[str, Any]).load)
     assert kept is not None
     assert kept["seen"].keys() == {incoming.subject}
     assert kept["latest"] == kept["seen"]
