@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.model.errors import DataError, ProtocolError, UsageError
+from ccm_agent.model.errors import CcmError, DataError, ProtocolError, UsageError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import PROTOCOL
 
@@ -46,6 +46,7 @@ _LAYERS = (ALL, "fact", "node")
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _DIGEST = re.compile(r"=h[0-9a-f]{64}")
+_BUCKET_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _ENCODED = re.compile(r"[A-Za-z0-9_=-]+")
 _NODE = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _RESERVED = ("node.", "fact.", "request.")
@@ -411,3 +412,14 @@ def subject_matches(pattern: str, subject: str) -> bool:
         if place >= len(given) or token not in ("*", given[place]):
             return False
     return len(wanted) == len(given)
+
+
+def parse_kv_url(url: str) -> tuple[str, str] | None:
+    """Bucket and key of a `kv://` URL; None for any other."""
+    bucket, _, key = url.removeprefix("kv://").partition("/")
+    if not url.startswith("kv://") or not _BUCKET_NAME.fullmatch(bucket) or not key:
+        return None
+    try:
+        return bucket, check_key(key)
+    except CcmError:
+        return None

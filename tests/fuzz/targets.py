@@ -72,6 +72,7 @@ FUNCTIONS = [
     ),
     _function("ccm_agent.bus.subjects:parse_schedule", "choria.ccm.schedule.manifest.apply.request.all.x"),
     _function("ccm_agent.bus.subjects:parse_registration", "choria.ccm.registration.v1.a.b.c.d_e.f"),
+    _function("ccm_agent.bus.subjects:parse_kv_url", "kv://CCM_DATA/role/web"),
     _function("ccm_agent.bus.subjects:parse_assignment_key", "fact.role.web.site"),
     _function(
         "ccm_agent.agent.process.config:parse_config",

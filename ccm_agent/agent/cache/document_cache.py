@@ -21,7 +21,7 @@ from msgspec import Struct
 from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.forwarding_bucket import ForwardingBucket
-from ccm_agent.bus.subjects import encode_token
+from ccm_agent.bus.subjects import encode_token, parse_kv_url
 from ccm_agent.hiera.sources import read_stamp
 from ccm_agent.model.errors import (
     BusDeniedError,
@@ -234,8 +234,8 @@ class CachedBuckets:
         Raises:
             BusError: It cannot be had.
         """
-        name, _, key = url.removeprefix("kv://").partition("/")
-        if url.startswith("kv://") and key and pins.get(name):
+        name, key = parse_kv_url(url) or ("", "")
+        if pins.get(name):
             await (await self.open(name)).as_of(key, pins[name])
 
     async def forget_pins(self, name: str, used: Collection[int]) -> None:

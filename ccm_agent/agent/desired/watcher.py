@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -18,7 +17,7 @@ from urllib.parse import unquote
 
 from ccm_agent.agent.cache.document_cache import FETCH_S
 from ccm_agent.agent.desired.origins import SourcePorts
-from ccm_agent.bus.subjects import check_key
+from ccm_agent.bus.subjects import parse_kv_url
 from ccm_agent.model.errors import BusError, CcmError
 from ccm_agent.model.ports import KeyValue, KeyValueEntry, Transfer
 from ccm_agent.model.secret import mask_url
@@ -27,19 +26,6 @@ log = logging.getLogger(__name__)
 
 REPORTED_LIMIT = 100
 """The revisions of at most this many documents are reported; a node's record has a size limit."""
-
-_BUCKET = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def parse_kv_url(url: str) -> tuple[str, str] | None:
-    """Bucket and key of a `kv://` URL; None for any other."""
-    bucket, _, key = url.removeprefix("kv://").partition("/")
-    if not url.startswith("kv://") or not _BUCKET.fullmatch(bucket) or not key:
-        return None
-    try:
-        return bucket, check_key(key)
-    except CcmError:
-        return None
 
 
 class DocumentWatcher:
@@ -190,8 +176,8 @@ class ExternalData:
         self._stood: _Stood | None = None
         self._has_looked = False
         self._etag = self._last_modified = ""
-        name, _, self._key = url.removeprefix("kv://").partition("/")
-        self._bucket = bucket(name) if url.startswith("kv://") and name and self._key else None
+        name, self._key = parse_kv_url(url) or ("", "")
+        self._bucket = bucket(name) if name else None
 
     @property
     def is_key(self) -> bool:
