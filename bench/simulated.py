@@ -98,8 +98,30 @@ async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitSta
     return Agent(settings, replace(made, **changed), version="bench")
 
 
+class CountedEvents:
+    """The events port of an agent; counts what all agents of this process publish, and what of it is not acknowledged in time."""
+
+    attempts = 0
+    failures = 0
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._events, name)
+
+    async def publish(self, *given: Any) -> Any:
+        """Publish, counted."""
+        CountedEvents.attempts += 1
+        try:
+            return await self._events.publish(*given)
+        except Exception:
+            CountedEvents.failures += 1
+            raise
+
+
 async def ours(url: str, first: int, count: int) -> None:
-    """Real agents, their engine replaced."""
+    """Real agents, their engine replaced. At their end they print how often they published, and how often in vain."""
     folder = tempfile.TemporaryDirectory(prefix="bench-")
     stop, ready = asyncio.Event(), 0
 
@@ -112,9 +134,10 @@ async def ours(url: str, first: int, count: int) -> None:
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         for i in range(first, first + count):
             node = f"node{i:05}"
-            agent = await simulated_agent(url, node, Path(folder.name), stack)
+            agent = await simulated_agent(url, node, Path(folder.name), stack, events=CountedEvents)
             group.create_task(agent.run(stop, one_more, lambda: None), name=node)
         await ended()
+        print(CountedEvents.attempts, CountedEvents.failures, flush=True)
         stop.set()
     folder.cleanup()
 

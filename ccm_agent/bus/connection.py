@@ -193,19 +193,29 @@ class Connection:
             self._watching.pop(key, None)
 
     async def request(
-        self, subject: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+        self,
+        subject: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        within_s: float = 0,
     ) -> Message:
         """
         Ask, and return the first answer.
 
+        Args:
+            subject: Where to.
+            body, headers: The question.
+            within_s: How long the answer may take; 0 is `answer_s` of the settings.
+
         Raises:
-            BusUnavailableError: The broker is away, or nobody answered within `answer_s`.
+            BusUnavailableError: The broker is away, or did not answer in time.
             BusDeniedError: The broker does not let us ask this.
             ProtocolError: The question is larger than the broker takes.
         """
         with self.asking(subject) as waiting:
             await self.publish(subject, body, headers, reply=waiting.inbox)
-            return await waiting.next(self.settings.answer_s)
+            return await waiting.next(within_s or self.settings.answer_s)
 
     @contextlib.contextmanager
     def asking(self, subject: str) -> Iterator[PendingReply]:

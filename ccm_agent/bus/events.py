@@ -82,7 +82,8 @@ class NatsEvents:
         """See `Events.publish`."""
         parse_event(subject)
         all_headers = {**(headers or {}), MESSAGE_ID: message_id, EXPECTED_STREAM: self._stream}
-        ack = await store(self._connection, subject, body, all_headers)
+        within_s = self._connection.settings.acknowledge_s
+        ack = await store(self._connection, subject, body, all_headers, within_s=within_s)
         return Published(sequence=ack.sequence, is_duplicate=ack.duplicate)
 
     async def announce(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:

@@ -89,6 +89,16 @@ class BusSettings(Struct, frozen=True, kw_only=True):
         return self.inbox or inbox_prefix(self.identity)
 
     @property
+    def acknowledge_s(self) -> float:
+        """
+        How long the broker may take to store an event.
+
+        Longer than for an answer: under load a repeated event makes the broker slower still, and a lost connection is noticed
+        without waiting.
+        """
+        return 3 * self.answer_s
+
+    @property
     def demands_tls(self) -> bool:
         """Nothing, credentials least of all, may be sent without TLS."""
         schemes = {urlsplit(server).scheme for server in self.servers}

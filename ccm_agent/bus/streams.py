@@ -111,10 +111,15 @@ class NoPeersError(BusSetupError):
 
 
 async def store(
-    connection: Connection, subject: str, body: bytes, headers: Mapping[str, str] | None = None
+    connection: Connection,
+    subject: str,
+    body: bytes,
+    headers: Mapping[str, str] | None = None,
+    *,
+    within_s: float = 0,
 ) -> Ack:
     """
-    Publish a message and return when its stream has stored it.
+    Publish a message and return when its stream has stored it, within the time that `Connection.request` allows.
 
     Raises:
         BusUnavailableError: Nobody acknowledged it; it may be stored all the same. Soon is a good time to try again.
@@ -122,7 +127,7 @@ async def store(
         RevisionError: An expected revision was not the newest one.
         ProtocolError: It can never be stored: too large, or its headers make no sense.
     """
-    answered = await connection.request(subject, body, headers)
+    answered = await connection.request(subject, body, headers, within_s=within_s)
     answer = decode_answer(subject, answered)
     return Ack(sequence=answer.seq, stream=answer.stream, duplicate=answer.duplicate)
 

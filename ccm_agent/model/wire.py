@@ -207,16 +207,20 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
     ahead: RunAhead | None = None
 
 
+REPORTING = "reporting"
+"""The run has ended on the node, and its events wait for the stream's acknowledgement."""
+
+
 class Progress(Struct, kw_only=True, omit_defaults=True):
     """
     Where a run is, on `session.progress.<run>.<node>`, every PROGRESS_INTERVAL_S.
 
     Attributes:
-        state: "queued" or "running".
+        state: "queued", "running", or REPORTING.
         resource: `type#name` in hand.
         position, total: Which resource of how many it is.
         resource_s: How long it has been at this resource.
-        run_s: How long the run has gone on here.
+        run_s: How long the run has gone on here; of a run that has ended, how long its events have waited.
         counts: So far.
     """
 

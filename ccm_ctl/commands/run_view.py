@@ -11,7 +11,7 @@ from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.verdicts import Verdict
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.wire import REPORTING, NodeState
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.joining import Joining
@@ -357,6 +357,8 @@ def _reason(node: NodeRun) -> str:
         return node.reason
     if node.state is NodeState.QUEUED and node.position:
         return f"number {node.position} in its queue"
+    if node.progress and node.progress.state == REPORTING:
+        return "its events wait for the broker"
     if node.progress and node.progress.resource:
         return f"at {node.progress.resource}"
     return ""

@@ -151,8 +151,7 @@ class Follower:
             self._run.back(now)
         else:
             self._run.away(now)
-        while self._heard:
-            self._take_in([self._heard.popleft()])
+        self._take_in_heard()
         try:
             if now - self._ticked_at >= TURN_S:
                 self._ticked_at = now
@@ -186,8 +185,14 @@ class Follower:
     async def _read(self, nodes: list[str] | None) -> None:
         for node in [">"] if nodes is None else nodes:
             self._take_in(await self._fleet.events.read(run_pattern(self._run.run, node)))
+        # the broker delivered these before its answer, so no node is lost of which they tell
+        self._take_in_heard()
         await self._certify()
         self._run.read_done(nodes, self._now())
+
+    def _take_in_heard(self) -> None:
+        while self._heard:
+            self._take_in([self._heard.popleft()])
 
     def _take_in(self, messages: Iterable[StoredEvent]) -> None:
         for message in messages:

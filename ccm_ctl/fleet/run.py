@@ -39,7 +39,13 @@ RESEND_AFTER_S = 1.0
 RESENDS = 2
 
 ANSWER_WITHIN_S = 10.0
-"""Who has not answered by then is unreachable; a slow disk under the ledger takes seconds, a late answer is still heard."""
+"""A node that has not answered by then is unreachable. A slow disk under the ledger takes seconds; a late answer still counts."""
+
+ANSWERS_PER_S = 500
+"""A slow broker delivers at least so many answers a second, so a large fleet gets a second more for each so many nodes."""
+
+QUIET_S = 3.0
+"""No node is unreachable before no other one has answered for this time: until then answers may be on their way."""
 
 LOST_AFTER_S = PROGRESS_INTERVAL_S * PROGRESS_MISSED + 1
 """Silence after which a node that had accepted is lost: the last of the missed messages may be a second late."""
@@ -113,7 +119,7 @@ class Run:
             for node in expected
         }
         self.away_since: float | None = None
-        self._since = now
+        self._since = self._answered_at = now
         self._answer_within_s = ANSWER_WITHIN_S if asked else LOST_AFTER_S
         self._read_all = not asked
         self._news: list[News] = []
@@ -263,7 +269,7 @@ class Run:
         if self.away_since is None:
             return
         away_s = now - self.away_since
-        self._since += away_s
+        self._since, self._answered_at = self._since + away_s, self._answered_at + away_s
         self.away_since = None
         self._read_all = True
         for node in self.nodes.values():
@@ -291,8 +297,11 @@ class Run:
             if node.reads >= READS and node.given < node.known:
                 self._skip(node)
             if node.suspected and node.state in _WORKING:
-                node.reason = _last_word(node)
+                node.reason = _last_word(node, now - node.heard_at)
                 self._move(node, NodeState.LOST)
+            elif node.suspected and node.state is NodeState.EXPECTED:
+                node.reason = f"present, but silent for {now - node.asked_at:.0f} s"
+                self._move(node, NodeState.UNREACHABLE)
             node.suspected = False
             self._settle(node)
 
@@ -318,6 +327,8 @@ class Run:
         node = self.nodes.get(name)
         if node is not None:
             node.heard_at, node.suspected = now, False
+            if node.state in (NodeState.EXPECTED, NodeState.UNREACHABLE):
+                self._answered_at = now
         return node
 
     def _move(self, node: NodeRun, state: NodeState) -> None:
@@ -366,26 +377,38 @@ class Run:
         node.given = node.known
 
     def _resend(self, now: float) -> list[str]:
+        """
+        Nodes to send the request to again, once no other node answers any more.
+
+        While answers arrive, the request is on its way: thousands of copies would delay the answers further.
+        """
+        silent = [
+            self.nodes[name]
+            for name in sorted(self._open)
+            if self.nodes[name].state is NodeState.EXPECTED and self.nodes[name].resends < RESENDS
+        ]
+        patience_s = len(silent) // ANSWERS_PER_S
         again = []
-        for name in sorted(self._open):
-            node = self.nodes[name]
-            if node.state is not NodeState.EXPECTED:
-                continue
-            silent_s = now - node.asked_at
-            if node.resends < RESENDS and silent_s >= RESEND_AFTER_S * (node.resends + 1):
+        for node in silent:
+            quiet_s = now - max(node.asked_at, self._answered_at)
+            if quiet_s >= RESEND_AFTER_S * (node.resends + 1) + patience_s:
                 node.resends += 1
-                again.append(name)
-            if silent_s >= self._answer_within_s:
-                node.reason = f"present, but silent for {self._answer_within_s:g} s"
-                self._move(node, NodeState.UNREACHABLE)
-                self._settle(node)
+                again.append(node.node)
         return again
 
     def _reads(self, now: float) -> list[str]:
+        """Nodes of which something is missing, or which are called lost or unreachable unless the stream has news of them."""
         found = []
+        patience_s = len(self._open) // ANSWERS_PER_S
+        is_quiet = now - self._answered_at >= QUIET_S
+        answer_within_s = self._answer_within_s + patience_s
         for name in sorted(self._open | self._open_joined):
             node = self.nodes[name]
-            if node.state in _WORKING and now - node.heard_at >= LOST_AFTER_S:
+            if node.state is NodeState.EXPECTED:
+                is_silent = is_quiet and now - node.asked_at >= answer_within_s
+            else:
+                is_silent = node.state in _WORKING and now - node.heard_at >= LOST_AFTER_S + patience_s
+            if is_silent:
                 node.suspected = True
                 found.append(name)
             elif node.has_gap and now - node.read_at >= READ_AGAIN_S:
@@ -402,12 +425,12 @@ def _end_state(summary: SessionSummary) -> NodeState:
     return NodeState.CHANGED if summary.changed_resources else NodeState.STABLE
 
 
-def _last_word(node: NodeRun) -> str:
+def _last_word(node: NodeRun, silent_s: float) -> str:
     """Where a lost node was, as far as it had said."""
     if node.progress and node.progress.resource:
         place = f" ({node.progress.position} of {node.progress.total})" if node.progress.total else ""
-        return f"silent for {LOST_AFTER_S:g} s; it was last at {node.progress.resource}{place}"
+        return f"silent for {silent_s:.0f} s; it was last at {node.progress.resource}{place}"
     if node.events:
         last = node.events[max(node.events)]
-        return f"silent for {LOST_AFTER_S:g} s; the last it reported was {last.type}#{last.name}"
-    return f"silent for {LOST_AFTER_S:g} s; it had reported no resource yet"
+        return f"silent for {silent_s:.0f} s; the last it reported was {last.type}#{last.name}"
+    return f"silent for {silent_s:.0f} s; it had reported no resource yet"

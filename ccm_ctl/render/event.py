@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import counted, one_line, plural, span
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
-from ccm_agent.model.wire import AgentEvent, Answer, Progress
+from ccm_agent.model.wire import REPORTING, AgentEvent, Answer, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,12 @@ def _words(said: object) -> tuple[datetime | None, str, str]:
             place = f" (number {said.position})" if said.position else ""
             return said.time, f"{said.state}{place}{reason}", "bad" if said.state == "refused" else ""
         case Progress():
+            if said.state == REPORTING:
+                return (
+                    None,
+                    f"reporting: its events have waited for the broker for {span(said.run_s)}",
+                    "quiet",
+                )
             place = f" ({said.position} of {said.total})" if said.total else ""
             return None, f"{said.state} at {said.resource}{place} for {span(said.resource_s)}", "quiet"
         case AgentEvent():

@@ -12,6 +12,7 @@ An event is given its place in the node's chain when it is appended, and keeps i
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable
@@ -69,8 +70,6 @@ class Spool:
 
     def __init__(self, folder: Path, *, limit_bytes: int, segment_bytes: int) -> None:
         """
-        Nothing is touched yet.
-
         Args:
             folder: A folder of the spool's own.
             limit_bytes: What it may take on disk.
@@ -287,9 +286,8 @@ class Spool:
         """Make what was appended outlive a power cut; whether it does. Blocking."""
         try:
             if self._is_folder_new:
-                # the name of a file that was begun since the last time
                 self._is_folder_new = False
-                sync_folder(self.folder)
+                sync_folder(self.folder)  # the name of a file that was begun since the last time
             journal.flush()
         except (FileError, OSError) as err:
             log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
@@ -375,6 +373,11 @@ class Spool:
     def backlog(self) -> int:
         """How many events wait."""
         return len(self._queue)
+
+    def waiting_runs(self, limit: int) -> list[str]:
+        """The runs that the oldest waiting events belong to; so many events are looked at."""
+        oldest = (self._entries.get(seq) for seq in itertools.islice(self._queue, limit))
+        return list(dict.fromkeys(entry.run for entry in oldest if entry is not None and entry.run))
 
     @property
     def size_bytes(self) -> int:

@@ -107,6 +107,10 @@ class RequestHandler:
                 answer would let a forged request say of a node's part in a true run that it was refused.
         """
         request, due = self._read(incoming)
+        is_called = self._context.node in request.named or incoming.scope.startswith("node.")
+        known = self._request_log.find(request.run)
+        if request.named and not is_called and known is not None:
+            return  # it was sent again to other nodes; this one has answered
         try:
             principal = await self._context.authenticator.request(incoming)
         except NotAuthorizedError as err:
@@ -116,8 +120,6 @@ class RequestHandler:
             request.requester = principal.name
         else:
             principal = replace(principal, name=request.requester)
-        is_called = self._context.node in request.named or incoming.scope.startswith("node.")
-        known = self._request_log.find(request.run)
         if known is not None:
             await self._answer_again(known)
             return

@@ -19,7 +19,7 @@ from ccm_agent.model.errors import BusError, Refusal
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.policy import LOCAL, Principal
-from ccm_agent.model.wire import SESSION_PROGRESS, EnsureRequest, ManifestRequest, Progress
+from ccm_agent.model.wire import REPORTING, SESSION_PROGRESS, EnsureRequest, ManifestRequest, Progress
 from ccm_agent.policy.grant import Grant
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ccm_agent.agent.runs.run_executor import RunExecutor
 
 log = logging.getLogger(__name__)
+
+REPORTING_RUNS = 20
+"""So many of the oldest waiting events are looked at for runs whose controllers are told that their events wait."""
 
 
 class LocalRun(Struct, frozen=True, kw_only=True):
@@ -161,20 +164,30 @@ class RunQueue:
 
 
 class ProgressPublisher:
-    """Publishes every few seconds where the runs of one agent are, for operators who follow them."""
+    """
+    Publishes every few seconds where the runs of one agent are, for operators who follow them.
+
+    It goes on until the stream has the events of a run: a controller would take a node for lost whose run has ended and whose
+    events wait for a slow broker.
+    """
 
     def __init__(self, context: AgentContext, executor: RunExecutor) -> None:
         self._context = context
         self._executor = executor
+        self._waited_s: dict[str, float] = {}
         self.is_busy = asyncio.Event()
 
     async def run(self) -> None:
-        """Publish while there is a run, until cancelled."""
+        """Publish while there is a run or events of one wait, until cancelled."""
+        is_reporting = False
         while True:
-            await self.is_busy.wait()
+            if not is_reporting:
+                await self.is_busy.wait()
             every_s = self._context.settings.progress_s
             await asyncio.sleep(every_s)
-            for progress in self._current(every_s):
+            found = [*self._current(every_s), *self._reporting(every_s)]
+            is_reporting = bool(found)
+            for progress in found:
                 subject = event_subject(SESSION_PROGRESS, self._context.node, progress.run)
                 try:
                     await self._context.ports.events.announce(subject, encode_message(progress))
@@ -190,6 +203,27 @@ class ProgressPublisher:
             for job in self._context.run_queue.waiting
         ]
         return found
+
+    def _reporting(self, every_s: float) -> list[Progress]:
+        """The runs that have ended and whose events the stream has not acknowledged yet."""
+        current = self._context.run_queue.current
+        waiting = [
+            run
+            for run in self._context.spool.waiting_runs(REPORTING_RUNS)
+            if current is None or run != current.run
+        ]
+        # each message differs from the one before it: controllers ignore a repeated one
+        self._waited_s = {run: self._waited_s.get(run, 0.0) + every_s for run in waiting}
+        return [
+            Progress(
+                protocol=SESSION_PROGRESS,
+                run=run,
+                node=self._context.node,
+                state=REPORTING,
+                run_s=self._waited_s[run],
+            )
+            for run in waiting
+        ]
 
 
 class RunLoop:

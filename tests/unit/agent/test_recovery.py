@@ -273,6 +273,27 @@ async def test_a_run_says_where_it_is_and_so_does_one_that_waits(tmp_path: Path)
         at.engine.go.set()
 
 
+async def test_a_run_whose_events_wait_says_so_until_the_stream_has_them(tmp_path: Path) -> None:
+    at = await fleet(tmp_path)
+    async with at.agent(progress_s=0.02, retry_s=0.001):
+        await at.controller.said(event_subject(AGENT_STARTUP, NODE))
+        at.broker.lost_acks = 10**9
+        run = await at.apply("changed /a")
+
+        progress = await at.controller.said(event_subject(SESSION_PROGRESS, NODE, run))
+        at.broker.lost_acks = 0
+        summary = await at.controller.summary(run, NODE)
+
+        assert {**progress, "run_s": 0} == {
+            "protocol": SESSION_PROGRESS,
+            "run": run,
+            "node": NODE,
+            "state": "reporting",
+            "run_s": 0,
+        }
+        assert (progress["run_s"] > 0, summary["state"]) == (True, "changed")
+
+
 async def test_lost_events_are_counted_and_told(tmp_path: Path) -> None:
     at = await fleet(tmp_path)
     at.broker.stop()

@@ -158,6 +158,27 @@ async def test_a_request_that_comes_again_is_answered_from_the_ledger_and_not_ca
         assert len(at.engine.applied) == 1
 
 
+async def test_a_request_that_comes_again_for_other_nodes_is_not_answered_again(tmp_path: Path) -> None:
+    async with stage(tmp_path) as at:
+        run = await at.apply("changed /a")
+        await at.controller.summary(run, NODE)
+
+        await at.apply(run=run, named=["web9"])
+        await at.apply(run=run, named=[NODE])
+
+        assert await at.answered(run, 2) == ("done", "", "changed")
+        assert len([one for one in at.broker.sent if one.subject.startswith(f"{SESSION_ANSWER}.{run}")]) == 2
+
+
+async def test_a_node_that_the_first_request_did_not_reach_takes_one_that_names_others(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as at:
+        run = await at.apply(named=["web9"])
+
+        assert await at.answered(run) == ("accepted", "", "")
+
+
 async def test_a_request_that_comes_again_while_it_is_in_hand_or_waits_is_answered_as_before(
     tmp_path: Path,
 ) -> None:

@@ -37,6 +37,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow_module, "TURN_S", 0.001)
     for name in ("RESEND_AFTER_S", "READ_AGAIN_S"):
         monkeypatch.setattr(run_module, name, 0.002)
+    monkeypatch.setattr(run_module, "QUIET_S", 0.1)
     for name in ("ANSWER_WITHIN_S", "LOST_AFTER_S"):
         monkeypatch.setattr(run_module, name, 1.0)  # longer than a busy machine keeps a test waiting
 

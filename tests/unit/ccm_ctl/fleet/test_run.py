@@ -18,7 +18,7 @@ from ccm_agent.model.outcome import (
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
 from ccm_ctl.fleet.gaps import Gaps
 from ccm_ctl.fleet.node_run import READS, Event, EventReceived, PendingActions, StateChange
-from ccm_ctl.fleet.run import ANSWER_WITHIN_S, LOST_AFTER_S, READ_AGAIN_S, Run
+from ccm_ctl.fleet.run import ANSWER_WITHIN_S, ANSWERS_PER_S, LOST_AFTER_S, QUIET_S, READ_AGAIN_S, Run
 
 RUN = "2zFXzzzzzzzzzzzzzzzzzzzzzzz"
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -159,17 +159,72 @@ def test_the_request_goes_out_twice_more_naming_the_present_nodes_that_are_silen
     run = a_run("web1", "web2", "web3", offline=("web3",))
     run.answered("web1", answer("accepted"), 0.1)
 
-    asked = {at: run.tick(at).resend for at in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)}
+    asked = {at: run.tick(at).resend for at in (0.5, 1.1, 1.5, 2.1, 3.0, 4.0)}
 
-    assert asked == {0.5: [], 1.0: ["web2"], 1.5: [], 2.0: ["web2"], 3.0: [], 4.0: []}
+    assert asked == {0.5: [], 1.1: ["web2"], 1.5: [], 2.1: ["web2"], 3.0: [], 4.0: []}
+
+
+def test_the_request_does_not_go_out_again_while_nodes_answer() -> None:
+    run = a_run("web1", "web2", "web3")
+    run.answered("web1", answer("accepted"), 0.9)
+    before = run.tick(1.0).resend
+    run.answered("web2", answer("accepted"), 1.8)
+
+    asked = {at: run.tick(at).resend for at in (2.0, 2.7, 2.9)}
+
+    assert before == []
+    assert asked == {2.0: [], 2.7: [], 2.9: ["web3"]}
+
+
+def test_a_large_fleet_is_given_more_time_to_answer_before_it_is_asked_again_or_given_up() -> None:
+    nodes = [f"node{number}" for number in range(10 * ANSWERS_PER_S)]
+    run = a_run(*nodes)
+
+    asked = {at: len(run.tick(at).resend) for at in (3.0, 10.9, 11.0)}
+    suspected = {at: len(run.tick(at).read) for at in (ANSWER_WITHIN_S + 9.9, ANSWER_WITHIN_S + 10)}
+
+    assert asked == {3.0: 0, 10.9: 0, 11.0: len(nodes)}
+    assert suspected == {ANSWER_WITHIN_S + 9.9: 0, ANSWER_WITHIN_S + 10: len(nodes)}
+
+
+def test_no_node_is_unreachable_while_others_answer_for_the_first_time() -> None:
+    run = a_run("web1", "web2", "web3")
+    run.answered("web1", answer("accepted"), ANSWER_WITHIN_S - 0.5)
+
+    early = run.tick(ANSWER_WITHIN_S).read
+    late = run.tick(ANSWER_WITHIN_S - 0.5 + QUIET_S).read
+
+    assert (early, late) == ([], ["web2", "web3"])
+
+
+def test_a_node_whose_answer_was_lost_is_not_unreachable_when_the_stream_has_its_events() -> None:
+    run = a_run("web1", "web2")
+    run.tick(ANSWER_WITHIN_S)
+
+    run.happened("web1", start(), ANSWER_WITHIN_S)
+    run.read_done(["web1", "web2"], ANSWER_WITHIN_S)
+
+    assert states(run) == {"web1": NodeState.RUNNING, "web2": NodeState.UNREACHABLE}
+
+
+def test_a_node_that_reports_that_its_events_wait_is_not_lost() -> None:
+    run = a_run("web1")
+    run.answered("web1", answer("accepted"), 0.1)
+
+    run.progressed("web1", progress(state="reporting", run_s=5.0), 5.0)
+    run.progressed("web1", progress(state="reporting", run_s=10.0), 10.0)
+
+    assert run.tick(LOST_AFTER_S + 1).read == []
+    assert states(run)["web1"] is NodeState.RUNNING
 
 
 def test_a_present_node_that_never_answers_is_unreachable_and_one_that_was_not_present_is_offline() -> None:
     run = a_run("web1", "web2", offline=("web2",))
 
-    for at in (1.0, 2.0, ANSWER_WITHIN_S):
-        run.tick(at)
+    todo = [run.tick(at).read for at in (1.0, 2.0, ANSWER_WITHIN_S)]
+    run.read_done(["web1"], ANSWER_WITHIN_S)
 
+    assert todo == [[], [], ["web1"]]
     assert states(run) == {"web1": NodeState.UNREACHABLE, "web2": NodeState.OFFLINE}
     assert run.nodes["web1"].reason == "present, but silent for 10 s"
     assert run.is_done
@@ -180,6 +235,7 @@ def test_who_was_given_up_and_answers_after_all_is_followed(offline: tuple[str, 
     run = a_run("web1", "web2", offline=offline)
     for at in (1.0, 2.0, ANSWER_WITHIN_S):
         run.tick(at)
+    run.read_done(None, ANSWER_WITHIN_S)
 
     run.answered("web1", answer("accepted"), 11.0)
 
@@ -400,13 +456,13 @@ def test_time_stands_still_while_the_broker_is_away() -> None:
     run.back(60.8)
     after = run.tick(60.8)
     run.read_done(None, 60.9)
-    resent = run.tick(61.1)
+    resent = run.tick(61.6)
     later = run.tick(60.8 + LOST_AFTER_S - 0.1)
 
     assert away == [PendingActions(), PendingActions()]
     assert after == PendingActions(read_all=True)
     assert resent == PendingActions(resend=["web2"])
-    assert later.read == []
+    assert "web1" not in later.read
     assert states(run)["web1"] is NodeState.ACCEPTED
 
 
@@ -449,6 +505,7 @@ def test_a_watcher_reads_the_stream_first_and_asks_nobody() -> None:
 
     silent = [run.tick(at) for at in (1.0, 2.0, 10.0)]
     run.tick(LOST_AFTER_S)
+    run.read_done(["web4"], LOST_AFTER_S)
 
     assert first == PendingActions(read_all=True)
     assert silent == [PendingActions()] * 3

@@ -8,6 +8,7 @@ import pytest
 
 from ccm_agent.clikit.table import Style
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.wire import REPORTING, SESSION_PROGRESS, Progress
 from ccm_agent.testing.clock import NOON
 from ccm_ctl.render.event import event_line, pending_words
 from tests.support.agent import resource_event
@@ -27,6 +28,14 @@ PLAIN = Style()
 )
 def test_pending_refreshes_are_named(pending: list[str], words: str) -> None:
     assert pending_words(pending) == words
+
+
+def test_progress_of_a_run_whose_events_wait_says_how_long() -> None:
+    progress = Progress(protocol=SESSION_PROGRESS, run="r", node="web1", state=REPORTING, run_s=35)
+
+    line = event_line("web1", progress, PLAIN)
+
+    assert line.endswith("web1  reporting: its events have waited for the broker for 35 s\n")
 
 
 def test_resource_and_summary_say_what_is_pending() -> None:
