@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
 
 
@@ -15,6 +17,10 @@ def main() -> None:
 
         sys.stdout.write(f"{VERSION}\n")
         return
+    if (
+        "_CCM_COMPLETE" in os.environ
+    ):  # Ctrl-C while a shell completes a word ends this process, without a word
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     # what is imported and loaded now stays until the end, so nothing is gained by looking for garbage in it;
     # `ccm apply` switches the collection on again when its manifest is loaded, other verbs when they are found
     gc.disable()

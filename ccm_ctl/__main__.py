@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 VERBS = {
@@ -28,6 +30,7 @@ VERBS = {
     "rollout": "Drive rollouts in the background.",
     "events": "Show events of agents.",
     "completion": "Print the completion script of a shell.",
+    "help": "Show the help of a command.",
 }
 
 
@@ -39,6 +42,10 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"ccmctl {VERSION}")  # noqa: T201 -- the terminal takes three times as long to import
         return 0
+    if (
+        "_CCMCTL_COMPLETE" in os.environ
+    ):  # Ctrl-C while a shell completes a word ends this process, without a word
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ccm_ctl.main import main as run
 
     return run(arguments, VERBS)

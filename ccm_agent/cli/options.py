@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ccm_agent.clikit.commands import BaseCommand, Group
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +29,12 @@ class CcmCommand(BaseCommand):
     def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
         """The options about the log; they are not listed, because `ccm apply` is about its manifest."""
         return [_log_option(name, about) for name, about in LOG_OPTIONS.items()]
+
+    def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
+        """Files, types, states and names of this host. None of that is loaded before an operator presses Tab."""
+        from ccm_agent.cli.completion_values import complete
+
+        return complete(ctx, metavar, incomplete)
 
 
 class CcmGroup(CcmCommand, Group):

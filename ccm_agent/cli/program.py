@@ -18,10 +18,12 @@ from ccm_agent.version import VERSION
 VERBS = {
     "agent": "Run the agent, or control the one that is running.",
     "apply": "Apply a manifest.",
+    "completion": "Print the completion script of a shell.",
     "dev": "Create the source files of a new resource type.",
     "ensure": "Manage a single resource.",
     "eval": "Evaluate an expression.",
     "facts": "Show this host's facts.",
+    "help": "Show the help of a command.",
     "hiera": "Resolve hierarchical data.",
     "lint": "Check manifests without applying them.",
     "registration": "Manage service registrations.",

@@ -10,9 +10,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
+
+from ccm_agent.clikit.completion import completed
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 """Settings of a program's root command; they hold for all commands below it."""
@@ -62,7 +67,11 @@ class BaseCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own options, then the shared ones, then --help."""
         own = super().get_params(ctx)
-        return [*own[:-1], *self.shared_params(ctx), *own[-1:]]
+        return completed([*own[:-1], *self.shared_params(ctx), *own[-1:]], self.offer)
+
+    def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
+        """What a shell may offer for a word, by what help calls the word; see `completion.Word`."""
+        return []
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, and take the shared options out of the parameters."""

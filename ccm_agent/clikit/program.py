@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ccm_agent.clikit.completion import answer, variable
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.exits import Exit
@@ -26,6 +27,8 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
     Returns:
         The exit code.
     """
+    if variable(terminal.program) in os.environ:
+        return _answer_silently(run)
     try:
         code = run()
         sys.stdout.flush()
@@ -50,6 +53,14 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
     return Exit.COULD_NOT_RUN
 
 
+def _answer_silently(run: Callable[[], int]) -> int:
+    """Answer a shell that completes a word: an error, or an operator who does not wait, must not show up behind the prompt."""
+    try:
+        return run()
+    except (KeyboardInterrupt, Exception):  # noqa: BLE001 - whatever it is, the shell offers nothing
+        return Exit.COULD_NOT_RUN
+
+
 def invoke(root: click.Command, arguments: Sequence[str], terminal: Terminal, **context: Any) -> int:
     """
     Parse a command line and call its command.
@@ -67,6 +78,9 @@ def invoke(root: click.Command, arguments: Sequence[str], terminal: Terminal, **
         UsageError: The command line is wrong.
         CcmError: What the command raises.
     """
+    if instruction := os.environ.get(variable(terminal.program)):
+        terminal.raw(answer(root, terminal.program, instruction, context))
+        return Exit.OK
     try:
         done = root.main(
             list(arguments),

@@ -6,6 +6,7 @@ Options made from the properties of a resource type, alike in both programs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ TEXT, SWITCH, NUMBER, LIST, NUMBERS, MAP = "text", "switch", "number", "list", "
 """How a property is written. A list may be repeated, and so may a map, which takes KEY=VALUE."""
 
 _METAVARS = {NUMBER: "N", NUMBERS: "N", MAP: "KEY=VALUE"}
+_QUOTED = re.compile(r"`(\w+)`")
 _CHECK = ("check", "check_tries", "check_sleep")
 CONTROLS = ("if", "unless")
 
@@ -38,6 +40,11 @@ class Property(Struct, frozen=True, kw_only=True):
     about: str
     kind: str
     values: tuple[str, ...] = ()
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The values that a shell offers: where any is allowed, those that the description quotes."""
+        return self.values or tuple(_QUOTED.findall(self.about))
 
 
 def section_of(type_name: str) -> str:

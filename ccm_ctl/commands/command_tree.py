@@ -13,12 +13,13 @@ import click
 import msgspec
 
 from ccm_agent.clikit import commands
-from ccm_agent.clikit.completion import Word, completed
 from ccm_agent.clikit.program import invoke
 from ccm_ctl.app import Application
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from click.shell_completion import CompletionItem
 
     from ccm_agent.model.exits import Exit
 
@@ -54,20 +55,11 @@ def shared_options(*, hidden: bool) -> list[click.Option]:
     ]
 
 
-def _values(ctx: click.Context, metavar: str, incomplete: str) -> list[Any]:
-    """What a word may become; nothing of that is loaded before an operator presses Tab."""
-    from ccm_ctl.commands.completion_values import complete
-
-    return complete(ctx, metavar, incomplete)
-
-
 def _shared(
     name: str, text: str, metavar: str | None = None, short: str = "", **settings: Any
 ) -> click.Option:
     names = [name, f"{commands.BaseCommand.prefix}{name.removeprefix('--')}", *([short] if short else [])]
-    return click.Option(
-        names, metavar=metavar, help=text, type=Word(_values) if metavar else None, **settings
-    )
+    return click.Option(names, metavar=metavar, help=text, **settings)
 
 
 class CtlCommand(commands.BaseCommand):
@@ -84,6 +76,12 @@ class CtlCommand(commands.BaseCommand):
         application.terminal.json |= bool(given.pop("json"))
         reach = {name: value for name, value in given.items() if value}
         application.reach = msgspec.structs.replace(application.reach, **reach)
+
+    def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
+        """Names on the broker, types, files. None of that is loaded before an operator presses Tab."""
+        from ccm_ctl.commands.completion_values import complete
+
+        return complete(ctx, metavar, incomplete)
 
     def write_text(self, ctx: click.Context, text: str) -> None:
         """Write it on the application's terminal."""
@@ -184,7 +182,7 @@ def _described(
 ) -> dict[str, Any]:
     """What click is told about a command."""
     return {
-        "params": completed(options, _values),
+        "params": list(options),
         "help": function.__doc__,
         "callback": _called(function),
         "epilog": commands.examples(*examples) if examples else None,

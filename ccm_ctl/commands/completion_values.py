@@ -1,59 +1,84 @@
-"""What a shell completes besides commands and options: files, types, and names of what there is on the broker."""
+"""What a shell completes besides commands and options: files, types, facts, states, and names of what there is on the broker."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from typing import TYPE_CHECKING
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
 
-from click.shell_completion import CompletionItem
-
+from ccm_agent.clikit.completion import FILES, MOST, offer, offer_files
+from ccm_agent.clikit.help_command import HELP_WORDS, offer_commands
 from ccm_agent.model.errors import CcmError
 from ccm_ctl.app import Application
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import click
+    from click.shell_completion import CompletionItem
 
     from ccm_ctl.app import Broker
 
 WITHIN_S = 1.0
-"""Whoever pressed Tab waits no longer than this for the broker; without an answer nothing is offered."""
+"""An operator who pressed Tab waits no longer than this for the broker; without an answer nothing is offered."""
 
-MOST = 200
-"""So many names are offered; nobody looks through more, and typing another letter makes them fewer."""
+FEW_VALUES = 20
+"""A fact with more values is offered without them until its name is typed."""
 
-_PLAIN = re.compile(r"(?!-)[A-Za-z0-9._/=-]+")
-"""Shells take what they are given apart, and expand it; names on the broker were written by others, one like an option too."""
-
-_FILES = frozenset({"FILE", "FILE|-", "FILE|DIR", "[FILE|DIR]"})
 _ASSIGNED = frozenset({"assign", "unassign", "rollback", "assignment"})
 _SCHEDULED = frozenset({"rm", "run"})
-_HOMES = {
+_MODULES = {
     "runs": "ccm_ctl.fleet.history",
+    "resources": "ccm_ctl.fleet.history",
     "assignments": "ccm_ctl.fleet.assignments",
     "schedules": "ccm_ctl.fleet.schedules",
 }
 
 
 def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-    """What the word may become that a command line ends in, by what help calls it."""
-    if metavar in _FILES or metavar == "DIR":
-        return [CompletionItem(incomplete, type="dir" if metavar == "DIR" else "file")]
-    known = _types() if metavar == "TYPE" else _names(ctx, kind_of(ctx.command_path.split()[1:], metavar))
-    found = [name for name in known if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
-    return [CompletionItem(name) for name in sorted(set(found))[:MOST]]
+    """What the last word of a command line may become, by what help calls it."""
+    if metavar == HELP_WORDS:
+        return offer_commands(ctx, incomplete)
+    if metavar.removesuffix("...").strip("[]") in FILES or metavar == "DIR":
+        return offer_files(incomplete, "dir" if metavar == "DIR" else "file")
+    if metavar == "TYPE":
+        from ccm_ctl.commands.properties import type_names
+
+        return offer(type_names(), incomplete)
+    if metavar.startswith("[ENSURE]"):
+        return offer(_property_words(str(ctx.params.get("type_name") or ""), incomplete), incomplete)
+    kind = kind_of(ctx.command_path.split()[1:], metavar)
+    if kind == "selector":
+        # A selector has several parts; the part after the last comma is completed.
+        before, comma, part = incomplete.rpartition(",")
+        found = offer(fact_words(_names(ctx, "facts"), part), part)
+        for item in found:
+            item.value = f"{before}{comma}{item.value}"
+        return found
+    names = _names(ctx, kind)
+    if kind == "resources":
+        prefix = f"{ctx.params.get('type_name')}#"
+        names = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+    if metavar == "[NODE... KEY=VALUE...]" and (ctx.params.get("words") or "=" in incomplete):
+        names = [*names, *fact_words(_names(ctx, "facts"), incomplete)]
+    return offer(names, incomplete)
 
 
 def kind_of(path: list[str], metavar: str) -> str:
-    """The name of what a word of a command names; "" when there is nothing to look up."""
+    """The kind of name that a word of a command is; "" when there is nothing to look up."""
+    if metavar == "SELECTOR":
+        return "selector"
     if metavar in ("NODE", "NODE...", "[NODE... KEY=VALUE...]"):
         return "nodes"
     if metavar == "RUN":
         return "runs"
+    if metavar in ("[PATH]", "KEY...", "[KEY...]") and path[:1] == ["facts"]:
+        return "fact names"
     if metavar in ("KEY", "[PREFIX]") and path[:1] == ["data"]:
         return "data"
+    if metavar == "NAME" and path[:1] == ["ensure"]:
+        return "resources"
     if metavar == "NAME" and path[:1] and path[0] in _ASSIGNED:
         return "assignments"
     if metavar == "NAME" and path[:1] == ["schedule"] and path[-1] in _SCHEDULED:
@@ -61,21 +86,55 @@ def kind_of(path: list[str], metavar: str) -> str:
     return ""
 
 
-def _types() -> Iterable[str]:
-    from ccm_ctl.commands.properties import type_names
+def fact_words(facts: Iterable[str], typed: str) -> list[str]:
+    """
+    Parts of selectors.
 
-    return type_names()
+    Args:
+        facts: `name=value` texts.
+        typed: What is typed; `!=` is completed like `=`.
+
+    Returns:
+        `name=value`, or `name=` for a fact with many values whose name is not typed.
+    """
+    values: dict[str, set[str]] = {}
+    for fact in facts:
+        name, _, value = fact.partition("=")
+        values.setdefault(name, set()).add(value)
+    words = []
+    for name, known in values.items():
+        mark = "!=" if typed.startswith(f"{name}!") else "="
+        is_named = typed.startswith((f"{name}=", f"{name}!="))
+        words += (
+            [f"{name}{mark}{value}" for value in known]
+            if is_named or len(known) <= FEW_VALUES
+            else [f"{name}="]
+        )
+    return words
 
 
-def _names(ctx: click.Context, kind: str) -> Iterable[str]:
-    """Names on the broker; none when it is away, slow or not to be reached as things are."""
-    import importlib
-    import logging
+def _property_words(type_name: str, incomplete: str) -> Iterator[str]:
+    """States, and properties as KEY=VALUE."""
+    from ccm_agent.clikit.properties import SWITCH
+    from ccm_ctl.commands.properties import properties_of, type_names
 
+    if type_name not in type_names():
+        return
+    for name, what in properties_of(type_name).items():
+        if name == "ensure":
+            yield from what.states
+        elif what.kind == SWITCH and incomplete.startswith(f"{name}="):
+            yield from (f"{name}=true", f"{name}=false")
+        elif what.kind:
+            yield f"{name}="
+
+
+def _names(ctx: click.Context, kind: str) -> list[str]:
+    """Names on the broker; none when it is away, slow or cannot be reached."""
     application = ctx.find_object(Application)
     if not kind or application is None:
         return []
-    if home := _HOMES.get(kind):
+    if home := _MODULES.get(kind):
         importlib.import_module(home)  # before a loop runs, for an import reads files
     logging.disable()
     try:
@@ -97,10 +156,19 @@ async def _read(broker: Broker, kind: str) -> list[str]:
         return [key.partition(".")[2] for key in await fleet.nodes.keys("node.")]
     if kind == "data":
         return await fleet.data.keys()
-    if kind == "runs":
+    if kind in ("facts", "fact names"):
+        from ccm_ctl.fleet.discovery import read_inventory
+
+        facts = [fact for node in (await read_inventory(fleet)).nodes.values() for fact in _facts(node)]
+        return facts if kind == "facts" else [fact.partition("=")[0] for fact in facts]
+    if kind in ("runs", "resources"):
+        from ccm_agent.clikit.text import short_ids
         from ccm_ctl.fleet.history import NEWEST, History
 
-        return [NEWEST, *(record.run for record, *_ in (await History(fleet).newest(MOST)).runs)]
+        records = [record for record, *_ in (await History(fleet).newest(MOST)).runs]
+        if kind == "resources":
+            return [record.name for record in records if record.action == "ensure"]
+        return [NEWEST, *short_ids(record.run for record in records).values()]
     if kind == "assignments":
         from ccm_ctl.fleet.assignments import read_assignments
 
@@ -110,3 +178,20 @@ async def _read(broker: Broker, kind: str) -> list[str]:
     if broker.connection is None:
         return []
     return [one.name for one in await Schedules(broker.connection).all()]
+
+
+def _facts(node: Any) -> Iterator[str]:
+    """What selectors can say of a node, as `name=value`."""
+    yield f"node={node.name}"
+    for path, value in _leaves({**node.routed, **node.assigned}):
+        yield f"{path}={value}"
+
+
+def _leaves(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, bool):
+            yield f"{prefix}{name}", str(value).lower()
+        elif isinstance(value, str | int | float):
+            yield f"{prefix}{name}", str(value)

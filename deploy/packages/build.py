@@ -33,6 +33,12 @@ REVISION = "1"
 LIBRARY = f"usr/lib/{NAME}"
 CONFIG = "etc/choria/ccm/config.yaml"
 PROGRAMS = {"ccm": "ccm_agent", "ccmctl": "ccm_ctl"}
+COMPLETIONS = {
+    "usr/share/bash-completion/completions/{}": "bash",
+    "usr/share/zsh/vendor-completions/_{}": "zsh",  # where zsh of Debian looks
+    "usr/share/zsh/site-functions/_{}": "zsh",  # where zsh of Fedora looks
+    "usr/share/fish/vendor_completions.d/{}.fish": "fish",
+}
 DEB_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 TOOLS = {"deb": ("dpkg-deb", "dpkg"), "rpm": ("rpmbuild", "rpm")}
 
@@ -141,10 +147,8 @@ def _made_at() -> int:
 
 
 def _add_programs(root: Path, minor: str) -> None:
-    """`/usr/bin/ccm` and `/usr/bin/ccmctl`, with their completion for bash."""
+    """`/usr/bin/ccm` and `/usr/bin/ccmctl`, with their completion for three shells."""
     text = (HERE / "program.in").read_text()
-    completions = root / "usr/share/bash-completion/completions"
-    completions.mkdir(parents=True)
     for program, package in PROGRAMS.items():
         path = root / "usr/bin" / program
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,19 +156,25 @@ def _add_programs(root: Path, minor: str) -> None:
             _filled(text, python=f"/usr/bin/python{minor}", package=package, library=f"/{LIBRARY}")
         )
         path.chmod(0o755)
-        environ = {"PATH": os.environ["PATH"], f"_{program.upper()}_COMPLETE": "bash_source"}
-        script = (
-            f"import sys; sys.argv = [{program!r}]; from {package}.__main__ import main; sys.exit(main())"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=root / LIBRARY,
-            env={**environ, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        (completions / program).write_text(done.stdout)
+        for place, shell in COMPLETIONS.items():
+            script = root / place.format(program)
+            script.parent.mkdir(parents=True, exist_ok=True)
+            script.write_text(_completion(root, program, package, shell))
+
+
+def _completion(root: Path, program: str, package: str, shell: str) -> str:
+    """What a shell sources to complete a program's commands, as the packaged program prints it."""
+    argv = [program, "completion", shell]
+    script = f"import sys; sys.argv = {argv!r}; from {package}.__main__ import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=root / LIBRARY,
+        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
 
 
 def _add_files(root: Path) -> None:

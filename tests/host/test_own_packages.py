@@ -138,6 +138,9 @@ def works_alone(host: Host) -> None:
     assert (
         "_ccm_completion" in host.sh(". /usr/share/bash-completion/completions/ccm; complete -p ccm").stdout
     )
+    host.sh(
+        "test -s /usr/share/zsh/vendor-completions/_ccmctl -a -s /usr/share/fish/vendor_completions.d/ccmctl.fish"
+    )
 
 
 @KINDS

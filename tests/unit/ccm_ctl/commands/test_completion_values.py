@@ -17,6 +17,7 @@ from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands import completion_values
 from ccm_ctl.commands.command_tree import CtlProgram
+from ccm_ctl.commands.completion_values import fact_words
 from tests.support.controller import Desk, FakeNode
 
 ENVIRON = {"CCM_OPERATOR": "op", "HOME": "/nonexistent"}
@@ -60,6 +61,20 @@ def completed(application: Application, line: str) -> list[tuple[str, str]]:
         ("ensure fi", ["file"]),
         ("ensure file ", []),
         ("run wa", ["watch"]),
+        ("apply site -t role", ["role=web"]),
+        ("apply site -t role=w", ["role=web"]),
+        ("apply site -t role!=", ["role!=web"]),
+        ("apply site -t role=web,node=w", ["role=web,node=web1", "role=web,node=web2"]),
+        ("facts set web1 role=", ["role=web"]),
+        ("facts show web1 r", ["role"]),
+        (
+            "ensure service cron ",
+            ["alias=", "enable=", "provider=", "require=", "running", "stopped", "subscribe="],
+        ),
+        ("ensure service cron enable=", ["enable=false", "enable=true"]),
+        ("ensure package nginx l", ["latest"]),
+        ("help run st", ["stop"]),
+        ("help nothing ", []),
     ],
 )
 def test_names_are_those_that_there_are(desk: Desk, line: str, offered: list[str]) -> None:
@@ -100,3 +115,18 @@ def test_without_an_answer_nothing_is_offered_and_nothing_said(
     assert completed(Application(Terminal("ccmctl", environ={}), ENVIRON, connect), "why w") == []
     assert completed(Application(Terminal("ccmctl", environ={}), ENVIRON), "--context none why w") == []
     assert tuple(capsys.readouterr()) == ("", "")
+
+
+def test_names_of_resources_are_those_of_earlier_runs(desk: Desk) -> None:
+    desk.ccmctl("ensure", "package", "nginx", "present", "--all", "--yes")
+    desk.ccmctl("ensure", "service", "cron", "running", "--all", "--yes")
+    application = Application(Terminal("ccmctl", environ={}), ENVIRON, desk._connect)
+
+    assert completed(application, "ensure package ") == [("nginx", "plain")]
+
+
+def test_a_fact_with_many_values_is_offered_by_its_name_first() -> None:
+    facts = [*(f"host=h{number}" for number in range(30)), "role=web"]
+
+    assert sorted(fact_words(facts, "")) == ["host=", "role=web"]
+    assert len(fact_words(facts, "host=")) == 31

@@ -1,0 +1,58 @@
+"""
+Completion in bash that knows the whole line.
+
+bash takes `role=web` for three words and replaces only the last one. The program sees one word, so it reads the line itself, and
+leaves out of its answers what bash keeps.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from click.shell_completion import BashComplete, CompletionItem, ShellComplete, split_arg_string
+
+_BREAKS = "=:"
+"""Where bash begins a new word within one of ours, unless COMP_WORDBREAKS says otherwise."""
+
+_BASH = """\
+%(complete_func)s() {
+    local IFS=$'\\n' response line type value
+    response=$(env COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" COMP_WORDBREAKS="$COMP_WORDBREAKS" \\
+        %(complete_var)s=bash_complete "$1")
+    for line in $response; do
+        IFS=',' read -r type value <<< "$line"
+        case $type in
+            dir) COMPREPLY=(); compopt -o dirnames ;;
+            file) COMPREPLY=(); compopt -o default ;;
+            plain) COMPREPLY+=("$value"); [[ $value == *= ]] && compopt -o nospace ;;
+        esac
+    done
+    return 0
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+class LineComplete(BashComplete):
+    """Answers by COMP_LINE and COMP_POINT in place of bash's own words."""
+
+    source_template = _BASH
+    _kept = 0
+
+    def source(self) -> str:
+        """The script. The version of bash is not asked for: that would start a bash."""
+        return ShellComplete.source(self)
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one that is completed, and what of it is typed."""
+        line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
+        words = split_arg_string(line)[1:]
+        incomplete = words.pop() if words and not line[-1:].isspace() else ""
+        breaks = set(_BREAKS) & set(os.environ.get("COMP_WORDBREAKS", _BREAKS))
+        self._kept = max((incomplete.rfind(mark) + 1 for mark in breaks), default=0)
+        return words, incomplete
+
+    def format_completion(self, item: CompletionItem[Any]) -> str:
+        """A word without what bash keeps of it."""
+        return f"{item.type},{item.value[self._kept :]}"
