@@ -30,7 +30,7 @@ BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 def messages() -> dict[str, type[msgspec.Struct]]:
     """File names (without ending) of messages on the bus, of documents that people write, and of records of `ccmctl --json`."""
-    from ccm_agent.model import outcome, policy, rollout_records, run_records, wire
+    from ccm_agent.model import outcome, policy, rollout_records, run_records, stamped, wire
     from ccm_ctl.fleet.doctor.results import CheckResult
 
     return {
@@ -48,7 +48,8 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "assignment": wire.Assignment,
         "facts_record": wire.FactsRecord,
         "presence": wire.Presence,
-        "stamped": wire.Stamped,
+        "stamped": stamped.Stamped,
+        "maintenance_request": wire.MaintenanceRequest,
         "run_record": run_records.RunRecord,
         "run_targets": run_records.RunTargets,
         "run_ends": run_records.RunEnds,

@@ -24,6 +24,7 @@ from ccm_agent.agent.node.status import LocalStatus, NodeStatus
 from ccm_agent.agent.process.config import Settings
 from ccm_agent.agent.process.state_folder import StateLock
 from ccm_agent.agent.requests.missed_schedules import MissedSchedules
+from ccm_agent.agent.requests.node_commands import NodeCommands
 from ccm_agent.agent.requests.request_handler import RequestHandler
 from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.requests.subscriptions import RequestQueue, Subscriptions
@@ -101,7 +102,8 @@ class Agent:
         self._status = NodeStatus(
             context, self._executor, self._publisher, self._assignments, self._manifests
         )
-        self._handler = RequestHandler(context, self._executor, self._missed, self._status)
+        self._commands = NodeCommands(context, self.converge_once)
+        self._handler = RequestHandler(context, self._executor, self._missed, self._status, self._commands)
         self._runs = RunLoop(context, self._handler, self._executor, self._progress)
         context.admission.maintenance.on_change(self._on_maintenance)
 
@@ -173,6 +175,7 @@ class Agent:
             "subscriptions": self._subscriptions.run(),
             "heartbeat": self._heartbeats.run(),
             "assignments": self._assignments.run(),
+            "commands": self._commands.run(self._handler.close_command),
         }
         if self._manifests is not None:
             services["manifests"] = self._manifests.run()
@@ -289,7 +292,8 @@ class Agent:
 
     def _on_maintenance(self, disabled: Disabled | None) -> None:
         self._context.record.disabled = disabled
-        self._context.events.disabled(disabled, disabled.sentence if disabled else "enabled again")
+        maintenance = self._context.admission.maintenance
+        self._context.events.maintenance(disabled, maintenance.enabled_by, maintenance.enabled_why)
         self._context.presence.request_heartbeat()
         self._assignments.decide_again()
         if disabled is None and self._manifests is not None:

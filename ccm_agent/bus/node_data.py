@@ -23,8 +23,8 @@ from ccm_agent.bus.layout import DATA, NODE_DATA
 from ccm_agent.bus.subjects import OWNED, encode_token, key_subject, owner_of
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
 from ccm_agent.model.ports import KeyHistory, KeyValue, KeyValueEntry
+from ccm_agent.model.stamped import Stamped, TextPlace
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import Stamped, TextPlace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

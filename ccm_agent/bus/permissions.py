@@ -48,6 +48,9 @@ from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
     MANIFEST_PLAN,
+    NODE_CONVERGE,
+    NODE_DISABLE,
+    NODE_ENABLE,
     NODE_FACTS,
     NODE_PING,
     NODE_STATUS,
@@ -92,6 +95,7 @@ class Role(Struct, frozen=True, kw_only=True):
         plan: Scopes, or EVERYWHERE, in which the operator may plan and check. Nodes that demand signatures run no commands of
             such a manifest. Other nodes run its guards and checks as root, because they cannot identify the operator.
         apply: Scopes, or EVERYWHERE, in which the operator may also change nodes, by request or by assignment, and stop runs.
+        maintain: Scopes, or EVERYWHERE, in which the operator may disable and enable nodes, and have them converge now.
         data: May write hiera documents.
         facts: May assign facts, and so move nodes into any role.
         schedules: May create schedules, and so apply anywhere: the broker does not compare a schedule's target with its subject.
@@ -100,6 +104,7 @@ class Role(Struct, frozen=True, kw_only=True):
 
     plan: tuple[str, ...] = ()
     apply: tuple[str, ...] = ()
+    maintain: tuple[str, ...] = ()
     data: bool = False
     facts: bool = False
     schedules: bool = False
@@ -167,6 +172,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         *_requests((EVERYWHERE,), (NODE_PING, NODE_FACTS, NODE_STATUS)),
         *_requests((*role.plan, *role.apply), (MANIFEST_PLAN, MANIFEST_CHECK)),
         *_requests(role.apply, (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP)),
+        *_requests(role.maintain, (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE)),
         # Records of runs are below a token of their operator, so that the key proves the author.
         key_subject(RUNS, f"{encode_token(name)}.>"),
         *((key_subject(RUNS, f"{ROLLOUTS}.*"),) if role.apply else ()),
@@ -224,6 +230,7 @@ def word_for(subject: str) -> str:
     roles = {
         "--plan": Role(plan=(EVERYWHERE,)),
         "--apply": Role(apply=(EVERYWHERE,)),
+        "--maintain": Role(maintain=(EVERYWHERE,)),
         "--data": Role(data=True),
         "--facts": Role(facts=True),
         "--schedules": Role(schedules=True),

@@ -30,6 +30,9 @@ from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
     MANIFEST_PLAN,
+    NODE_CONVERGE,
+    NODE_DISABLE,
+    NODE_ENABLE,
     RESOURCE_ENSURE,
     RUN_STOP,
 )
@@ -58,7 +61,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: The operator.
         key: Public nkey.
         plan, apply: Scopes, or EVERYWHERE.
-        data, facts, schedules, admin: As in `bus.permissions.Role`.
+        maintain, data, facts, schedules, admin: As in `bus.permissions.Role`.
         roles: Names that the node's policy can refer to.
         expires: When the entry expires, in seconds since 1970; 0: never.
     """
@@ -67,6 +70,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str
     plan: tuple[str, ...] = ()
     apply: tuple[str, ...] = ()
+    maintain: tuple[str, ...] = ()
     data: bool = False
     facts: bool = False
     schedules: bool = False
@@ -80,6 +84,8 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return _covers(self.apply, scope)
         if protocol in (MANIFEST_PLAN, MANIFEST_CHECK):
             return _covers((*self.plan, *self.apply), scope)
+        if protocol in (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE):
+            return _covers(self.maintain, scope)
         return True
 
     def may_assign(self, scope: str) -> bool:
@@ -220,7 +226,7 @@ def check_signers(signers: SignersList) -> None:
         if signer.key in seen:
             raise UsageError(f"signer {signer.name}: the key {signer.key} is in the list twice")
         seen.add(signer.key)
-        for scope in (*signer.plan, *signer.apply):
+        for scope in (*signer.plan, *signer.apply, *signer.maintain):
             try:
                 scope == EVERYWHERE or check_scope(scope)
             except ProtocolError as err:

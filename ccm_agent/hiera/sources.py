@@ -21,8 +21,8 @@ from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import DataError, ProtocolError
 from ccm_agent.model.ports import Download, Files, KeyValue, Transfer
 from ccm_agent.model.secret import mask_url
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import Stamped
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
 """Of one document; a broker's message is far smaller, and nobody writes such a file by hand."""

@@ -14,7 +14,10 @@ from msgspec import Meta, Struct
 LOCAL_NAME = "local"
 """In `signers`: the manifests of the agent's own configuration, not an operator of that name."""
 
-RUN_ACTIONS = ("apply", "plan", "check", "ensure", "stop", "assignment", "schedule")
+MAINTENANCE_ACTIONS = ("disable", "enable", "converge")
+"""Actions that start or keep the node from starting what its assignments say."""
+
+RUN_ACTIONS = ("apply", "plan", "check", "ensure", "stop", "assignment", "schedule", *MAINTENANCE_ACTIONS)
 """The actions that `all` means in a rule."""
 
 LOOK_ACTIONS = ("ping", "facts", "status")
@@ -27,7 +30,20 @@ COMMAND_TYPE = "exec"
 """In `types`: every command, including those of health checks and `post`."""
 
 Action = Literal[
-    "apply", "plan", "check", "ensure", "stop", "assignment", "schedule", "ping", "facts", "status", "all"
+    "apply",
+    "plan",
+    "check",
+    "ensure",
+    "stop",
+    "assignment",
+    "schedule",
+    "disable",
+    "enable",
+    "converge",
+    "ping",
+    "facts",
+    "status",
+    "all",
 ]
 
 

@@ -24,6 +24,9 @@ RESOURCE_ENSURE = f"{PROTOCOL}.resource.ensure.request"
 NODE_PING = f"{PROTOCOL}.node.ping.request"
 NODE_FACTS = f"{PROTOCOL}.node.facts.request"
 NODE_STATUS = f"{PROTOCOL}.node.status.request"
+NODE_DISABLE = f"{PROTOCOL}.node.disable.request"
+NODE_ENABLE = f"{PROTOCOL}.node.enable.request"
+NODE_CONVERGE = f"{PROTOCOL}.node.converge.request"
 RUN_STOP = f"{PROTOCOL}.run.stop.request"
 
 SESSION_ANSWER = f"{PROTOCOL}.session.answer"
@@ -37,6 +40,7 @@ AGENT_LOST_EVENTS = f"{PROTOCOL}.agent.lost_events"
 AGENT_DUPLICATE = f"{PROTOCOL}.agent.duplicate"
 AGENT_DISABLED = f"{PROTOCOL}.agent.disabled"
 AGENT_ENABLED = f"{PROTOCOL}.agent.enabled"
+AGENT_CONVERGE = f"{PROTOCOL}.agent.converge"
 AGENT_KEY = f"{PROTOCOL}.agent.key"
 
 DUPLICATE_IDENTITY = "another agent uses this identity"
@@ -148,6 +152,19 @@ class StopRequest(Request, kw_only=True, omit_defaults=True):
 
     stop: str = ""
     kill: bool = False
+
+
+class MaintenanceRequest(Request, kw_only=True, omit_defaults=True):
+    """
+    Disable or enable the node, or converge now; which of them is the protocol's word.
+
+    Attributes:
+        why: The reason, for all who wonder; a node is not disabled without one.
+        until: When a disabled node is enabled again; None: when an operator enables it.
+    """
+
+    why: str = ""
+    until: Moment | None = None
 
 
 class AnswerState(StrEnum):
@@ -411,49 +428,6 @@ class Presence(Struct, kw_only=True, omit_defaults=True):
     started: Moment | None = None
     time: Moment | None = None
     run: str = ""
-
-
-class TextPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """
-    Where the text of a node's own document is stored (`bus.node_data`).
-
-    Attributes:
-        slot: Which slot of the document in CCM_NODE_DATA.
-        revision: The revision of CCM_NODE_DATA that wrote it there; 0: the document was absent.
-        at: The revision of CCM_DATA from which on the document said that; 0: the revision of the entry that says so.
-    """
-
-    slot: int = 0
-    revision: int = 0
-    at: int = 0
-
-
-class Stamped(Struct, kw_only=True, omit_defaults=True):
-    """
-    A document that agents obey names itself: facts and data that `ccmctl` writes.
-
-    An agent refuses one that holds another key, or a lower number than it has seen for that key.
-
-    Attributes:
-        bucket, key: Where it belongs.
-        number: Grows with each write, and is at least the milliseconds since 1970, so that a restored broker is obeyed.
-        count: Which version of the document it is, from 1 on, for people; 0, as in documents of before: the number says it.
-        written_by, time: Who and when, for people.
-        body: The document: assigned facts as a mapping, a hiera document as text. With `text`: what an agent that does not know
-            that field cannot take for a document.
-        text: Where the text of a node's own document is; None: it is in `body`.
-        earlier: Of such a document, what it said at revisions that were moved out of CCM_DATA, oldest first.
-    """
-
-    bucket: str
-    key: str
-    number: int
-    body: Any
-    count: int = 0
-    written_by: str = ""
-    time: Moment | None = None
-    text: TextPlace | None = None
-    earlier: list[TextPlace] = []
 
 
 STOPPED_CODE = "run.stopped"

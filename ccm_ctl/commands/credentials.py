@@ -87,7 +87,9 @@ def first_credentials(keys: Keys, name: str) -> Path:
     from ccm_agent.bus.trust import EVERYWHERE
     from ccm_ctl.fleet.keys import write_private
 
-    role = Role(apply=(EVERYWHERE,), data=True, facts=True, schedules=True, admin=True)
+    role = Role(
+        apply=(EVERYWHERE,), maintain=(EVERYWHERE,), data=True, facts=True, schedules=True, admin=True
+    )
     made = keys.add_operator(name, role)
     creds = keys.folder / f"{name}.creds"
     try:
@@ -179,6 +181,7 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
     examples=[
         "ccmctl operator add ann > ann.creds                      # may read everything",
         "ccmctl operator add bob --apply role=web --data > bob.creds",
+        "ccmctl operator add sam --maintain everybody > sam.creds    # may disable nodes, and change nothing",
         "ccmctl operator add eve --apply everybody --facts --schedules --admin > eve.creds",
     ],
     options=[
@@ -194,6 +197,12 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
             multiple=True,
             metavar="SCOPE",
             help="Allow changes, plans and checks in this scope; repeatable.",
+        ),
+        click.Option(
+            ["--maintain"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Allow disabling and enabling nodes in this scope, and `run-now`; repeatable.",
         ),
         click.Option(["--data"], is_flag=True, help="Allow writing hiera data."),
         click.Option(
@@ -212,6 +221,7 @@ def add_operator(
     name: str,
     plan: tuple[str, ...],
     apply: tuple[str, ...],
+    maintain: tuple[str, ...],
     data: bool,
     facts: bool,
     schedules: bool,
@@ -230,6 +240,7 @@ def add_operator(
     role = Role(
         plan=_scopes(plan),
         apply=_scopes(apply),
+        maintain=_scopes(maintain),
         data=data,
         facts=facts,
         schedules=schedules,

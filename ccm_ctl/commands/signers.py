@@ -146,6 +146,7 @@ def _fields(one: Signer) -> dict[str, Any]:
         "key": one.key,
         "plan": list(one.plan) or None,
         "apply": list(one.apply) or None,
+        "maintain": list(one.maintain) or None,
         "data": one.data or None,
         "facts": one.facts or None,
         "schedules": one.schedules or None,
@@ -161,6 +162,7 @@ def _role(one: Signer) -> str:
     def scopes(found: tuple[str, ...]) -> str:
         return ", ".join("everybody" if scope == ">" else scope_words(scope) for scope in found)
 
-    parts = [f"{verb} {scopes(found)}" for verb, found in (("plan", one.plan), ("apply", one.apply)) if found]
+    scoped = {"plan": one.plan, "apply": one.apply, "maintain": one.maintain}
+    parts = [f"{verb} {scopes(found)}" for verb, found in scoped.items() if found]
     parts += [word for word in ("data", "facts", "schedules", "admin") if getattr(one, word)]
     return ", ".join(parts) or "look"

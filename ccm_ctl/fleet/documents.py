@@ -18,8 +18,8 @@ from msgspec import Struct
 from ccm_agent.bus.signing import SignatureError, read_claims
 from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.errors import ProtocolError, RevisionError
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import Stamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

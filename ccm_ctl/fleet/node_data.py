@@ -30,8 +30,9 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
 )
 from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.stamped import Stamped, TextPlace
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import NodeRecord, Stamped, TextPlace
+from ccm_agent.model.wire import NodeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -159,6 +159,7 @@ def signer_of(name: str, key: str, role: Role, expires: int | None = None) -> Si
         key=key,
         plan=role.plan,
         apply=role.apply,
+        maintain=role.maintain,
         data=role.data,
         facts=role.facts,
         schedules=role.schedules,

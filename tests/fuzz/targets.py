@@ -19,7 +19,7 @@ import msgspec
 
 from ccm_agent.agent.events.spool_segment import decoder as segment_decoder
 from ccm_agent.app import make_environment
-from ccm_agent.model import outcome, wire
+from ccm_agent.model import outcome, stamped, wire
 from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.templates.engines import engine
@@ -162,7 +162,7 @@ def _rules(data: bytes) -> object:
 def _wire() -> list[Target]:
     kinds = [
         kind
-        for module in (wire, outcome)
+        for module in (wire, stamped, outcome)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
     ]

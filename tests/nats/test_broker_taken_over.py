@@ -30,6 +30,7 @@ from ccm_agent.bus.trust import SIGNERS_SUBJECT, sign_signers
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_PLAN,
@@ -40,7 +41,6 @@ from ccm_agent.model.wire import (
     Bundle,
     EnsureRequest,
     ManifestRequest,
-    Stamped,
 )
 from ccm_agent.system.clock import SystemClock
 from ccm_agent.testing.nats_server import NatsServer

@@ -19,7 +19,8 @@ from ccm_agent.bus.node_data import NodeData, can_read_own, open_bucket, slot_ke
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
-from ccm_agent.model.wire import NodeRecord, Stamped
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.node_data import OperatorData
 from tests.support.nats_server import (

@@ -35,7 +35,8 @@ pytestmark = pytest.mark.nats
 
 P = "io.choria.ccm.v1"
 RUN = new_id()
-LIMITED = Role(plan=(">",), apply=("fact.role.web",), data=True, facts=True)
+MAINTENANCE = ("disable", "enable", "converge")
+LIMITED = Role(plan=(">",), apply=("fact.role.web",), maintain=("fact.role.db",), data=True, facts=True)
 USERS = {
     "web1": node_permissions("web1", ["10.0.0.1"]),
     "web2.example.com": node_permissions("web2.example.com"),
@@ -104,6 +105,7 @@ NODE_MAY_NOT_PUBLISH = [
     f"{P}.resource.ensure.request.fact.role.web",
     f"{P}.node.ping.request.node.web2.example.com",
     f"{P}.run.stop.request.all",
+    *(f"{P}.node.{word}.request.node.web1" for word in MAINTENANCE),
     # others' keys, and its own in buckets that operators write
     "$KV.CCM_NODES.node.web2.example.com",
     "$KV.CCM_NODES.presence.web11",
@@ -192,6 +194,7 @@ OPERATOR_MAY_PUBLISH = [
     f"{P}.manifest.apply.request.fact.role.web",
     f"{P}.resource.ensure.request.fact.role.web",
     f"{P}.run.stop.request.fact.role.web",
+    *(f"{P}.node.{word}.request.fact.role.db" for word in MAINTENANCE),
     f"{P}.node.ping.request.all",
     f"{P}.node.facts.request.node.web1",
     f"{P}.node.status.request.all",
@@ -218,6 +221,7 @@ OPERATOR_MAY_NOT_PUBLISH = [
     f"{P}.manifest.apply.request.fact.role.db",
     f"{P}.resource.ensure.request.all",
     f"{P}.run.stop.request.all",
+    *(f"{P}.node.{word}.request.fact.role.web" for word in MAINTENANCE),
     f"{P}.session.summary.{RUN}.web1",
     f"{P}.session.answer.{RUN}.web1",
     f"{P}.agent.startup.web1",
@@ -297,6 +301,7 @@ async def test_a_planner_changes_nothing(server) -> None:
         "$KV.CCM_DATA.common",
         "$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",
         "$KV.CCM_FACTS.web1",
+        *(f"{P}.node.{word}.request.all" for word in MAINTENANCE),
         "choria.ccm.schedule.manifest.plan.request.all.nightly",
     ]
 
@@ -313,6 +318,7 @@ async def test_who_may_only_look_has_nothing_run_on_a_node(server) -> None:
         f"{P}.manifest.apply.request.all",
         f"{P}.resource.ensure.request.all",
         f"{P}.run.stop.request.all",
+        *(f"{P}.node.{word}.request.all" for word in MAINTENANCE),
         "$O.CCM_MANIFESTS.M.c2l0ZQ==",
         "$JS.API.STREAM.PURGE.OBJ_CCM_MANIFESTS",
     ]

@@ -16,7 +16,7 @@ from ccm_agent.model.ports import Clock
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.clock import FakeClock
 
-FULL = {"apply": (EVERYWHERE,), "data": True, "facts": True, "schedules": True}
+FULL = {"apply": (EVERYWHERE,), "maintain": (EVERYWHERE,), "data": True, "facts": True, "schedules": True}
 
 
 def new_key() -> SigningKey:

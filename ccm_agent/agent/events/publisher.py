@@ -30,6 +30,7 @@ from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, Clock, Events
 from ccm_agent.model.wire import (
+    AGENT_CONVERGE,
     AGENT_DISABLED,
     AGENT_DRIFT,
     AGENT_DUPLICATE,
@@ -223,10 +224,25 @@ class AgentEventPublisher:
         details = {"machine": self._machine, "started": self._started, "duplicate": is_so}
         self._tell(AGENT_DUPLICATE, message, details)
 
-    def disabled(self, disabled: Disabled | None, message: str) -> None:
-        """An operator disabled the node; None: it is enabled again, or its time has come."""
-        details = msgspec.to_builtins(disabled) if disabled else {}
-        self._tell(AGENT_DISABLED if disabled else AGENT_ENABLED, message, details)
+    def maintenance(self, disabled: Disabled | None, by: str, why: str) -> None:
+        """
+        An operator disabled or enabled the node.
+
+        Args:
+            disabled: Until when and why; None: it is enabled again.
+            by, why: Who enabled it; "": it was done on the host, or its time has come.
+        """
+        if disabled is not None:
+            self._tell(AGENT_DISABLED, disabled.sentence, msgspec.to_builtins(disabled))
+            return
+        message = f"enabled by {by}" if by else "enabled again"
+        details = {"by": by, "why": why} if by else {}
+        self._tell(AGENT_ENABLED, f"{message}: {why}" if why else message, details)
+
+    def converges(self, by: str, why: str) -> None:
+        """An operator asked the node to converge now."""
+        words = f"converges now, asked by {by}"
+        self._tell(AGENT_CONVERGE, f"{words}: {why}" if why else words, {"by": by, "why": why})
 
     def _tell(self, protocol: str, message: str, details: dict[str, Any]) -> None:
         event = AgentEvent(

@@ -36,8 +36,8 @@ from ccm_agent.model.errors import CcmError, InputError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import Stamped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,6 +32,9 @@ from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
     MANIFEST_PLAN,
+    NODE_CONVERGE,
+    NODE_DISABLE,
+    NODE_ENABLE,
     NODE_FACTS,
     NODE_PING,
     NODE_STATUS,
@@ -42,6 +45,7 @@ from ccm_agent.model.wire import (
     Answer,
     AnswerState,
     EnsureRequest,
+    MaintenanceRequest,
     ManifestRequest,
     NodeState,
     Request,
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
     from ccm_agent.agent.node.status import NodeStatus
     from ccm_agent.agent.requests.missed_schedules import MissedSchedules
+    from ccm_agent.agent.requests.node_commands import NodeCommands
     from ccm_agent.agent.runs.run_executor import RunExecutor
 
 log = logging.getLogger(__name__)
@@ -73,10 +78,21 @@ KINDS: dict[str, type[Request]] = {
     NODE_PING: Request,
     NODE_FACTS: Request,
     NODE_STATUS: Request,
+    NODE_DISABLE: MaintenanceRequest,
+    NODE_ENABLE: MaintenanceRequest,
+    NODE_CONVERGE: MaintenanceRequest,
     RUN_STOP: StopRequest,
 }
 
-QUESTIONS = {RUN_STOP: "stop", NODE_PING: "ping", NODE_FACTS: "facts", NODE_STATUS: "status"}
+QUESTIONS = {
+    RUN_STOP: "stop",
+    NODE_DISABLE: "disable",
+    NODE_ENABLE: "enable",
+    NODE_CONVERGE: "converge",
+    NODE_PING: "ping",
+    NODE_FACTS: "facts",
+    NODE_STATUS: "status",
+}
 """Requests that become no runs, and what the node's policy calls them."""
 
 
@@ -88,12 +104,18 @@ class RequestHandler:
     """Answers the requests of one agent, one after the other."""
 
     def __init__(
-        self, context: AgentContext, executor: RunExecutor, missed: MissedSchedules, status: NodeStatus
+        self,
+        context: AgentContext,
+        executor: RunExecutor,
+        missed: MissedSchedules,
+        status: NodeStatus,
+        commands: NodeCommands,
     ) -> None:
         self._context = context
         self._executor = executor
         self._missed = missed
         self._bodies = status.bodies()
+        self._commands = commands.by_protocol()
         self._run_queue = context.run_queue
         self._request_log = context.request_log
         self._limited = LimitedLog(log)
@@ -140,6 +162,8 @@ class RequestHandler:
             await self._stop(request, principal, is_called=is_called)
         elif incoming.protocol in ACTIONS:
             await self._take_on(incoming, request, due, principal)
+        elif incoming.protocol in self._commands:
+            await self._command(incoming.protocol, request, principal)
         elif incoming.protocol in self._bodies:
             body = await self._bodies[incoming.protocol]()
             await self._answer(request.run, AnswerState.DONE, body=body)
@@ -158,6 +182,15 @@ class RequestHandler:
             request.requester = entry.principal.name
         job = _job(entry.protocol, request, deadline_of(request, None), entry.principal)
         return replace(job, way="schedule") if entry.scheduled else job
+
+    async def close_command(self, run: str, body: dict[str, Any], refusal: CcmError | None = None) -> None:
+        """Answer a command, which was carried out or refused, and take it for handled from here on."""
+        if refusal is not None:
+            self._request_log.end(run, NodeState.REFUSED, str(refusal), refusal.code)
+            await self._answer(run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
+            return
+        self._request_log.end(run, AnswerState.DONE)
+        await self._answer(run, AnswerState.DONE, body=body)
 
     async def expired(self, job: QueuedRun) -> None:
         """A job that waited is past its deadline."""
@@ -235,6 +268,21 @@ class RequestHandler:
         reason = f"a newer request for {old.name} came: run {new.run}"
         self._request_log.end(old.run, NodeState.SUPERSEDED, reason, "run.superseded")
         await self._answer(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
+
+    async def _command(self, protocol: str, request: Request, principal: Principal) -> None:
+        try:
+            body = await self._commands[protocol](request, principal)
+        except CcmError as err:
+            await self.close_command(request.run, {}, err)
+            return
+        log.info(
+            "a command of an operator",
+            extra={"protocol": protocol, "run": request.run, "by": principal.title},
+        )
+        if body is None:
+            await self._answer(request.run, AnswerState.ACCEPTED)
+        else:
+            await self.close_command(request.run, body)
 
     async def _stop(self, request: Request, principal: Principal, *, is_called: bool) -> None:
         run, is_kill = (request.stop, request.kill) if isinstance(request, StopRequest) else ("", False)

@@ -53,7 +53,12 @@ LOOK_S = 5.0
 
 
 class Maintenance:
-    """Whether one agent is disabled, as of now."""
+    """
+    Whether one agent is disabled, as of now.
+
+    Attributes:
+        enabled_by, enabled_why: While the hooks are called: which operator enabled the node from afar, and why; "" otherwise.
+    """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         """
@@ -65,6 +70,7 @@ class Maintenance:
         """
         self._folder = folder
         self._clock = clock
+        self.enabled_by = self.enabled_why = ""
         self._found: Disabled | None = None
         self._told: Disabled | None = None
         self._hooks: list[Callable[[Disabled | None], None]] = []
@@ -109,6 +115,31 @@ class Maintenance:
         """Read the file, and tell whoever wants to know; it is known when this returns."""
         self._found = await asyncio.to_thread(read_disabled, self._folder)
         self._tell()
+
+    async def disable(self, disabled: Disabled) -> None:
+        """
+        Disable the node; that holds when this returns.
+
+        Raises:
+            FileError: It cannot be written down.
+        """
+        await asyncio.to_thread(disable, self._folder, disabled)
+        await self.look_now()
+
+    async def enable(self, by: str, why: str) -> bool:
+        """
+        Enable the node in an operator's name; whether it was disabled.
+
+        Raises:
+            FileError: It cannot be written down.
+        """
+        is_end = await asyncio.to_thread(enable, self._folder)
+        self.enabled_by, self.enabled_why = by, why
+        try:
+            await self.look_now()
+        finally:
+            self.enabled_by = self.enabled_why = ""
+        return is_end
 
     async def _wait(self) -> None:
         current = self.current

@@ -16,7 +16,8 @@ from ccm_agent.bus.subjects import due_subject, request_subject
 from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, Signer, sign_signers
 from ccm_agent.model.errors import InputError, ProtocolError
 from ccm_agent.model.ports import IncomingRequest, KeyValueEntry
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, NODE_PING, Stamped
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, NODE_PING
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.signing import FULL, Keyring, authenticator, now_ms, unsigned
 

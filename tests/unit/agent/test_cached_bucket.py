@@ -15,7 +15,7 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
 )
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.wire import Stamped
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import Bus, memory_bus
 from tests.support.signing import unsigned_stamps

@@ -15,6 +15,7 @@ from ccm_agent.agent.requests.missed_schedules import MissedSchedules
 from ccm_agent.agent.runs.admission import disable
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT
 from ccm_agent.bus.subjects import fact_scope, own_subject, request_subject, schedule_subject
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import (
     AGENT_REFUSED,
     MANIFEST_APPLY,
@@ -23,7 +24,6 @@ from ccm_agent.model.wire import (
     Disabled,
     ManifestRequest,
     Request,
-    Stamped,
 )
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker

@@ -28,12 +28,16 @@ from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
     MANIFEST_PLAN,
+    NODE_CONVERGE,
+    NODE_DISABLE,
+    NODE_ENABLE,
     NODE_FACTS,
     NODE_PING,
     NODE_STATUS,
     RESOURCE_ENSURE,
     RUN_STOP,
     EnsureRequest,
+    MaintenanceRequest,
     ManifestRequest,
     NodeRecord,
     Request,
@@ -158,13 +162,16 @@ RUNS: list[Request] = [
     apply(MANIFEST_CHECK),
     EnsureRequest(protocol=RESOURCE_ENSURE, type="file", properties={"name": "/a"}),
     StopRequest(protocol=RUN_STOP, stop=new_id()),
+    MaintenanceRequest(protocol=NODE_DISABLE, why="x"),
+    MaintenanceRequest(protocol=NODE_ENABLE),
+    MaintenanceRequest(protocol=NODE_CONVERGE),
 ]
 
 
 # ---- requests
 
 
-@pytest.mark.parametrize("request_", RUNS, ids=["apply", "plan", "check", "ensure", "stop"])
+@pytest.mark.parametrize("request_", RUNS, ids=[one.protocol for one in RUNS])
 async def test_a_request_that_no_rule_allows_is_refused_with_the_reason(
     tmp_path: Path, request_: Request
 ) -> None:
@@ -434,7 +441,7 @@ async def test_a_rule_that_denies_local_keeps_own_manifests_from_being_applied(t
 BROKEN = "default: deny\nrulez: []\n"
 
 
-@pytest.mark.parametrize("request_", RUNS, ids=["apply", "plan", "check", "ensure", "stop"])
+@pytest.mark.parametrize("request_", RUNS, ids=[one.protocol for one in RUNS])
 async def test_while_the_policy_is_broken_nothing_from_the_bus_is_run(
     tmp_path: Path, request_: Request
 ) -> None:
@@ -570,6 +577,9 @@ def test_every_kind_of_request_has_an_action_and_a_strange_one_has_none() -> Non
         MANIFEST_CHECK: ("check", "check"),
         RESOURCE_ENSURE: ("ensure", "ensure"),
         RUN_STOP: ("stop", ""),
+        NODE_DISABLE: ("disable", ""),
+        NODE_ENABLE: ("enable", ""),
+        NODE_CONVERGE: ("converge", ""),
         NODE_PING: ("ping", ""),
         NODE_FACTS: ("facts", ""),
         NODE_STATUS: ("status", ""),

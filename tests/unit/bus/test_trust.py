@@ -19,7 +19,16 @@ from ccm_agent.bus.trust import (
     verify_certificate,
 )
 from ccm_agent.model.errors import InputError, ProtocolError, UsageError
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, NODE_PING, RESOURCE_ENSURE, RUN_STOP
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_PLAN,
+    NODE_CONVERGE,
+    NODE_DISABLE,
+    NODE_ENABLE,
+    NODE_PING,
+    RESOURCE_ENSURE,
+    RUN_STOP,
+)
 from tests.unit.bus.test_signing import NOW, new_key
 
 WEB = "fact.role.web"
@@ -74,10 +83,15 @@ def test_signed_list_that_makes_no_sense_is_refused():
         pytest.param(MANIFEST_APPLY, "node.web1", False, id="a node is another scope"),
         pytest.param(MANIFEST_PLAN, "all", True, id="plans where it may plan"),
         pytest.param(NODE_PING, "all", True, id="pings"),
+        pytest.param(NODE_DISABLE, "node.web1", True, id="disables in its scope"),
+        pytest.param(NODE_ENABLE, WEB, False, id="who may apply does not enable"),
+        pytest.param(NODE_CONVERGE, "all", False, id="does not converge everywhere"),
     ],
 )
 def test_signer_may_do_what_the_list_says(protocol, scope, allowed):
-    signer = Signer(name="bob", key=new_key().public_key, plan=("all",), apply=(WEB,))
+    signer = Signer(
+        name="bob", key=new_key().public_key, plan=("all",), apply=(WEB,), maintain=("node.web1",)
+    )
 
     assert signer.may_request(protocol, scope) is allowed
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import DocumentError
+from ccm_agent.model.policy import RUN_ACTIONS
 from ccm_agent.policy.document import Policy, parse_policy
 
 TYPES = ("apply", "archive", "exec", "file", "package", "scaffold", "service")
@@ -56,9 +57,7 @@ def test_a_whole_policy() -> None:
     assert web.layer.only.types == frozenset({"file", "archive", "scaffold", "package", "service"})
     assert web.layer.only.services == ("nginx",)
     assert (others.is_allow, others.place.line) == (False, 15)
-    assert others.actions == frozenset(
-        {"apply", "plan", "check", "ensure", "stop", "assignment", "schedule", "facts"}
-    )
+    assert others.actions == frozenset({*RUN_ACTIONS, "facts"})
 
 
 def rule(text: str) -> str:

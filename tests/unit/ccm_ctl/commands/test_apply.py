@@ -15,7 +15,8 @@ from ccm_agent.model.errors import BusUnavailableError, UsageError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.ports import IncomingRequest
-from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, Progress, Stamped
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, Progress
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryRequests
 from ccm_ctl.commands.apply import deadline_of
 from ccm_ctl.fleet import run as run_module

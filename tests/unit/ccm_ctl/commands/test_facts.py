@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.model.wire import Stamped
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
 from ccm_ctl.commands.facts import fact_value
 from ccm_ctl.fleet import fact_edits

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.model.wire import Stamped
+from ccm_agent.model.stamped import Stamped
 from tests.support.controller import Desk, FakeNode
 
 MANIFEST = """\

@@ -17,6 +17,7 @@ from ccm_agent.model.outcome import (
     SessionStart,
     SessionSummary,
 )
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import (
     AGENT_DUPLICATE,
     AGENT_REFUSED,
@@ -30,7 +31,6 @@ from ccm_agent.model.wire import (
     Bundle,
     Disabled,
     NodeRecord,
-    Stamped,
 )
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.controller import NOW, Desk, FakeNode

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.wire import Stamped
+from ccm_agent.model.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import NUMBER_LIMIT, Documents, StoredDocument
 from tests.support.controller import BEFORE, NOW, StillClock, fleet_on

@@ -17,7 +17,8 @@ from ccm_agent.model.outcome import (
     SessionSummary,
     TransactionEvent,
 )
-from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress, Stamped
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet import follow as follow_module
 from ccm_ctl.fleet import run as run_module

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ccm_agent.model.wire import FactsRecord, NodeRecord, Stamped
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import FactsRecord, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.ports import Fleet

@@ -13,7 +13,8 @@ from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SignatureKind, verify
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import RevisionError, RevisionGoneError
-from ccm_agent.model.wire import NodeRecord, Stamped
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import numbers_for
 from ccm_ctl.fleet.node_data import REUSE_AFTER, OperatorData

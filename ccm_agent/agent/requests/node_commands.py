@@ -1,0 +1,168 @@
+"""
+What operators ask of a node besides runs: to be disabled or enabled, and to converge now.
+
+A node does each of them once, however often the request is delivered. Convergence takes long, so its request is accepted at once;
+while it goes on the node reports that it is alive, and its answer follows at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.errors import BusError, CcmError, Refusal
+from ccm_agent.model.json_text import encode_message
+from ccm_agent.model.policy import Principal
+from ccm_agent.model.wire import (
+    NODE_CONVERGE,
+    NODE_DISABLE,
+    NODE_ENABLE,
+    PROGRESS_INTERVAL_S,
+    SESSION_PROGRESS,
+    Disabled,
+    MaintenanceRequest,
+    Progress,
+    Request,
+)
+
+if TYPE_CHECKING:
+    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.desired.loop import ConvergenceResult
+
+log = logging.getLogger(__name__)
+
+TEXT_LIMIT = 500
+"""Characters of a reason or a name, which stand in the node's record and in each refusal."""
+
+WAITING_LIMIT = 8
+"""So many requests wait for the next convergence at most."""
+
+RESULTS_LIMIT = 200
+"""So many results are in an answer, which is one message."""
+
+NodeCommand = Callable[[Request, Principal], Awaitable[dict[str, Any] | None]]
+"""Does what a request asks: the body of the answer, or None when the answer follows later. Refusals are raised."""
+
+
+class SendAnswer(Protocol):
+    """Sends the answer to a request, and remembers that the request was handled."""
+
+    async def __call__(self, run: str, body: dict[str, Any], refusal: CcmError | None) -> None:
+        """Send it; with a refusal the request was not carried out."""
+        ...
+
+
+class NodeCommands:
+    """
+    The commands of one agent.
+
+    Args:
+        context: The agent.
+        converge: Converges now on everything that the node converges on.
+        every_s: How often progress is reported.
+    """
+
+    def __init__(
+        self,
+        context: AgentContext,
+        converge: Callable[[], Awaitable[list[ConvergenceResult]]],
+        every_s: float = PROGRESS_INTERVAL_S,
+    ) -> None:
+        self._context = context
+        self._maintenance = context.admission.maintenance
+        self._converge_once = converge
+        self._every_s = every_s
+        self._waiting: list[str] = []
+        self._served: list[str] = []
+        self._wake = asyncio.Event()
+
+    def by_protocol(self) -> Mapping[str, NodeCommand]:
+        """The commands, by the protocol id of their requests."""
+        return {NODE_DISABLE: self._disable, NODE_ENABLE: self._enable, NODE_CONVERGE: self._converge}
+
+    async def run(self, answer: SendAnswer) -> None:
+        """Converge whenever that was asked for, until cancelled. What is asked meanwhile is served by the next time."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._served, self._waiting = self._waiting, []
+            body, refusal = await self._converged()
+            for run in self._served:
+                await answer(run, body, refusal)
+            self._served = []
+
+    async def _disable(self, request: Request, principal: Principal) -> dict[str, Any]:
+        asked, now = _maintenance(request), self._context.clock.now().replace(microsecond=0)
+        if asked.until is not None and asked.until <= now:
+            raise Refusal(
+                "maintenance.past", f"{asked.until.isoformat()} has passed; is the node's clock right?"
+            )
+        if not asked.why.strip():
+            raise Refusal("maintenance.why", "it gives no reason")
+        disabled = Disabled(since=now, until=asked.until, why=_cut(asked.why), by=_cut(principal.title))
+        await self._maintenance.disable(disabled)
+        return {"disabled": msgspec.to_builtins(disabled)}
+
+    async def _enable(self, request: Request, principal: Principal) -> dict[str, Any]:
+        was = await self._maintenance.enable(_cut(principal.title), _cut(_maintenance(request).why))
+        return {"was_disabled": was}
+
+    async def _converge(self, request: Request, principal: Principal) -> None:
+        if request.run in (*self._served, *self._waiting):
+            return
+        if refusal := self._context.admission.refusal("apply"):
+            raise refusal
+        if len(self._waiting) >= WAITING_LIMIT:
+            raise Refusal("queue.full", f"{WAITING_LIMIT} requests to converge wait already")
+        self._context.events.converges(_cut(principal.title), _cut(_maintenance(request).why))
+        self._waiting.append(request.run)
+        self._wake.set()
+
+    async def _converged(self) -> tuple[dict[str, Any], CcmError | None]:
+        """Converge, and report that this goes on; the body of the answers, and why it was refused."""
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self._guarded(), name="agent:converge")
+            while not task.done():
+                await asyncio.wait([task], timeout=self._every_s)
+                if not task.done():
+                    await self._report()
+        return task.result()
+
+    async def _guarded(self) -> tuple[dict[str, Any], CcmError | None]:
+        try:
+            ended = await self._converge_once()
+        except CcmError as err:
+            return {}, err
+        return {"ended": [_told(one) for one in ended[:RESULTS_LIMIT]], "count": len(ended)}, None
+
+    async def _report(self) -> None:
+        node = self._context.node
+        for run in self._served:
+            progress = Progress(protocol=SESSION_PROGRESS, run=run, node=node)
+            try:
+                await self._context.ports.events.announce(
+                    event_subject(SESSION_PROGRESS, node, run), encode_message(progress)
+                )
+            except BusError as err:
+                log.debug("progress could not be sent", extra={"reason": str(err)})
+
+
+def _maintenance(request: Request) -> MaintenanceRequest:
+    assert isinstance(request, MaintenanceRequest)
+    return request
+
+
+def _told(one: ConvergenceResult) -> dict[str, Any]:
+    """A result as an answer holds it; the failed resources are in the events of the run."""
+    short = msgspec.structs.replace(one, name=_cut(one.name), reason=_cut(one.reason), resources=[])
+    told: dict[str, Any] = msgspec.to_builtins(short)
+    return told
+
+
+def _cut(text: str) -> str:
+    return text[:TEXT_LIMIT]
