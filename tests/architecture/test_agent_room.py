@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -33,6 +34,10 @@ BESIDE = {
     "maintenance",
 }
 """Services that run beside the walk: they publish what it did, and listen for other things. Their tasks are not on it."""
+
+
+UNDRAWN = {"dashboard"}
+"""A folder of the controller that the page leaves out: it shows what `fleet` and `render` make."""
 
 
 class ModuleTrace:
@@ -90,6 +95,20 @@ def test_room_has_few_modules() -> None:
     modules = sorted(str(path.relative_to(ROOM)) for path in ROOM.rglob("*.py") if path.name != "__init__.py")
 
     assert len(modules) <= MODULES_LIMIT, modules
+
+
+def test_architecture_page_names_every_folder() -> None:
+    page = (TOP / "docs/architecture.md").read_text(encoding="utf-8")
+    folders = {f"{path.name}/" for path in ROOM.iterdir() if (path / "__init__.py").exists()}
+    modules = {path.name for path in ROOM.glob("*.py")} - {"__init__.py"}
+    rooms = {
+        path.parent.name
+        for path in [*TOP.glob("ccm_agent/*/__init__.py"), *TOP.glob("ccm_ctl/*/__init__.py")]
+    }
+
+    named = set(re.findall(r"`(?:ccm_agent/|ccm_ctl/)?([\w./]+)`", page))
+
+    assert (folders | modules | rooms) - named - UNDRAWN == set()
 
 
 async def test_assignment_reaches_a_converged_file_through_few_modules(tmp_path: Path) -> None:
