@@ -89,6 +89,12 @@ def test_a_refreshed_resource_counts_as_changed_too_and_every_check_by_its_statu
 
 
 def test_end_states_are_those_after_running() -> None:
-    going = {wire.NodeState.EXPECTED, wire.NodeState.ACCEPTED, wire.NodeState.QUEUED, wire.NodeState.RUNNING}
+    going = {
+        wire.NodeState.PLANNED,
+        wire.NodeState.EXPECTED,
+        wire.NodeState.ACCEPTED,
+        wire.NodeState.QUEUED,
+        wire.NodeState.RUNNING,
+    }
 
     assert {state for state in wire.NodeState if not state.is_final} == going

@@ -58,7 +58,7 @@ async def test_a_run_without_waves_is_not_a_rollout() -> None:
         b"{",
         b"[]",
         b'{"run": "x", "plan": {"waves": []}}',
-        msgspec.json.encode(RolloutState(run=new_id(), plan=PLAN)),
+        pytest.param(msgspec.json.encode(RolloutState(run=new_id(), plan=PLAN)), id="another run"),
         b'{"run": "RUN", "plan": {"waves": []}}',
         b'{"run": "RUN", "plan": {"waves": [{"name": "a", "nodes": 0, "slots": 1}]}}',
         b'{"run": "RUN", "plan": {"waves": [{"name": "a", "nodes": 1, "slots": -1}]}}',
