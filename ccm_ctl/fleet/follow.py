@@ -178,7 +178,7 @@ class Follower:
     async def _ask_returned(self) -> None:
         if self._ask is None or self._returning is None or self._run.is_done:
             return
-        if back := await self._returning.find(self._run.silent()):
+        if back := await self._returning.find(self._run.missing()):
             self._run.ask(back, self._now())
             await self._ask(back)
 

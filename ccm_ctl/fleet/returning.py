@@ -8,6 +8,7 @@ is there now, which may not have been there when the request was sent.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ LOOK_S = 2.0
 LOOKED_AT = 400
 """Of how many nodes at once; of more nodes the next ones are read the next time."""
 
+TIMES = 3
+"""How often a node is found in one run: one that is present and never answers must not be asked forever."""
+
 
 class ReturningNodes:
     """
@@ -36,6 +40,7 @@ class ReturningNodes:
         self._bucket = fleet.nodes
         self._sent: datetime | None = None
         self._now = 0.0
+        self._times: Counter[str] = Counter()
         self._looked_at = float("-inf")
         self._next = 0
 
@@ -63,12 +68,13 @@ class ReturningNodes:
         if not asked or now - self._looked_at < LOOK_S:
             return []
         self._looked_at = now
-        names = self._part(sorted(asked))
+        names = self._part(sorted(name for name in asked if self._times[name] < TIMES))
         found = []
         for entry in await self._bucket.matching([f"presence.{name}" for name in names]):
             name = entry.key.removeprefix("presence.")
             if name in asked and self._is_newer(entry.created, asked[name]):
                 found.append(name)
+        self._times.update(found)
         return sorted(found)
 
     def _part(self, names: Sequence[str]) -> Sequence[str]:

@@ -167,17 +167,13 @@ class Run:
                 self._move(node, NodeState.EXPECTED)
                 self._settle(node)
 
-    def silent(self) -> dict[str, float]:
-        """Nodes that did not answer or were offline, and when they were asked (0: they were offline)."""
-        found = {}
-        for name, node in self.nodes.items():
-            if node.state is NodeState.OFFLINE:
-                found[name] = 0.0
-            elif node.state is NodeState.UNREACHABLE or (
-                node.state is NodeState.EXPECTED and node.resends >= RESENDS
-            ):
-                found[name] = node.asked_at
-        return found
+    def missing(self) -> dict[str, float]:
+        """Nodes that are unreachable or offline, and when they were asked (0: they were offline)."""
+        return {
+            name: 0.0 if node.state is NodeState.OFFLINE else node.asked_at
+            for name, node in self.nodes.items()
+            if node.state in (NodeState.OFFLINE, NodeState.UNREACHABLE)
+        }
 
     def skip(self, reason: str) -> None:
         """The nodes that are still planned are not asked any more."""

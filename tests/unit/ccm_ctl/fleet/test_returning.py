@@ -59,3 +59,12 @@ async def test_of_many_nodes_each_is_looked_at_in_its_turn(
     returning = ReturningNodes(fleet)
 
     assert [await returning.find(nodes) for _ in range(3)] == [["a", "b"], ["c"], ["a", "b"]]
+
+
+async def test_a_node_that_never_answers_is_found_only_a_few_times(fleet: Fleet) -> None:
+    await announce(fleet, "web1")
+    returning = ReturningNodes(fleet)
+
+    found = [await returning.find({"web1": 0.0}) for _ in range(5)]
+
+    assert found == [["web1"], ["web1"], ["web1"], [], []]
