@@ -1,8 +1,8 @@
 """
-Unpacking a bundle: a gzipped tar from the bus or the web, which is not trusted.
+Unpack a bundle: a gzipped tar from the bus or the web, which is not trusted.
 
-Whoever made it could have made anything, so only files, folders and symlinks that stay within are taken, of a bounded number
-and size; modes keep nothing but the execute bit, owners are ours. Everything is checked before anything is written.
+The content may be hostile. Only files, folders and symlinks that stay within the bundle are accepted, in limited number and size.
+Of modes only the execute bit is kept; the owner is the user of this process. Everything is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ccm_agent.model.errors import FileError, ProtocolError
 from ccm_agent.model.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
 
 LEVELS_MAX = 100
-"""Manifests and templates are never this deep, and the removal of a folder descends into each level."""
+"""Manifests and templates are never nested this deep, and removing a folder descends into each level."""
 
 
 class BundleLimits(Struct, frozen=True, kw_only=True):
-    """How much is taken: unpacked bytes, and entries."""
+    """Limits of a bundle: unpacked bytes, and entries."""
 
     size_bytes: int = 128 << 20
     entries: int = 20_000
@@ -34,16 +34,16 @@ class BundleLimits(Struct, frozen=True, kw_only=True):
 
 def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) -> None:
     """
-    Unpack into a folder, which is made. Blocking.
+    Unpack into a new folder. Blocking.
 
     Args:
         packed: The gzipped tar.
-        folder: Must not exist yet; its parent must, and be ours alone.
-        limits: How much is taken.
-        name: What errors call the bundle.
+        folder: Must not exist yet. Its parent must exist, and only this user may write to it.
+        limits: The largest bundle that is accepted.
+        name: The bundle's name in errors.
 
     Raises:
-        ProtocolError: It is damaged, too large, or holds what a bundle must not hold.
+        ProtocolError: It is damaged, too large, or has entries that a bundle must not have.
         FileError: It cannot be written.
     """
     try:
@@ -60,8 +60,8 @@ def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) 
 
 
 def _inflated(packed: bytes, limits: BundleLimits, name: str) -> IO[bytes]:
-    """The tar itself, no longer than it may be: a few bytes of gzip can stand for gigabytes."""
-    # every entry costs a header and padding on top of its content
+    """Return the tar, up to the limit: a few bytes of gzip can expand to gigabytes."""
+    # each entry takes a header and padding in addition to its content
     bound = limits.size_bytes + 1024 * limits.entries + 10_240
     with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
         plain = stream.read(bound + 1)
@@ -73,7 +73,7 @@ def _inflated(packed: bytes, limits: BundleLimits, name: str) -> IO[bytes]:
 
 
 def _checked(archive: Tar, limits: BundleLimits, name: str) -> list[tuple[tarfile.TarInfo, str]]:
-    """All entries with their paths, or an error before anything was written."""
+    """Return all entries with their paths. Raises before anything is written."""
     found: dict[str, tarfile.TarInfo] = {}
     links: dict[str, str] = {}
     size = 0
@@ -102,14 +102,14 @@ def _checked(archive: Tar, limits: BundleLimits, name: str) -> list[tuple[tarfil
 
 def inner_path(written: str, name: str) -> str:
     """
-    A path within a bundle, normalised.
+    Return a normalized path within the bundle.
 
     Raises:
-        ProtocolError: It leads out of it.
+        ProtocolError: The path leads out of the bundle.
     """
     path = posixpath.normpath(written)
     if written.count("/") > LEVELS_MAX:
-        raise ProtocolError(f"{name}: an entry stands more than {LEVELS_MAX} folders deep")
+        raise ProtocolError(f"{name}: an entry is more than {LEVELS_MAX} folders deep")
     if written.startswith("/") or "\0" in written or ".." in written.split("/"):
         raise ProtocolError(f"{name}: {written!r} leads out of the bundle")
     return path
@@ -117,9 +117,9 @@ def inner_path(written: str, name: str) -> str:
 
 def _check_link(path: str, target: str, links: Mapping[str, str], name: str) -> None:
     """
-    A symlink leads to something within, and not by way of another one.
+    Check that a symlink leads to a path within the bundle, and not through another symlink.
 
-    By way of `a/b/top -> ../..` the text `a/b/top/../x` seems to stay within and does not.
+    Through `a/b/top -> ../..`, the path `a/b/top/../x` seems to stay within the bundle but does not.
     """
     here = posixpath.dirname(path)
     parts = [] if target.startswith("/") or not target or "\0" in target else target.split("/")
@@ -137,14 +137,14 @@ def _check_link(path: str, target: str, links: Mapping[str, str], name: str) -> 
 
 def _check_parents(path: str, found: dict[str, tarfile.TarInfo], links: Mapping[str, str], name: str) -> None:
     """
-    No entry stands below a file or a symlink.
+    Check that no entry is below a file or a symlink.
 
-    A link to a folder within would be harmless by itself, but `a -> .`, `a/b -> ..` is how one climbs out step by step.
+    A symlink to a folder in the bundle is harmless alone, but `a -> .` and `a/b -> ..` together lead out step by step.
     """
     parent = posixpath.dirname(path)
     while parent:
         if parent in links or (parent in found and not found[parent].isdir()):
-            raise ProtocolError(f"{name}: {path} stands below {parent}, which is not a folder")
+            raise ProtocolError(f"{name}: {path} is below {parent}, which is not a folder")
         parent = posixpath.dirname(parent)
 
 
@@ -161,5 +161,5 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> N
         with os.fdopen(fd, "wb") as file:
             while source is not None and (part := source.read(1 << 20)):
                 file.write(part)
-            # the umask of whoever started us is no business of the bundle's
+            # the modes do not depend on this process's umask
             os.fchmod(file.fileno(), mode)

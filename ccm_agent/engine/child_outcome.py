@@ -1,4 +1,4 @@
-"""What became of the resources of a child manifest, in numbers."""
+"""Counts the outcomes of a child manifest's resources."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def count_outcomes(
     resources: list[ResolvedResource], events: Mapping[tuple[str, str], TransactionEvent], noop: bool
 ) -> ChildOutcome:
     """
-    What became of a manifest's resources; of two with one name the last event counts for both, as in the reference.
+    Count the outcomes of a manifest's resources. If two have the same name, the last event counts for both, as in Choria CCM.
 
     Args:
-        resources: All of them, those that were not reached too.
+        resources: All resources, also those that the run did not reach.
         events: The last event of each, by type and name.
-        noop: They ran without changing anything.
+        noop: The manifest ran under noop.
     """
     last = [events.get((one.kind.name, one.wanted.name)) for one in resources]
     failed = [event is not None and (event.failed or bool(event.unmet_requirements)) for event in last]

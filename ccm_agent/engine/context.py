@@ -1,7 +1,7 @@
 """
-One manifest in one run: what the flow of a resource asks of its surroundings, and what providers may use of the world.
+One manifest in one run: the context of its resources' flow (`RunContext`) and of their providers (`ResourceContext`).
 
-A child manifest (`apply`) is another of these, which shares session, changes, facts and provider choices with its parent.
+A child manifest (`apply`) has a context of its own, which shares session, changes, facts and provider choices with its parent.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ BRIEF_LENGTH = 4096
 """A longer text is not rendered on the event loop."""
 
 MAX_DEPTH = 10
-"""Levels of manifests within each other, the outermost one counted."""
+"""How deep manifests may be nested, including the outermost one."""
 
 
 Value = TypeVar("Value")
 
 ApplyResources = Callable[["ManifestContext"], Awaitable[Mapping[tuple[str, str], TransactionEvent]]]
-"""Applies the resources of a manifest in order, and gives the last event of each by type and name."""
+"""Applies the resources of a manifest in order, and returns the last event of each by type and name."""
 
 
 class SharedRunState:
-    """What all manifests of one run share."""
+    """The state that all manifests of one run share."""
 
     def __init__(
         self, deps: EngineDeps, options: ApplyOptions, session: MemorySession, facts: Mapping[str, Any]
@@ -90,27 +90,27 @@ class SharedRunState:
         self.masker = self.secrets.masker
         self.outer_data: Mapping[str, Any] = {}
         self.is_paused_midway = False
-        """Paused, and something was left for another process."""
+        """The run was paused before its end; another process goes on with it."""
         self._done: dict[tuple[str, str, str], deque[TransactionEvent]] = {}
         for event in options.done:
             self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)
         self._warm: set[int] = set()
         self.permission = Permission(options.grant, deps.resolve_path) if options.grant else None
-        """What the node's policy lets the run touch; None: nothing binds it."""
+        """The node's policy for this run; None: not restricted."""
         self.refreshes = Refreshes(self, None)
         confine = self.permission.confine if self.permission else None
         self.expressions = MakeExpressions(deps.make_expressions, facts, options.environ or {}, confine)
 
     def note(self, level: str, message: str, **fields: object) -> None:
-        """Tell whoever watches something that is not the outcome of a resource."""
+        """Report a note that is not the outcome of a resource."""
         if self.options.on_note is not None:
             self.options.on_note(level, self.masker.text(message), self.masker.value(fields))
 
     def takes_time(self, text: str) -> bool:
         """
-        Whether rendering a text may read the host, so that it belongs into a thread.
+        Whether rendering a text may read files or facts of the host, and so must happen in a thread.
 
-        A fact is read when somebody first asks for it, so a text about facts takes its time once.
+        A fact is gathered on first access, so only the first text that uses facts is slow.
         """
         if reads_host(text):
             return True
@@ -120,42 +120,42 @@ class SharedRunState:
         return True
 
     def done_before(self, parent: str, declared: ResolvedResource) -> TransactionEvent | None:
-        """What an earlier process of this run made of a resource; None when its turn had not come."""
+        """The event of a resource that an earlier process of this run applied; None if it did not reach the resource."""
         if not self._done:
             return None
-        # what is kept on disk is masked
+        # events on disk are masked
         name = self.masker.name
         waiting = self._done.get((name(parent), declared.kind.name, name(declared.wanted.name)))
         return waiting.popleft() if waiting else None
 
     @property
     def is_paused(self) -> bool:
-        """What comes now is for another process."""
+        """Leave the remaining resources to another process."""
         stop = self.options.stop
         return stop is not None and stop.is_pause and not stop.reason
 
     @property
     def stop(self) -> StopFlag | None:
-        """Set when the run is to stop; None while it goes on."""
+        """Set when the run must stop; None if it need not."""
         stop = self.options.stop
         return stop if stop is not None and stop.is_set else None
 
     @property
     def is_stopped(self) -> bool:
-        """The run was stopped, and left something out because of it."""
+        """The run was stopped and skipped something because of it."""
         return self.stop is not None and self.stop.has_taken_effect
 
 
 class ManifestContext:
     """
-    The surroundings of one manifest's resources, and the context of their providers.
+    The context of one manifest's resources and of their providers.
 
     Args:
-        state: What the whole run shares.
+        state: The state that the whole run shares.
         loaded: The manifest.
-        noop, health_check_only: The modes it runs in.
-        parents: The contexts around it, outermost first.
-        asked_by: The `apply` resource that it belongs to, as `apply#name`; "" for the outermost.
+        noop, health_check_only: The modes of the manifest.
+        parents: The contexts of the manifests that contain it, outermost first.
+        asked_by: The `apply` resource that includes it, as `apply#name`; "" for the outermost manifest.
         apply_resources: Applies the resources of a context; the engine's own loop.
     """
 
@@ -237,9 +237,7 @@ class ManifestContext:
     async def apply_child(self, child: ChildManifest) -> ChildOutcome:
         noop, checks_only = self.noop or child.noop, self.health_check_only or child.health_check_only
         if noop and checks_only:
-            raise ManifestError(
-                "noop and health checks only exclude each other: nothing would be done in the child"
-            )
+            raise ManifestError("noop and health checks only exclude each other: the child would do nothing")
         if len(self.parents) + 1 >= MAX_DEPTH:
             raise ManifestError(
                 f"manifests are nested more than {MAX_DEPTH} levels deep: does one include itself?"
@@ -259,7 +257,7 @@ class ManifestContext:
         self._note_outcome(child, outcome)
         return outcome
 
-    # ---- for the flow: Surroundings ----
+    # ---- for the flow: RunContext ----
 
     @property
     def is_restricted(self) -> bool:
@@ -316,8 +314,8 @@ class ManifestContext:
     def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
         event = self._last(reference, declared, "subscribes to")
         if would_have_changed(event) and not self.noop:
-            # what a child under noop announced has not happened; what an earlier process announced
-            # counts as it does in the reference
+            # a change that a child only announced under noop has not happened; one that an earlier process announced counts as it
+            # does in the reference
             return self.state.session.is_foreign(event)
         return event.changed
 
@@ -343,7 +341,7 @@ class ManifestContext:
             result = await run_check(settled, self)
         except InputError as err:
             raise_refusal_behind(err)
-            # the resource itself is as it is; what cannot be told is whether it is well
+            # the outcome of the resource stays; only its health is unknown
             result = HealthResult(status=HealthStatus.UNKNOWN, output=err.message, name=check.name)
         if result.status != HealthStatus.OK:
             status = HealthStatus(result.status).name
@@ -360,10 +358,10 @@ class ManifestContext:
 
     def release(self) -> None:
         """
-        Let go of the providers: nothing more is applied here.
+        Release the providers after the last resource of the manifest.
 
-        They know this context, which knows them. An agent that applies for years would leave each run to the garbage collection,
-        and that takes longer than the run.
+        The providers and this context refer to each other. Without this, an agent would leave every run to the cyclic garbage
+        collector, which takes longer than the run.
         """
         self._providers.clear()
 
@@ -371,13 +369,13 @@ class ManifestContext:
 
     @cached_property
     def outline(self) -> SubscriptionIndex:
-        """Who subscribes to what in this manifest."""
+        """The subscriptions of this manifest."""
         return SubscriptionIndex(self.loaded.resources)
 
     # ---- inside ----
 
     def _context_for(self, declared: ResolvedResource) -> Any:
-        """What a provider may use of the world: all that this context gives, unless the node's policy takes some of it away."""
+        """The context of a provider: this one, or a restricted one if the node's policy limits the run."""
         permission = self.state.permission
         if permission is None:
             return self
@@ -389,7 +387,7 @@ class ManifestContext:
         return self.loaded.listed or self.loaded.document
 
     async def _settled(self, check: HealthCheck) -> HealthCheck:
-        """A check with the templates in its rules rendered, which may be about what the resource has just made."""
+        """Return a check with its templates rendered. They may refer to what the resource has just changed."""
         if not check.goss_rules or not holds_templates(check.goss_rules):
             return check
         rules = await self._evaluated(
@@ -400,7 +398,7 @@ class ManifestContext:
         return settled
 
     async def _rendered(self, value: Any, path: Path) -> Any:
-        """A property with its expressions rendered; its place is in the error."""
+        """Return a property with its expressions rendered. An error names its place."""
         try:
             try:
                 return await self._evaluated(str(value), partial(render, value, self.loaded.expressions))
@@ -415,10 +413,10 @@ class ManifestContext:
 
     async def _evaluated(self, text: str, evaluate: Callable[[], Value]) -> Value:
         """
-        What evaluating a text gives.
+        Evaluate a text, in a thread if that may block.
 
-        Most texts are cheap, and a hop to a thread would cost more. What is not cheap ends early, and is done again in a thread:
-        evaluating changes nothing.
+        Most texts are cheap, and switching to a thread would cost more. An expensive evaluation is abandoned and repeated in a
+        thread; that is safe because evaluating changes nothing.
         """
         if len(text) <= BRIEF_LENGTH and not self.state.takes_time(text):
             try:
@@ -433,11 +431,11 @@ class ManifestContext:
         event = None
         if parsed is not None:
             last, shown = self.state.session.last, self.state.masker.name(parsed.name)
-            # an event that another process left holds a masked name
+            # an event from another process has a masked name
             event = last(parsed.type, parsed.name) or last(parsed.type, shown)
         if event is None:
             message = (
-                f"{declared.reference} {verb} `{reference}`, which has no outcome yet: declare it further up"
+                f"{declared.reference} {verb} `{reference}`, which has no outcome yet: declare it earlier"
             )
             raise ManifestError(message, place=self.loaded.place(declared.path))
         return event
@@ -451,7 +449,7 @@ class ManifestContext:
         except FileError as err:
             raise ManifestError(f"the child manifest {path} cannot be read: {err.message}") from err
         document = make_document(data, path, posixpath.dirname(path))
-        # the data of the manifest around it has what lies over all of them already
+        # the parent manifest's data already include the overrides
         override = self.data if child.data is None else merge.deep(child.data, self.state.outer_data)
         deps = self.state.deps
         try:
@@ -473,7 +471,7 @@ class ManifestContext:
             if same and around.loaded.data == loaded.data:
                 raise ManifestError(f"{path} includes itself with the same data, so it would never end")
         if not child.allow_apply and any(one.kind.contains_manifest for one in loaded.resources):
-            raise ManifestError(f"{path} holds `apply` resources, which `allow_apply: false` forbids")
+            raise ManifestError(f"{path} contains `apply` resources, which `allow_apply: false` forbids")
         return loaded
 
     def _note_outcome(self, child: ChildManifest, outcome: ChildOutcome) -> None:

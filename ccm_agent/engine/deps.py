@@ -1,4 +1,4 @@
-"""What an engine is given: the ports to the host, the types, and how facts, data and expressions come about."""
+"""The dependencies of an engine: ports to the host, resource types, and sources of facts, data and expressions."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from ccm_agent.sessions.refresh_store import RefreshStore
 
 MakeExpressions = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, str], str], Expressions]
-"""From facts, data, environment and the directory that relative paths begin in."""
+"""Makes expressions from facts, data, environment, and the base directory of relative paths."""
 
 
 class EngineDeps(Struct, frozen=True, kw_only=True):
     """
-    Everything outside that an engine uses; `app.py` makes the real one.
+    Everything that an engine uses from outside; `app.py` builds the real ones.
 
     Attributes:
         runner, files, clock: Ports to the host.
         catalog: The resource types.
         make_expressions: See `MakeExpressions`.
-        gather_facts: This host's facts with a layer over them, each gathered when it is first read. Reading blocks.
-        sources: Fetches hiera documents; relative paths begin in the directory given.
-        directory: Where relative paths of manifests and hiera documents begin: the working directory; absolute.
-        port: A further port, by the name that `ResourceContext.port` knows it by; KeyError for one that there is not.
-        read_document: Parses a manifest's text, whose name errors give.
-        register: Publishes a service entry; None where there is no broker.
-        probe: What providers ask about the host; None asks the host itself.
-        version: Of this program, for events.
-        resolve_path: An absolute path with all its symlinks resolved, for the node's policy; blocking.
-        secrets: Learns what runs know to be secret, for the log of the process; None where there is no log.
-        refreshes: Where it is kept which refreshes are pending; None: they are forgotten when a run ends.
+        gather_facts: Returns this host's facts, overridden by the argument. Each is gathered on first access, which blocks.
+        sources: Makes what fetches hiera documents; relative paths begin in the given directory.
+        directory: Absolute base of relative paths of manifests and hiera documents: the working directory.
+        port: Returns a further port by its name in `ResourceContext.port`; KeyError if this program does not have it.
+        read_document: Parses a manifest's text; the second argument is its name in errors.
+        register: Publishes a service entry; None without a broker.
+        probe: Answers providers' questions about the host; None: the real host.
+        version: This program's version, for events.
+        resolve_path: Resolves all symlinks of an absolute path, for the node's policy; blocking.
+        secrets: Collects the secrets of all runs, for the log of the process; None without a log.
+        refreshes: The store of pending refreshes; None: they are forgotten when a run ends.
     """
 
     runner: Runner

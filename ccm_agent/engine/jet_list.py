@@ -1,4 +1,4 @@
-"""The list of resources from a Jet template beside the manifest (`ccm.resources_jet_file`)."""
+"""The list of resources that a Jet template beside the manifest renders (`ccm.resources_jet_file`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def resources_from_jet(
     name: str, expressions: Expressions, document: ManifestDocument
 ) -> tuple[list[Any], ManifestDocument]:
     """
-    The raw resources that the template gives, and the document they stand in: what the template printed.
+    Return the raw resources that the template printed, and its output as their document.
 
     Raises:
-        InputError: The template cannot be read or rendered, or prints no list.
+        InputError: The template cannot be read or rendered, or does not print a list.
     """
     text = expressions.jet_file(name)
     source = f"{name} (rendered)"

@@ -1,7 +1,7 @@
 """
-A manifest's text to resources that are ready to be applied.
+Loads a manifest: from text to resources that are ready to be applied.
 
-Everything that can be found wrong is found here, before anything is changed: each error names file, line and key.
+Every error that can be found before a change is found here, and names file, line and key.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class ResolvedManifest(Struct, kw_only=True):
     A manifest that can be applied.
 
     Attributes:
-        document: Where it came from.
+        document: The manifest's document.
         resources: Its resources, in order.
-        data: What its expressions see as `Data`.
-        expressions: They, for what is rendered later.
+        data: The data that its expressions see as `Data`.
+        expressions: Renders the deferred fields later.
         fail_on_error, pre_message, post_message: As in the manifest, messages rendered.
-        warnings: What was probably meant otherwise, as sentences with their place.
-        listed: Where the list of resources stands: the document, or what a Jet template printed.
+        warnings: Likely mistakes, as sentences with their place.
+        listed: The document with the list of resources: the manifest itself, or the output of a Jet template.
     """
 
     document: ManifestDocument
@@ -62,16 +62,16 @@ class ResolvedManifest(Struct, kw_only=True):
     listed: ManifestDocument | None = None
 
     def place(self, path: Path) -> Place:
-        """File and line of a resource, or of something in it."""
+        """Return file and line of a resource or of a part of it."""
         listed = self.listed or self.document
         return codec.locate(listed.text, path, listed.name)
 
 
 class MakeExpressions(Struct, frozen=True):
     """
-    How expressions about data come about, for one run: facts, environment and directory are known.
+    Makes expressions from data, for one run whose facts, environment and directory are fixed.
 
-    `confine` lets the node's policy judge what they read; None: nothing binds them.
+    `confine` checks what they read against the node's policy; None: no policy.
     """
 
     make: Any
@@ -96,19 +96,19 @@ def load_manifest(
     secrets: Secrets | None = None,
 ) -> ResolvedManifest:
     """
-    Resolve and check a manifest. Blocking: belongs into a thread.
+    Resolve and check a manifest. Blocking; call it in a thread.
 
     Args:
         document: The manifest.
         catalog: The types it may use.
-        make_expressions: Makes its expressions, once its data is known.
-        overlays: Hiera documents over the manifest's own data, later ones win.
-        override: Data over all of those.
+        make_expressions: Makes its expressions when its data are resolved.
+        overlays: Hiera documents that override the manifest's own data; later ones win.
+        override: Data that override all of them.
         read: Parses the document.
-        secrets: Learns what the data declares secret, before anything is made of it.
+        secrets: Collects the values that the data declare secret, before they are used.
 
     Raises:
-        InputError: Something in it, or in the data, cannot be right.
+        InputError: The manifest or its data are invalid.
     """
     with _garbage_rests():
         manifest, root = manifest_of(document, read)
@@ -133,9 +133,9 @@ def load_manifest(
 @contextmanager
 def _garbage_rests() -> Iterator[None]:
     """
-    No garbage collection while thousands of values come about that will all be kept.
+    Pause garbage collection while thousands of values are created that will all be kept.
 
-    It would look at all of them again and again, for a fifth of the time that loading takes.
+    The collector would scan them repeatedly, which takes a fifth of the loading time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -154,7 +154,7 @@ def _data(
     override: Mapping[str, Any] | None,
     secrets: Secrets,
 ) -> dict[str, Any]:
-    """The manifest's own data, what lies over it, and the rules of both."""
+    """Return the manifest's resolved data with its overrides, and the rules of both."""
     needs_rules = "#" in document.text
     own = resolve_values(root, facts, document.name, document.text if needs_rules else None)
     data, rules = own.data, list(own.rules)
@@ -182,7 +182,7 @@ def _message(section: CcmSection, field: str, expressions: Expressions, document
 def _resources(
     section: CcmSection, expressions: Expressions, document: ManifestDocument
 ) -> tuple[list[Any], ManifestDocument, Path]:
-    """The raw list of resources, the document that it stands in, and the way to it there."""
+    """Return the raw list of resources, its document, and its path there."""
     path: Path = ("ccm", "resources")
     if section.resources_jet_file and section.resources is not None:
         raise ManifestError(
@@ -199,9 +199,7 @@ def _resources(
             place_error(err, document, ("ccm", "resources_jet_file"))
     if raw is None or (isinstance(raw, list) and not any(raw)):
         place = codec.locate(document.text, path, document.name)
-        raise ManifestError(
-            "the manifest holds no resources: add at least one to `ccm.resources`", place=place
-        )
+        raise ManifestError("the manifest has no resources: add at least one to `ccm.resources`", place=place)
     if not isinstance(raw, list):
         place = codec.locate(document.text, path, document.name)
         raise DocumentError("`resources` must be a list: begin each resource with `- `", place=place)

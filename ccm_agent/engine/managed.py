@@ -1,5 +1,5 @@
 """
-What a manifest would manage on this node: the names of its resources and of those of its children, without touching one.
+The names of the resources that a manifest and its children would manage on this node, found without reading or changing any.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ccm_agent.resources.converge import ResolvedResource
 
 async def managed(loaded: ResolvedManifest, state: SharedRunState, salt: bytes) -> set[str]:
     """
-    `type#name` of each resource that would be managed; a child itself is none, it stands for what is in it.
+    Return `type#name` of each resource that would be managed. For an `apply` resource these are the resources of its child.
 
-    A name that holds a secret is masked. What follows it tells two of them apart, and says nothing without the salt.
+    A secret in a name is masked. The suffix distinguishes masked names; without the salt it does not reveal them.
 
     Args:
         loaded: The manifest.
-        state: Its run.
-        salt: Random, the same for all manifests whose resources are compared.
+        state: The state of its run.
+        salt: A random value, the same for all manifests whose resources are compared.
 
     Raises:
         CcmError: A control cannot be evaluated.
@@ -40,7 +40,7 @@ async def managed(loaded: ResolvedManifest, state: SharedRunState, salt: bytes) 
 
 
 class _Collector:
-    """Takes the place of the engine's loop: it notes names where that one applies."""
+    """Replaces the engine's loop: it collects names where the loop applies resources."""
 
     def __init__(self, salt: bytes) -> None:
         self.found: set[str] = set()
@@ -69,7 +69,7 @@ class _Collector:
             _, provider = await context.provider(declared)
             await provider.apply_manifest(declared.wanted)
         except CcmError:
-            # an earlier resource may make the child, or its data; what cannot be known is left out
+            # an earlier resource may create the child or its data; what cannot be known yet is left out
             return
 
 
@@ -83,7 +83,7 @@ async def _is_managed(declared: ResolvedResource, context: ManifestContext) -> b
 
 
 def _reference(declared: ResolvedResource) -> str:
-    """One name for one path, however many slashes it is written with."""
+    """The reference with a normalized path, so that extra slashes make no difference."""
     name = declared.wanted.name
     if name.startswith("/"):
         name = posixpath.normpath(name)

@@ -1,8 +1,8 @@
 """
-What of an event leaves this process, and in which shape.
+Removes secrets from events before they leave this process.
 
-Secrets are masked before anybody outside sees an event: session directory, `--events`, log, bus. On the bus long and private
-fields become what identifies them: `content` its digest and size, `environment` the names in it.
+Secrets are masked for every output: session directory, `--events`, log, bus. Over the bus, long and private fields are also
+shortened: `content` to its digest and size, `environment` to its names.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ PLAIN_VARIABLES = frozenset(
         *("DEBIAN_FRONTEND", "DEBIAN_PRIORITY", "NEEDRESTART_MODE", "NEEDRESTART_SUSPEND", "SYSTEMD_PAGER"),
     }
 )
-"""Environment variables whose values are not secret; `LC_…` neither. Masked, they would make outputs unreadable."""
+"""Environment variables whose values are not secret, like those of `LC_…`. Masking them would make output unreadable."""
 
 _IDENTITY = frozenset({"name", "alias", "ensure", "provider", "require", "subscribe", "type", "protocol"})
-"""Fields that say which resource it is and what it refers to."""
+"""Fields that identify a resource and its references."""
 
 
 def register_secrets(
     masker: Masker, kind: AnyType, wanted: CommonProperties, pending: Collection[str] = ()
 ) -> None:
     """
-    Let a masker know the secrets among a resource's properties.
+    Add the secrets among a resource's properties to a masker.
 
     Args:
-        masker: Learns them.
+        masker: Masks them from now on.
         kind, wanted: The resource.
-        pending: Fields that still hold templates, and so no secrets.
+        pending: Fields that still contain templates, and so no secrets yet.
     """
     rules = kind.rules
     for field in rules.sensitive:
@@ -69,13 +69,13 @@ def register_secrets(
 
 
 def register_check_secrets(masker: Masker, wanted: CommonProperties) -> None:
-    """The same of the secrets in a resource's health checks."""
+    """Add the secrets in a resource's health checks to a masker."""
     for check in wanted.health_checks:
         register_rule_secrets(masker, check)
 
 
 def register_rule_secrets(masker: Masker, check: HealthCheck) -> None:
-    """Passwords, URL credentials and header values of a health check's `http` rules."""
+    """Add passwords, URL credentials and header values of a health check's `http` rules to a masker."""
     rules = check.goss_rules.get("http") if isinstance(check.goss_rules, dict) else None
     for url, body in rules.items() if isinstance(rules, dict) else ():
         _learn_urls(masker, str(url))
@@ -94,9 +94,9 @@ def register_rule_secrets(masker: Masker, check: HealthCheck) -> None:
 
 def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:
     """
-    The event without secrets, in its properties, its state, its errors and the output that it quotes, and in its names.
+    Mask secrets in an event: in its properties, state, errors, output and names.
 
-    `content` and `environment` stay as written but for what is certainly secret: they do not go over the bus.
+    In `content` and `environment` only certain secrets are masked, because these fields do not go over the bus.
     """
     event.properties = mask_properties(kind, event.properties)
     if masker.is_idle and not _may_quote_url(_told(event)):
@@ -122,7 +122,7 @@ def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> Transa
 
 
 def _told(event: TransactionEvent) -> str:
-    """The texts of an event, but for its properties and its state, as one."""
+    """All texts of an event except its properties and state, joined."""
     checks = [text for one in event.health_check for text in (one.name, one.output)]
     names = (event.name, event.alias, event.parent, event.triggered_by, *event.unmet_requirements)
     names = (*names, *event.refresh_pending)
@@ -130,7 +130,7 @@ def _told(event: TransactionEvent) -> str:
 
 
 def _masked_fields(found: Any, plain: frozenset[str], masker: Masker) -> Any:
-    """Properties or a state; in some fields only what is certainly secret is masked."""
+    """Mask properties or a state; in the `plain` fields only certain secrets."""
     values = msgspec.to_builtins(found)
     if not isinstance(values, dict):
         return masker.value(values)
@@ -141,7 +141,7 @@ def _masked_fields(found: Any, plain: frozenset[str], masker: Masker) -> Any:
 
 
 def shorten_for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
-    """A copy of a masked event in the shape that travels: long and private fields shortened to what identifies them."""
+    """Return a copy of a masked event for the bus: long and private fields are shortened to a digest or to names."""
     rules = kind.rules
     if not rules.publish_digest and not rules.publish_names:
         return event
@@ -162,7 +162,7 @@ def shorten_for_bus(event: TransactionEvent, kind: AnyType) -> TransactionEvent:
 
 
 def mask_properties(kind: AnyType, wanted: Any) -> Any:
-    """A type's properties with its secret fields masked, and credentials out of its URLs."""
+    """Return properties with sensitive fields masked and without credentials in URLs."""
     changes: dict[str, Any] = {}
     for field in kind.rules.sensitive:
         if value := getattr(wanted, field):
@@ -184,7 +184,7 @@ def _masked_value(value: Any) -> Any:
 
 
 def _texts(value: Any) -> list[str]:
-    """Every text in a value."""
+    """Return every text in a value."""
     if isinstance(value, Secret):
         return [value.reveal()]
     if isinstance(value, str):
@@ -197,7 +197,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _learn_variable(masker: Masker, text: str) -> None:
-    """The value of a `NAME=value`. Whether it is a secret or a word of everybody's its name can tell, and else nothing."""
+    """Add the value of a `NAME=value` to the masker. Only the name can show whether it is a secret or an ordinary word."""
     name, _, value = text.partition("=")
     if name in PLAIN_VARIABLES or name.startswith("LC_"):
         return
@@ -212,9 +212,9 @@ def _learn_urls(masker: Masker, text: str) -> None:
 
 def _fields_with_urls(kind: AnyType, wanted: Any) -> Iterator[tuple[str, Any]]:
     """
-    Fields that may quote a URL, and what they say: not those that hold whole documents, nor those that are masked anyway.
+    Yield fields that may contain a URL, with their values, except whole documents and fields that are masked anyway.
 
-    Most resources have none: this is asked of each, and twice.
+    Most resources have none, and this runs twice for each resource, so it must be quick.
     """
     shortened_or_masked = kind.rules.publish_digest | kind.rules.sensitive
     for field in wanted.__struct_fields__:

@@ -1,4 +1,4 @@
-"""The order in which a manifest declares its resources: what one requires must come before it."""
+"""Checks the order of a manifest's resources: a required resource must be declared first."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def check_order(loaded: ResolvedManifest) -> None:
     """
     Refuse a manifest in which a resource requires one that is declared after it, before anything is changed.
 
-    A resource with `control` may never come to its requirements, and a child manifest may declare what is required, so neither
-    such a resource nor anything after a child manifest is judged here. They are when their turn has come.
+    Not checked here: a resource with `control`, which may be skipped, and resources after a child manifest, which may declare
+    what they require. They are checked when they are applied.
 
     Raises:
         ManifestError: With the place of the requirement.
@@ -31,7 +31,7 @@ def check_order(loaded: ResolvedManifest) -> None:
             key = (found.type, found.name) if found is not None else ("", "")
             if key in declared_at_all and key not in earlier:
                 raise ManifestError(
-                    f"{declared.reference} requires `{text}`, which is declared further down: move it up",
+                    f"{declared.reference} requires `{text}`, which is declared later: move it up",
                     place=loaded.place((*declared.path, "require", number)),
                 )
         earlier.update(_keys(declared))

@@ -1,5 +1,5 @@
 """
-Manifests that were read before: a node that converges on the same text for years parses it once.
+A cache of parsed manifests: a node that applies the same text for years parses it once.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, cast
 from ccm_agent.model import codec
 
 LIMIT_BYTES = 16 << 20
-"""Of the texts and values that are kept; what was used longest ago goes first."""
+"""The size of the cached texts and values. The least recently used is removed first."""
 
 
 class ParseCache:
-    """The values of documents, by their text. To be used by one thread at a time, as an engine is."""
+    """Parsed documents by their text. Like an engine, it must be used by one thread at a time."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -24,19 +24,19 @@ class ParseCache:
 
     def read(self, text: str, source: str) -> object:
         """
-        The values of a document, new ones each time: whoever gets them may change them.
+        Return the values of a document. They are a copy that the caller may change.
 
         Args:
             text: The document.
-            source: Where it stands, for errors.
+            source: The document's name in errors.
 
         Raises:
-            DocumentError: As `codec.decode_manifest`; what cannot be read is not kept.
+            DocumentError: As `codec.decode_manifest`; a failure is not cached.
         """
         kept = self._kept.get(text)
         if kept is not None:
             self._kept.move_to_end(text)
-            # it was made below, in this process; nobody else's bytes come here
+            # these bytes were created below, in this process; they never come from outside
             return cast("object", marshal.loads(kept))
         value = codec.decode_manifest(text, source)
         self._keep(text, value)
@@ -46,7 +46,7 @@ class ParseCache:
         try:
             kept = marshal.dumps(cast("Any", value))
         except ValueError:
-            return  # a value of some type of ours
+            return  # a value that marshal does not support
         self._kept[text] = kept
         self._size_bytes += len(text) + len(kept)
         while self._size_bytes > self._limit_bytes:

@@ -1,8 +1,8 @@
 """
 The node's policy within one run: what a resource, a template, a health check or a child manifest may touch.
 
-A `Grant` judges names and paths; here stands what of a resource those are, and where its paths lead. Paths are resolved when the
-resource's turn has come and not before: an earlier resource may have made a symlink.
+A `Grant` decides about names and paths. This module finds the names and paths of a resource. Paths are resolved only just before
+the resource is applied, because an earlier resource may have created a symlink.
 """
 
 from __future__ import annotations
@@ -27,50 +27,49 @@ if TYPE_CHECKING:
 _WEB = ("http://", "https://")
 
 PATH_MAX = 4096
-"""Bytes of a path that the kernel takes. A path of megabytes would take minutes to resolve, and nothing can be opened at it."""
+"""The longest path that the kernel accepts. A path of megabytes would take minutes to resolve and cannot be opened anyway."""
 
 Resolve = Callable[[str], str]
-"""A path with its symlinks resolved; blocking."""
+"""Resolves the symlinks of a path; blocking."""
 
 
 class Permission:
     """
-    What one run may do.
+    Decides what one run may do.
 
     Attributes:
-        root: The directory of the outermost manifest, whose files may be read; "" when it came without any.
+        root: The directory of the outermost manifest, whose files may be read; "" if it has no directory.
     """
 
     def __init__(self, grant: Grant, resolve: Resolve) -> None:
-        """Bind a run by what the policy allows."""
         self.root = ""
         self._grant = grant
         self._resolve_link = resolve
 
     @property
     def is_restricted(self) -> bool:
-        """It is a plan or check whose author may not apply."""
+        """The run is a plan or check of an operator who may not apply."""
         return self._grant.is_restricted
 
     def unknown(self, why: str) -> PolicyError:
-        """What a restricted run leaves open."""
+        """The error for what a restricted run cannot know."""
         return self._grant.unknown(why)
 
     def _resolve(self, path: str) -> str:
         try:
             return self._resolve_link(path)
         except (OSError, ValueError):
-            return path  # nothing can be opened at such a path
+            return path  # such a path cannot be opened
 
     # ---- resources ----
 
     async def refusal(self, declared: ResolvedResource, directory: str) -> PolicyError | None:
         """
-        Why a resource may not be managed; None when it may, as far as its properties are known by now.
+        Return why a resource may not be managed; None if it may, as far as its properties are known now.
 
         Args:
             declared: The resource.
-            directory: Where its relative paths begin.
+            directory: The base of its relative paths.
         """
         early = self._refuse_kind(declared) or self._refuse_names(declared)
         if early is not None or not self._grant.judges_places:
@@ -78,26 +77,30 @@ class Permission:
         return await asyncio.to_thread(self._refuse_places, declared, directory, self._resolve)
 
     def may_look_ahead(self, declared: ResolvedResource, directory: str) -> bool:
-        """Whether a resource may be looked at together with others; its paths are resolved when its turn has come."""
+        """
+        Whether the state of a resource may be read together with others. Its paths are resolved later, before it is applied.
+        """
         if self._refuse_kind(declared) or self._refuse_names(declared):
             return False
         return self._refuse_places(declared, directory, _as_written) is None
 
     def may_run_commands(self, kind: AnyType) -> bool:
-        """Whether commands that stand in a resource of a type may be run, be it only to look."""
+        """Whether commands in resources of a type may run, also only to read state."""
         return not self.is_restricted and self._grant.refuse_command(kind.name) is None
 
     def refuse_command(self, what: str) -> PolicyError:
-        """Why a command is not run, where `may_run_commands` says that none is."""
+        """Return why a command is not run, if `may_run_commands` is False."""
         return self._grant.refuse_command(what) or self.unknown(f"{what} is not run")
 
     def _refuse_kind(self, declared: ResolvedResource) -> PolicyError | None:
-        """By type, commands and health checks."""
+        """Check type, commands and health checks."""
         kind, wanted = declared.kind, declared.wanted
         if refused := self._grant.refuse_type(kind.name):
             return refused
         if kind.reach is None and self.is_restricted:
-            return self.unknown(f"it is not known what a look at the type {kind.name} takes, so none is made")
+            return self.unknown(
+                f"the type {kind.name} does not say what reading its state takes, so it is not read"
+            )
         if wanted.register_when_stable and (refused := self._grant.refuse_registration()):
             return refused
         for field in sorted(kind.rules.commands):
@@ -121,7 +124,7 @@ class Permission:
     def _refuse_places(
         self, declared: ResolvedResource, directory: str, resolve: Resolve
     ) -> PolicyError | None:
-        """By paths and URLs. Blocking, unless `resolve` is `_as_written`."""
+        """Check paths and URLs. Blocking, unless `resolve` is `_as_written`."""
         reach = _reach_of(declared)
         for path in (*reach.paths, *reach.trees):
             if len(path) > PATH_MAX:
@@ -130,12 +133,12 @@ class Permission:
             if refused := self._grant.refuse_path(path, _real_entry(path, resolve)):
                 return refused
         for path in map(_normal, reach.trees):
-            # the directory itself may be a symlink, which is followed to what is in it
+            # the directory itself may be a symlink; its content is at its target
             for real in (_real_entry(path, resolve), resolve(path)):
                 if refused := self._grant.refuse_tree(path, real):
                     return refused
         if declared.pending:
-            return None  # what is read may still be a template: it is judged once it is not
+            return None  # the path may still be a template: it is checked again when rendered
         for source in (*reach.reads, *reach.reads_trees):
             is_tree = source in reach.reads_trees
             if refused := self._refuse_source(source, directory, resolve, is_tree=is_tree):
@@ -161,12 +164,12 @@ class Permission:
     # ---- templates, data, children ----
 
     def confine(self, environment: Environment) -> None:
-        """Judge what templates read from here on."""
+        """Return functions of templates that check what they read."""
         environment.confine(self.check_read, self._refuse_broker if self.is_restricted else None)
 
     def check_read(self, path: str) -> None:
         """
-        See that a manifest may read a file. Blocking.
+        Check that a manifest may read a file. Blocking.
 
         Raises:
             PolicyError: It may not.
@@ -176,10 +179,10 @@ class Permission:
 
     async def check_source(self, source: str, directory: str) -> None:
         """
-        See that content may be taken from a path or URL.
+        Check that content may be read from a path or URL.
 
         Raises:
-            PolicyError: It may not; of a URL in a restricted run: it is not known what it holds.
+            PolicyError: It may not. For a URL in a restricted run: its content is unknown.
         """
         refused = await asyncio.to_thread(self._refuse_source, source, directory, self._resolve)
         if refused is None and self.is_restricted and source.lower().startswith(_WEB):
@@ -189,7 +192,7 @@ class Permission:
 
     async def check_document(self, url: str, directory: str) -> None:
         """
-        See that a hiera document may be read that a request names; what a bucket holds is the broker's to allow.
+        Check that a hiera document that a request names may be read. Access to buckets is up to the broker.
 
         Raises:
             PolicyError: It may not.
@@ -204,7 +207,7 @@ class Permission:
 
     async def check_health(self, check: HealthCheck) -> None:
         """
-        See that a health check may run, its templates rendered.
+        Check that a health check with rendered templates may run.
 
         Raises:
             PolicyError: It may not, or a restricted run does not run it.
@@ -224,10 +227,12 @@ class Permission:
         return None
 
     def _refuse_rules(self, check: HealthCheck) -> PolicyError | None:
-        """Of goss rules what reads files, asks the network or runs commands. Blocking."""
+        """Check goss rules that read files, use the network or run commands. Blocking."""
         for rule in _rules_of(check):
             if rule.kind.reach and self.is_restricted:
-                return self.unknown(f"the health check `{check.name}` is not run, for it is not only a look")
+                return self.unknown(
+                    f"the health check `{check.name}` is not run, because it does more than read state"
+                )
             if rule.kind.name == "http" and (
                 refused := self._grant.refuse_url(rule.subject, mask_url(rule.subject))
             ):
@@ -243,11 +248,11 @@ class ConfinedContext:
     """
     The context of a provider whose type may not run the manifest's commands, or may not fetch anything.
 
-    A second lock: the flow has refused such a resource before, or its provider knows not to run anything.
+    A second line of defense: the flow has already refused such a resource, or its provider does not run anything.
 
     Args:
         context: The context itself.
-        permission: Makes the refusals.
+        permission: Creates the errors.
         commands: Commands may be run.
     """
 
@@ -258,11 +263,11 @@ class ConfinedContext:
 
     @property
     def runner(self) -> Any:
-        """Programs, or a refusal of each."""
+        """The runner, or one that refuses every program."""
         return self._context.runner if self.may_run_commands else _NoPrograms(self._permission)
 
     def port(self, name: str) -> Any:
-        """A further port; a restricted run downloads nothing."""
+        """Return a further port; in a restricted run, one that downloads nothing."""
         if name == "download" and self._permission.is_restricted:
             return _NoDownloads(self._permission)
         return self._context.port(name)
@@ -297,7 +302,7 @@ def _reach_of(declared: ResolvedResource) -> Reach:
 
 
 def _rules_of(check: HealthCheck) -> Iterator[Any]:
-    """The rules of a goss check; none while they hold templates, or are invalid, which the check itself reports."""
+    """Return the rules of a goss check; none if they contain templates or are invalid, which the check itself reports."""
     from ccm_agent.health.goss.rules import holds_templates, parse_rules
     from ccm_agent.model.errors import PropertyError
 
@@ -321,7 +326,7 @@ def _as_written(path: str) -> str:
 
 
 def _real_entry(path: str, resolve: Resolve) -> str:
-    """A path with the symlinks of its directory resolved: what is managed is the entry itself."""
+    """Return a path with the symlinks of its directory resolved. The last part is not, because the entry itself is managed."""
     parent, name = posixpath.split(path)
     return posixpath.join(resolve(parent), name)
 
@@ -331,7 +336,7 @@ def _normal(path: str) -> str:
 
 
 def _without_scheme(url: str) -> str:
-    """The path of a `file://` URL, as hiera reads it; anything else as it is."""
+    """Return the path of a `file://` URL, as hiera reads it; anything else unchanged."""
     if not url.startswith("file://"):
         return url
     return unquote("/" + url.removeprefix("file://").partition("/")[2])

@@ -1,4 +1,4 @@
-"""Looking ahead: one question for the states of many resources, good until something on the host was changed."""
+"""Reads the states of many resources with one call of their provider. They are valid until something on the host changes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ class HostChanges:
         self.count = 0
 
     def note(self) -> None:
-        """Something is about to change."""
+        """Count a change that is about to be made."""
         self.count += 1
 
 
 class StatePrefetcher:
     """
-    States of a manifest's resources, asked for together.
+    Reads the states of a manifest's resources in batches.
 
-    The first question is about all resources of a type. After a change only the next resource is asked about, then two, then
-    four: on a host where everything must be changed nothing is looked at in vain, on one where little must be, almost all is
-    looked at once more and no oftener.
+    The first batch has all resources of a type. After a change the batches have one, two, four resources and so on. So if every
+    resource must be changed, no state is read in vain; if few must be changed, almost every state is read only once more.
     """
 
     def __init__(
@@ -39,12 +38,12 @@ class StatePrefetcher:
         may_look: Callable[[ResolvedResource], bool] | None = None,
     ) -> None:
         """
-        Nothing is looked at yet.
+        Nothing is read yet.
 
         Args:
             resources: The resources of one manifest.
-            changes: Changes of the whole run.
-            may_look: Whether the node's policy lets a resource be looked at; None: nothing binds the run.
+            changes: Counts the changes of the whole run.
+            may_look: Whether the node's policy allows reading a resource's state; None: no policy.
         """
         self._changes = changes
         self._may_look = may_look
@@ -57,7 +56,7 @@ class StatePrefetcher:
             self._groups[_group(declared)].append(declared)
 
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
-        """The state of a resource: the one that was seen ahead if it still holds, else a fresh one."""
+        """Return the state of a resource: the one that was read ahead if it is still valid, otherwise a new one."""
         ask: LookAhead | None = getattr(provider, "look_ahead", None)
         if ask is None:
             return await provider.status(declared.wanted)
@@ -77,7 +76,7 @@ class StatePrefetcher:
             self._states.update(zip((one.index for one in batch), states, strict=True))
 
     def _batch(self, declared: ResolvedResource) -> list[ResolvedResource]:
-        """The resource and those after it that can be asked about with it; none when it cannot be asked about ahead."""
+        """Return the resource and those after it that can be read together; an empty list if it cannot be read ahead."""
         if not self._is_ready(declared):
             return []
         group = self._groups[_group(declared)]

@@ -1,8 +1,8 @@
 """
-What one run knows of pending refreshes: those that earlier runs left, and those that its own changes cause.
+The pending refreshes of one run: those that earlier runs left, and those that its own changes cause.
 
-Within a run the session's events decide who is refreshed, as in the reference. Beyond a run the log decides: a change is recorded
-before it is made, and the record goes when each subscriber has been refreshed, or is not declared any more.
+Within a run the session's events decide which subscribers are refreshed, as in Choria CCM. Across runs the log decides: a change
+is recorded before it is made, and the record is removed when each subscriber has been refreshed or is not declared any more.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAMED_LIMIT = 20
-"""Resources that an event or a summary names."""
+"""The number of resources that an event or a summary names."""
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
 
 
 class SubscriptionIndex:
     """
-    Who subscribes to what in one manifest.
+    The subscriptions in one manifest.
 
     Attributes:
-        subscribers: Resources by each reference that they subscribe to.
-        nested: The `apply` resources, by their names: manifests within this one.
+        subscribers: The subscribing resources, by reference.
+        nested: The `apply` resources by name: manifests within this one.
     """
 
     def __init__(self, resources: Iterable[ResolvedResource]) -> None:
@@ -64,11 +64,11 @@ class Refreshes:
 
     Args:
         state: The run.
-        kept: Where they are kept; None: nothing outlives the run.
-        is_session: Further processes belong to the run, so any change may have subscribers that are not known here.
+        kept: The log of pending refreshes; None: they are forgotten when the run ends.
+        is_session: Other processes belong to the session, so a change may have subscribers that are not known here.
 
     Attributes:
-        is_incomplete: The run did not come to all resources, so not all subscribers are known.
+        is_incomplete: The run did not reach all resources, so not all subscribers are known.
     """
 
     def __init__(self, state: SharedRunState, kept: RefreshLog | None, *, is_session: bool = False) -> None:
@@ -85,7 +85,7 @@ class Refreshes:
         self._shown: dict[str, str] = {}
 
     async def open(self) -> None:
-        """Read what earlier runs left. A file that is damaged is reported, and what can be read of it counts."""
+        """Read what earlier runs left. A damaged file is reported, and its readable part is used."""
         if self._log is None:
             return
         found = await asyncio.to_thread(self._log.load)
@@ -99,7 +99,7 @@ class Refreshes:
         """
         Whether an earlier run changed a resource without refreshing this subscriber.
 
-        While the resource itself fails its subscribers wait: whether it is as wanted is not known.
+        While the resource itself fails, its subscribers wait, because its state is unknown.
         """
         if not self._changes or self._has_failed(reference):
             return False
@@ -110,7 +110,7 @@ class Refreshes:
 
     async def changing(self, declared: ResolvedResource, context: ManifestContext) -> None:
         """
-        Record that a resource is about to change, and with it the manifests that it is in.
+        Record that a resource is about to change, and so are the manifests that contain it.
 
         Raises:
             HostError: It cannot be recorded.
@@ -118,7 +118,7 @@ class Refreshes:
         if self._log is None or self._is_plan:
             return
         chain = (*context.parents, context)
-        # an unknown subscriber can be in a manifest that is still to be read
+        # a manifest that was not read yet can contain a subscriber
         is_open = self._is_session or any(
             len(around.outline.nested) > (around is not context) for around in chain
         )
@@ -136,7 +136,7 @@ class Refreshes:
     async def ended(
         self, declared: ResolvedResource, context: ManifestContext, event: TransactionEvent
     ) -> None:
-        """A resource has its outcome: it was refreshed perhaps, or did not change after all. Completes the event."""
+        """Record the outcome of a resource, which may have been refreshed or did not change after all. Completes the event."""
         if self._log is None:
             return
         is_real = not (context.noop or context.health_check_only)
@@ -150,7 +150,7 @@ class Refreshes:
             self.is_incomplete = True
 
     async def close(self, *, is_complete: bool) -> None:
-        """The run is over. After a complete one only known subscribers are waited for, and only if they are declared."""
+        """End the run. After a complete run, only known subscribers that are still declared stay pending."""
         if self._log is None or self._is_plan or not (self._changes or self._lines):
             return
         if not is_complete or self.is_incomplete:
@@ -170,7 +170,7 @@ class Refreshes:
 
     @property
     def pending(self) -> list[str]:
-        """What is to be refreshed by a later run, as names that may be shown; the first of them."""
+        """Return the first subscribers that a later run must refresh, by names that may be shown."""
         names: dict[str, None] = {}
         for change in self._changes.values():
             names.update((self._shown.get(one.keys[0], one.label), None) for one in change.waiting)
@@ -193,7 +193,7 @@ class Refreshes:
             return
         is_refreshed = event.status is not None and not event.noop
         if is_real and (is_refreshed or is_excluded):
-            # a subscriber that has run has run after everything before it, what its triggers failed at included
+            # a subscriber that ran did so after everything before it, including triggers that failed
             await self._refreshed(declared, kept, of_all=is_excluded or event.changed)
         event.refresh_pending = [
             reference
@@ -202,7 +202,7 @@ class Refreshes:
         ][:NAMED_LIMIT]
 
     async def _refreshed(self, declared: ResolvedResource, kept: StoredResource, *, of_all: bool) -> None:
-        """A subscriber needs no refresh any more, be it for all its triggers or for those that have not failed."""
+        """Mark a subscriber as refreshed, for all its triggers or for those that have not failed."""
         assert self._log is not None
         settled = {
             change.id: change
@@ -218,7 +218,7 @@ class Refreshes:
             change.refreshed(kept.keys)
 
     async def _did_not_change(self, declared: ResolvedResource) -> None:
-        """What was recorded before the change is taken back."""
+        """Take back what was recorded before the change."""
         assert self._log is not None
         gone = {
             change.id
@@ -252,14 +252,14 @@ class Refreshes:
             await asyncio.to_thread(self._log.add, change)
         except HostError as err:
             raise type(err)(
-                f"nothing was changed: it cannot be recorded that what subscribes must be refreshed: {err.message}"
+                f"nothing was changed: cannot record that subscribers must be refreshed: {err.message}"
             ) from err
         self._lines += 1
         self._own.add(change.id)
         self._know(change)
 
     def _is_recorded(self, keys: Iterable[str], waiting: list[StoredResource], *, is_open: bool) -> bool:
-        """This run recorded the same already, and no subscriber has been refreshed since."""
+        """Whether this run already recorded the same and no subscriber has been refreshed since."""
         return any(
             change.id in self._own
             and not change.done
@@ -272,7 +272,7 @@ class Refreshes:
     def _subscribers_of(
         self, declared: ResolvedResource, chain: Iterable[ManifestContext]
     ) -> Iterator[StoredResource]:
-        """The known subscribers of a resource, in the manifests that are being applied."""
+        """Yield the known subscribers of a resource in the manifests that are being applied."""
         for context in chain:
             if context.noop or context.health_check_only:
                 continue
@@ -281,14 +281,14 @@ class Refreshes:
                     yield self._subscriber(one, context)
 
     def _subscriber(self, declared: ResolvedResource, context: ManifestContext) -> StoredResource:
-        """A subscriber: two of one name in two manifests within this one are two."""
+        """Return a subscriber's record. Resources with the same name in two child manifests are distinct."""
         assert self._log is not None
         inside = "".join(f"{one.asked_by} > " for one in (*context.parents[1:], context) if one.asked_by)
         references = tuple(f"{inside}{one}" for one in _references(declared))
         return self._log.kept(LabelledResource(label=self._label(declared), references=references))
 
     def _label(self, declared: ResolvedResource) -> str:
-        """A name for people that goes on disk: never a command, which can hold a secret."""
+        """Return a readable name to store on disk: never a command, because that can contain a secret."""
         wanted, masker = declared.wanted, self._state.masker
         name = wanted.alias or wanted.name
         if declared.kind.rules.commands and not wanted.alias and not getattr(wanted, "command", ""):
@@ -305,7 +305,7 @@ class Refreshes:
         return self._log.key(_plain(reference))
 
     def _has_failed(self, reference: str) -> bool:
-        """Whether a resource failed before it was known to be as wanted."""
+        """Whether a resource failed before its state was known."""
         parsed = parse_reference(reference)
         event = self._state.session.last(parsed.type, parsed.name) if parsed is not None else None
         return event is not None and event.failed and not event.changed and event.status is None
@@ -320,7 +320,7 @@ class Refreshes:
             self._by_key[key].remove(change)
 
     async def _report(self, trouble: str) -> None:
-        """It is unknown what was pending; said on the screen and in the log, and the damaged file is moved aside."""
+        """Report that pending refreshes are unknown, and move the damaged file aside."""
         message = "Pending refreshes cannot be read: a subscriber may need a refresh that is not known"
         self._state.note("warning", message, reason=trouble)
         log.warning(message, extra={"reason": trouble})
@@ -328,7 +328,7 @@ class Refreshes:
             await self._try(self._log.set_aside)
 
     async def _try(self, write: Any, *args: Any) -> None:
-        """Write what can be done without: at worst a subscriber is refreshed once more."""
+        """Write to the log; if that fails, a subscriber is at worst refreshed once more."""
         try:
             await asyncio.to_thread(write, *args)
             self._lines += 1
@@ -339,18 +339,18 @@ class Refreshes:
 
 
 def _references(declared: ResolvedResource) -> list[str]:
-    """What a resource is found by."""
+    """Return the references of a resource: by name and by alias."""
     wanted = declared.wanted
     names = dict.fromkeys(name for name in (wanted.name, wanted.alias) if name)
     return [f"{declared.kind.name}#{name}" for name in names]
 
 
 def _plain(reference: str) -> str:
-    """A reference as `_references` writes it."""
+    """Normalize a reference as `_references` does."""
     parsed = parse_reference(reference)
     return f"{parsed.type}#{parsed.name}" if parsed is not None else reference
 
 
 def _is_excluded(event: TransactionEvent) -> bool:
-    """The control of the resource says that it is not meant for this node."""
+    """Whether `control` excludes the resource on this node."""
     return event.skipped and not (event.unmet_requirements or event.unknown or event.error)

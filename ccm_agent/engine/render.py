@@ -1,4 +1,4 @@
-"""A loaded manifest as a document that people can read, and apply: `ccm apply --render`."""
+"""Writes a loaded manifest as a document that can be read and applied: `ccm apply --render`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ccm_agent.resources.converge import ResolvedResource
 
 def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
     """
-    The manifest as one document, hierarchy and messages left out, without a final newline.
+    Return the manifest as one document without hierarchy, messages and final newline.
 
-    Fields whose templates wait for their resource's turn stand as written, secrets are masked. What is text by now and looks like
-    a template is written as a template of this text: applied, the document means the same.
+    Deferred fields stay as written; secrets are masked. A rendered text that looks like a template is escaped, so that applying
+    the document has the same effect.
 
     Args:
         loaded: The manifest.
-        masker: Knows what its data declares secret; None knows nothing of data.
+        masker: Knows the secrets in its data; None: no secrets in data.
     """
     masker = masker if masker is not None else Masker()
     shown: list[tuple[ResolvedResource, dict[str, Any]]] = []
@@ -41,7 +41,7 @@ def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
 
 
 def _entry(declared: ResolvedResource, properties: dict[str, Any]) -> dict[str, Any]:
-    """A resource as one entry of a list, by its name."""
+    """Return a resource as one entry of a list, by its name."""
     kind = declared.kind
     as_written = {*kind.rules.untemplated, *declared.pending}
     shown = {
@@ -57,7 +57,7 @@ def _entry(declared: ResolvedResource, properties: dict[str, Any]) -> dict[str, 
 
 
 def _as_template(value: Any, *, keys: bool = False) -> Any:
-    """A value with its texts as templates of themselves."""
+    """Escape the texts in a value, so that they render to themselves."""
     from ccm_agent.templates.scan import as_template
 
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What the engine is asked, and what it promises: the words between it and those who call it (command line, agent)."""
+"""The engine's interface for its callers, the command line and the agent."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
 
 OnEvent = Callable[[TransactionEvent], Awaitable[None] | None]
 """
-Told of each resource as soon as its outcome stands, before the next one begins.
+Called with the event of each resource, before the next one begins.
 
-The event is masked already, `content` and `environment` stand as written: `mask.for_bus` shortens those. An awaitable is awaited
-before the run goes on; an error from it breaks the run off.
+The event is masked; `content` and `environment` are still complete (`masking.shorten_for_bus` shortens them). A returned
+awaitable is awaited before the run continues; its error ends the run.
 """
 
 OnStart = Callable[[SessionStart], Awaitable[None] | None]
-"""Told once, when the manifest is loaded and right and nothing has been changed yet."""
+"""Called once, after the manifest was loaded and checked and before anything is changed."""
 
 OnNote = Callable[[str, str, Mapping[str, object]], None]
-"""Told a level ("info", "warning", "error"), a constant phrase and its fields: what is not the outcome of a resource."""
+"""Called with notes that are not outcomes: a level ("info", "warning", "error"), a constant phrase and its fields."""
 
 OnResource = Callable[[str, int, int], None]
-"""Told `type#name`, its place (from 1) and the number of resources, when a resource of the manifest itself begins."""
+"""Called when a resource of the outermost manifest begins: `type#name`, its position (from 1) and the number of resources."""
 
 
 PAUSED = "run.paused"
-"""Code of a summary that ends nothing: the run was broken off between two resources, for another process to go on with."""
+"""Code of a summary that is not final: the run paused between two resources, and another process will continue it."""
 
 
 class StopFlag:
     """
-    Asks a run to finish the resource in hand, and to skip the rest or to leave it to another process.
+    Asks a run to finish the current resource, and to skip the others or leave them to another process.
 
     Attributes:
-        reason: Why it is to stop; "" while it is not.
-        code: STOPPED_CODE, or the code of what ends the run besides an operator.
-        by: The operator who stops it; "" for the agent itself.
-        is_kill: Programs of the current resource are ended, too.
-        is_pause: The rest is left: it gets no outcome here.
-        has_taken_effect: The run left something out because of it. A run that had nothing left to do ends as it would have.
+        reason: Why the run must stop; "" if it need not.
+        code: STOPPED_CODE, or the code of another cause than an operator.
+        by: The operator who stopped it; "" for the agent itself.
+        is_kill: Programs of the current resource are killed too.
+        is_pause: The remaining resources are left to another process and get no outcome here.
+        has_taken_effect: The run skipped something because of it. A run that was already at its end ends normally.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class StopFlag:
     def set(
         self, reason: str = "stopped", *, code: str = STOPPED_CODE, by: str = "", is_kill: bool = False
     ) -> None:
-        """Stop; the first reason, its code and its author become the summary's. A stop may become a kill later."""
+        """Stop the run. The summary takes reason, code and author of the first call. A later call may add a kill."""
         if not self.reason:
             self.reason, self.code, self.by = reason, code, by
         if is_kill and not self.is_kill:
@@ -70,38 +70,38 @@ class StopFlag:
                 hook()
 
     def on_kill(self, hook: Callable[[], object]) -> Callable[[], None]:
-        """Call a function when the run is killed; what is returned ends that."""
+        """Register a function to call when the run is killed; return a function that removes it."""
         self._on_kill.append(hook)
         return lambda: self._on_kill.remove(hook)
 
     def conclude(self, summary: SessionSummary) -> None:
-        """Say in a summary that the run was stopped, if that had an effect."""
+        """Write reason and code into a summary, if the stop had an effect."""
         if self.has_taken_effect:
             summary.reason, summary.code, summary.stopped_by = self.reason, self.code, self.by
             is_by_operator = self.code == STOPPED_CODE
             summary.state = (NodeState.STOPPED if is_by_operator else NodeState.FAILED).value
 
     def pause(self) -> None:
-        """Break off before the next resource; a run that is asked to stop is stopped all the same."""
+        """Pause before the next resource. If the run was also asked to stop, it stops."""
         self.is_pause = True
 
     @property
     def is_set(self) -> bool:
-        """Somebody has asked to stop."""
+        """Whether a stop was requested."""
         return bool(self.reason)
 
 
 class ManifestSource(Struct, frozen=True, kw_only=True):
     """
-    A manifest.
+    Where a manifest comes from.
 
     Attributes:
         path: Its file, absolute or relative to the process; "" when there is only text.
         text: Its text; None reads the file.
         directory: Where relative sources and children are looked up; "" takes the file's directory.
-        name: What log lines and events call it; "" takes the path.
-        digest: SHA-256 (hex) of the manifest or bundle as asked for; "" computes that of the text.
-        data_revisions: Revision of each hiera document that stands in `ApplyOptions.data`, by URL.
+        name: Its name in log lines and events; "" takes the path.
+        digest: SHA-256 (hex) of the manifest or bundle as requested; "" computes that of the text.
+        data_revisions: Revision of each hiera document that is part of `ApplyOptions.data`, by URL.
     """
 
     path: str = ""
@@ -114,28 +114,30 @@ class ManifestSource(Struct, frozen=True, kw_only=True):
 
 class ApplyOptions(Struct, frozen=True, kw_only=True):
     """
-    How to apply.
+    Options of one run.
 
     Attributes:
-        noop: Change nothing, say what would be changed.
+        noop: Change nothing; report what would change.
         health_check_only: Run the health checks and nothing else.
-        hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) over the manifest's own data, later ones win.
-        keeps_hiera: Those documents lie over a child manifest's data even where its `apply` resource gives it data, as the data
-            of an agent does; without it they do not reach such a child, as with `ccm apply --hiera`.
-        pins: Buckets whose documents are read as they were when the bucket stood at a revision, by name.
-        data: Resolved data over all of those, in every child too.
-        facts: All facts of this node; None gathers them when something asks for one.
-        more_facts: Merged over the facts: what `--facts` and `--fact`, or an operator, said.
-        environ: What expressions see as `Environ`; None: nothing.
+        hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) that override the manifest's own data; later ones
+        win.
+        keeps_hiera: These documents also override the data of a child manifest whose `apply` resource gives it data, as the data
+            of an agent do. Otherwise they do not, as with `ccm apply --hiera`.
+        pins: Buckets whose documents are read as of a revision of the bucket: revisions by bucket name.
+        data: Resolved data that override all of these, in every child too.
+        facts: All facts of this node; None gathers them on first access.
+        more_facts: Merged over the facts: from `--facts` and `--fact`, or from an operator.
+        environ: The variables that expressions see as `Environ`; None: none.
         cause, requester, node, run: For the session's events; see `SessionStart`.
         session: Directory of a session store; "" keeps the session in memory.
-        on_start, on_event, on_resource, on_note: Told as the run goes.
-        stop: Set by others to stop the run.
-        done: What an earlier process did of this run, in its order: those resources are not touched or told again, but count.
-        metrics: Counts what takes time beside the resources: checks and data. None: nobody counts.
-        grant: What the node's policy lets this run touch; None: nothing binds it.
-        own_hiera: Those of `hiera` that the node's own configuration names, which the grant says nothing about.
-        scope: Whose refreshes are pending, such as "assignment web": later applies in the same scope run them. "" takes the
+        on_start, on_event, on_resource, on_note: Called during the run.
+        stop: Set by the caller to stop the run.
+        done: The events of an earlier process of this run, in order. These resources are not applied or reported again, but they
+        count.
+        metrics: Measures health checks and data lookups; None: not measured.
+        grant: What the node's policy allows this run; None: not restricted.
+        own_hiera: Those of `hiera` that come from the node's own configuration, which the grant does not limit.
+        scope: The owner of pending refreshes, such as "assignment web": later runs in the same scope make them. "" takes the
             manifest's name, or its absolute path.
     """
 
@@ -169,31 +171,30 @@ class Engine(Protocol):
     """
     Applies manifests and single resources. `engine.run.LocalEngine` is the real one, `app.build_engine()` makes it.
 
-    One run at a time: whoever calls sees to that.
+    The caller must not start two runs at a time.
     """
 
     async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
         """
         Apply a manifest.
 
-        The summary's `state` is "stable", "changed", "failed", or "stopped" if an operator stopped the run before its end. When
-        the run was stopped or broke off midway, its `reason` says so, with `code`; resources that were not reached are skipped
-        (stopped) or have no event (broke off, or paused: PAUSED).
-        `events_sent` is left at 0, `number` too: they belong to whoever publishes.
+        The summary's `state` is "stable", "changed", "failed", or "stopped" if an operator stopped the run before its end. If the
+        run was stopped or ended early, `reason` and `code` say why. Resources that were not reached are skipped (stopped) or have
+        no event (ended early, or paused: PAUSED). The publisher sets `events_sent` and `number`; here they are 0.
 
         Raises:
-            InputError: The manifest, its data or a template cannot be used: nothing was changed, no event was made.
+            InputError: The manifest, its data or a template is invalid. Nothing was changed, and there is no event.
         """
         ...
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
         """
-        `type#name` of what a manifest would manage here, in its children too; nothing is looked at or changed.
+        Return `type#name` of each resource that a manifest and its children would manage here. Nothing is read or changed.
 
-        What its control keeps from being managed is left out, and so is a child that is not there yet.
+        Resources that `control` excludes are left out, and so is a child that does not exist yet.
 
         Raises:
-            InputError: The manifest, its data or a template cannot be used.
+            InputError: The manifest, its data or a template is invalid.
         """
         ...
 
@@ -201,10 +202,10 @@ class Engine(Protocol):
         self, type_name: str, properties: Mapping[str, Any], options: ApplyOptions
     ) -> TransactionEvent:
         """
-        Apply one resource; `options.on_event` is told too, `on_start` is not.
+        Apply one resource. `options.on_event` is called, `on_start` is not.
 
         Raises:
-            InputError: The type is unknown, or the properties cannot be used.
-            NoProviderError: Nothing can manage the type here.
+            InputError: The type is unknown, or the properties are invalid.
+            NoProviderError: No provider can manage the type here.
         """
         ...

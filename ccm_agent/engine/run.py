@@ -1,7 +1,7 @@
 """
-Applies manifests and single resources, one after the other, and tells how it goes.
+Applies manifests and single resources, and reports each outcome.
 
-Declaration order is execution order. A resource that fails is an outcome; what breaks the run off ends in the summary's
+Resources run in the order of their declaration. A failed resource is an outcome; an error that ends the run is in the summary's
 `reason`.
 """
 
@@ -44,7 +44,7 @@ from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
 
 FAILED_IN_SUMMARY = 20
-"""Failed resources that a summary names; the events have them all."""
+"""The number of failed resources that a summary names. The events have all of them."""
 
 
 class PreparedManifest(Struct, kw_only=True):
@@ -53,7 +53,7 @@ class PreparedManifest(Struct, kw_only=True):
 
     Attributes:
         loaded: Its resources, data and messages.
-        state: What its run shares.
+        state: The state of its run.
         data_revisions: Revision of each hiera document read, by URL.
     """
 
@@ -67,7 +67,7 @@ class LocalEngine:
     The engine of this host; see `engine.request.Engine` for what it promises.
 
     Args:
-        world: What it may use.
+        deps: What it may use.
     """
 
     def __init__(self, deps: EngineDeps) -> None:
@@ -83,7 +83,7 @@ class LocalEngine:
         Read, resolve and check a manifest. Nothing is changed.
 
         Raises:
-            InputError: Something in it, or in its data, cannot be right.
+            InputError: The manifest or its data are invalid.
         """
         state = await self._begin(options)
         with state.secrets.kept_out_of_errors():
@@ -92,7 +92,7 @@ class LocalEngine:
     async def _load(self, source: ManifestSource, state: SharedRunState) -> PreparedManifest:
         document = await self._document(source)
         if state.permission is not None and (source.path or source.directory):
-            # of a manifest in the root directory every file would be its own
+            # for a manifest in the root directory, every file would be in its directory
             state.permission.root = document.directory.rstrip("/")
         state.refreshes = Refreshes(state, self._refresh_log(source, options=state.options))
         try:
@@ -124,7 +124,7 @@ class LocalEngine:
                 state.secrets,
             )
         check_order(loaded)
-        # data that one document declares another may hold
+        # one document may declare data of another as secret
         state.secrets.learn_data(loaded.data)
         loaded.pre_message = state.masker.text(loaded.pre_message)
         loaded.post_message = state.masker.text(loaded.post_message)
@@ -133,7 +133,7 @@ class LocalEngine:
         )
 
     async def execute(self, plan: PreparedManifest) -> SessionSummary:
-        """Apply what `load` gave; the summary as `engine.request.Engine.apply` says."""
+        """Execute a loaded manifest; returns the summary of `engine.request.Engine.apply`."""
         loaded, state, options = plan.loaded, plan.state, plan.state.options
         if options.noop and options.health_check_only:
             raise ManifestError("noop and health checks only exclude each other: choose one of them")
@@ -145,7 +145,7 @@ class LocalEngine:
         await self._start(plan)
         tally = _ResourceLoop()
         for event in options.done:
-            # all of them at first, for what stood in a manifest within this one is not come to again
+            # all of them at first, because resources of child manifests are not reached again
             await tally.record(event, state.session)
         context = ManifestContext(
             state,
@@ -165,7 +165,7 @@ class LocalEngine:
         return self._summary(plan, tally, broken)
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
-        """What a manifest would manage; see `engine.request.Engine.managed`."""
+        """Return what a manifest would manage; see `engine.request.Engine.managed`."""
         from ccm_agent.engine.managed import managed
 
         plan = await self.load(source, options)
@@ -207,15 +207,15 @@ class LocalEngine:
 
     async def status(self, type_name: str, name: str, options: ApplyOptions) -> Any:
         """
-        The state of a resource as it is, by its name alone.
+        Return the current state of a resource, found by its name alone.
 
         Raises:
-            ManifestError: There is no such type, or a name is not enough for it.
-            CcmError: No provider can look, or it cannot be looked at.
+            ManifestError: The type is unknown, or needs more than a name.
+            CcmError: No provider works here, or the state cannot be read.
         """
         kind = self.deps.catalog.find(type_name)
         if not kind.can_status:
-            raise ManifestError(f"the status of `{type_name}` cannot be asked for: {kind.why_no_status}")
+            raise ManifestError(f"`ccm status` does not support `{type_name}`: {kind.why_no_status}")
         state = await self._begin(options)
         with state.secrets.kept_out_of_errors():
             return await self._status(kind, name, state)
@@ -266,14 +266,14 @@ class LocalEngine:
         return make_document(data, name, directory, source.digest)
 
     def _refresh_log(self, source: ManifestSource, options: ApplyOptions) -> RefreshLog | None:
-        """Where the pending refreshes of a manifest are kept."""
+        """Return the log of a manifest's pending refreshes."""
         if self.deps.refreshes is None:
             return None
         name = source.name or _join(self.deps.directory, source.path)
         return self.deps.refreshes.log(options.scope or f"manifest {name}")
 
     async def _overlays(self, state: SharedRunState) -> tuple[tuple[Resolved, ...], dict[str, int]]:
-        """The hiera documents over a manifest's data; relative paths begin where the process stands."""
+        """Fetch the hiera documents that override a manifest's data; relative paths begin in the working directory."""
         options, facts, permission = state.options, state.facts, state.permission
         if not options.hiera:
             return (), {}
@@ -304,7 +304,7 @@ class LocalEngine:
         return tuple(resolved for resolved, _ in found), revisions
 
     async def _empty(self, state: SharedRunState) -> ResolvedManifest:
-        """A manifest without resources, in the working directory: what a single resource lives in."""
+        """Return an empty manifest in the working directory, as the context of a single resource."""
         from ccm_agent.hiera import rules
 
         directory = self.deps.directory
@@ -368,7 +368,7 @@ class LocalEngine:
 
 
 def _outer_data(options: ApplyOptions, overlays: tuple[Resolved, ...]) -> Mapping[str, Any]:
-    """What lies over the data of every manifest of a run."""
+    """The data that override those of every manifest of a run."""
     data = options.data or {}
     for overlay in reversed(overlays if options.keeps_hiera else ()):
         data = merge.deep(overlay.data, data)
@@ -380,13 +380,13 @@ def _join(directory: str, path: str) -> str:
 
 
 class _ResourceLoop:
-    """The loop over resources, and what it remembers for the summary."""
+    """The loop over resources, which collects numbers for the summary."""
 
     def __init__(self) -> None:
         self.failed: list[FailedResource] = []
 
     async def run(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
-        """Apply a manifest's resources in order; the last event of each, by type and name."""
+        """Apply a manifest's resources in order; returns the last event of each by type and name."""
         try:
             return await self._run(context)
         finally:
@@ -404,7 +404,7 @@ class _ResourceLoop:
                 on_resource(state.masker.name(declared.reference), number, len(resources))
             event = await self.apply_one(context, declared)
             if state.is_paused_midway:
-                # the manifest in it is not at its end, so it has no outcome yet
+                # its child manifest is not at its end, so it has no outcome yet
                 break
             last[declared.kind.name, declared.wanted.name] = event
             if event.failed and context.loaded.fail_on_error and not context.health_check_only:
@@ -414,7 +414,7 @@ class _ResourceLoop:
         return last
 
     async def apply_one(self, context: ManifestContext, declared: ResolvedResource) -> TransactionEvent:
-        """One resource: its outcome, masked, recorded and told."""
+        """Apply one resource; mask, record and report its outcome."""
         state = context.state
         parent = (
             " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
@@ -447,7 +447,7 @@ class _ResourceLoop:
     async def record(
         self, event: TransactionEvent, session: MemorySession, declared: ResolvedResource | None = None
     ) -> None:
-        """Count an outcome, found again by the names of the resource, which the event may hold masked."""
+        """Count an outcome. It is found by the resource's own names, which may be masked in the event."""
         names = (declared.wanted.name, declared.wanted.alias) if declared is not None else ()
         await session.record(event, names)
         if event.failed and len(self.failed) < FAILED_IN_SUMMARY:
@@ -458,7 +458,7 @@ class _ResourceLoop:
 
 
 async def _register(context: ManifestContext, declared: ResolvedResource, event: TransactionEvent) -> None:
-    """Publish the entries of a resource that is as wanted, with all its checks passed."""
+    """Publish the service entries of a resource that is stable and whose checks all passed."""
     publish = context.state.deps.register
     if publish is None or context.noop or context.is_restricted or event.failed or event.skipped:
         return
@@ -466,5 +466,5 @@ async def _register(context: ManifestContext, declared: ResolvedResource, event:
         try:
             await publish(entry)
         except BusError as err:
-            # a broker that is away must not stop convergence; the next run publishes again
+            # a lost broker connection must not stop the run; the next run publishes again
             context.state.note("warning", "Registration failed", service=entry.service, error=str(err))

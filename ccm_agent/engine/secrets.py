@@ -1,4 +1,4 @@
-"""What one run knows to be secret, and where it keeps that out of: names, notes, errors and their tracebacks."""
+"""The secrets that one run knows, and their removal from names, notes, errors and tracebacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccm_agent.model.errors import CcmError, ExpressionError, HostError
 from ccm_agent.model.secret import Masker
 
 CAUSES = 50
-"""So many errors behind an error are looked at; a longer chain does not end by itself."""
+"""How many causes of an error are masked. A longer chain may be a cycle."""
 
 
 class Secrets:
@@ -19,10 +19,10 @@ class Secrets:
     The secrets of a run.
 
     Attributes:
-        masker: Takes them out.
+        masker: Masks them.
 
     Args:
-        process: Learns them too, for the log of the process; None where there is no log.
+        process: The masker of the process's log, which receives them too; None without a log.
     """
 
     def __init__(self, process: Masker | None = None) -> None:
@@ -30,17 +30,17 @@ class Secrets:
         self._keys: dict[str, None] = {}
 
     def declare(self, keys: Sequence[str]) -> None:
-        """Values at these keys of data are secret, in every manifest of the run."""
+        """Treat the values at these keys of data as secret, in every manifest of the run."""
         self._keys |= dict.fromkeys(keys)
 
     def learn_data(self, data: Mapping[str, Any]) -> None:
-        """Learn what stands at the keys that were declared."""
+        """Collect the values at the declared keys."""
         for value in secret_values(data, self._keys):
             self.masker.learn(value)
 
     @contextmanager
     def kept_out_of_errors(self) -> Iterator[None]:
-        """An error that leaves here holds no secret, and none of those behind it do: a traceback shows all of them."""
+        """Mask an error that leaves the run, and all its causes, because a traceback shows them."""
         try:
             yield
         except Exception as err:
@@ -67,7 +67,7 @@ class Secrets:
                 if isinstance(shown := getattr(err, field), str):
                     setattr(err, field, masker.text(shown))
         else:
-            # an exit code is a number, and a group's first argument must stay what it was
+            # an exit code is a number, and the first argument of an exception group must not change
             err.args = tuple(masker.text(arg) if isinstance(arg, str) else arg for arg in err.args)
         if notes := getattr(err, "__notes__", None):
             err.__notes__ = [masker.text(note) for note in notes]

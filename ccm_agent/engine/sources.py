@@ -1,4 +1,4 @@
-"""Where a manifest comes from: a file, a packed directory on the web or in an object store."""
+"""Finds a manifest: a file, or a packed directory on the web or in an object store."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ async def open_source(
     url: str, port: Callable[[str], Any], objects: Callable[[str], Awaitable[Objects]]
 ) -> AsyncIterator[ManifestSource]:
     """
-    The manifest at a path, `http(s)://…` or `obj://BUCKET/KEY`.
+    Fetch the manifest at a path, `http(s)://…` or `obj://BUCKET/KEY`.
 
     Args:
-        url: Where it is.
-        port: Gives the port "download".
+        url: The path or URL.
+        port: Returns the port "download".
         objects: Opens an object store by name.
 
     Raises:
         ManifestError: The URL is not a source, or the packed directory has no manifest at its top.
-        CcmError: It cannot be fetched, or what was fetched cannot be unpacked.
+        CcmError: It cannot be fetched or unpacked.
     """
     found = _SCHEME.fullmatch(url)
     if found is None:
@@ -74,16 +74,16 @@ async def _fetch(
     if scheme == "obj":
         bucket, _, key = rest.partition("/")
         if not bucket or not key:
-            raise ManifestError(f"{name} names no object: write obj://BUCKET/KEY")
+            raise ManifestError(f"{name} does not name an object: write obj://BUCKET/KEY")
         return await (await objects(bucket)).get(key, PACKED_LIMIT_BYTES)
     raise ManifestError(
-        f"{name} is not a manifest: `{scheme}://` is not among a path, http://, https:// and obj://"
+        f"{name} is not a manifest: `{scheme}://` is not supported, only a path, http://, https:// and obj://"
     )
 
 
 def manifest_in(directory: Path, name: str) -> Path:
     """
-    The manifest at the top of an unpacked directory, or in the only folder there. Blocking.
+    Find the manifest at the top of an unpacked directory, or in its only folder. Blocking.
 
     Raises:
         ManifestError: There is none.
@@ -96,4 +96,4 @@ def manifest_in(directory: Path, name: str) -> Path:
         for file in MANIFEST_NAMES:
             if (top / file).is_file():
                 return top / file
-    raise ManifestError(f"{name} holds no manifest.yaml at its top")
+    raise ManifestError(f"{name} has no manifest.yaml at its top")

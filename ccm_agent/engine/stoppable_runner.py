@@ -1,4 +1,4 @@
-"""Programs of a run that an operator can end: `ccmctl run stop --kill`."""
+"""A runner whose programs an operator can kill: `ccmctl run stop --kill`."""
 
 from __future__ import annotations
 

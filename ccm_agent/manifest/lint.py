@@ -158,7 +158,7 @@ class _ManifestLinter:
             self._resources.entries([({key: body}, path) for key, body in raw.items()])
         elif raw is None or raw == [] or isinstance(raw, list):
             if path[0] == "ccm":
-                message = "the manifest holds no resources: add a list to `ccm.resources`"
+                message = "the manifest has no resources: add a list to `ccm.resources`"
                 self._report.add(ERROR, "no-resources", message, path)
         else:
             self._report.add(ERROR, "form", _LIST, path)

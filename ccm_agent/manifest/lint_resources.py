@@ -193,7 +193,7 @@ class ResourceLinter:
         if (found.type, found.name) in self._everywhere:
             # a literal name may be what an earlier template gives; the same template gives the same name
             is_certain = has_markers(text) or found.type not in self._templated
-            return "is declared further down: move it up" if is_certain else ""
+            return "is declared later: move it up" if is_certain else ""
         return "" if has_markers(text) or found.type in self._templated else "is declared nowhere"
 
     def _remember(self, kind: AnyType, wanted: CommonProperties) -> None:

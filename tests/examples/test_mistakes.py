@@ -85,7 +85,7 @@ def run(ccm: Path, folder: Path, *words: str, stdin: str = "") -> tuple[int, str
         pytest.param(
             "    - exec:\n        - 'true': {require: [file#/nowhere/x]}",
             "m.yaml:7:11: $.ccm.resources[1].exec[0].true: exec#true requires `file#/nowhere/x`, which has no outcome yet: "
-            "declare it further up",
+            "declare it earlier",
             True,
             id="a requirement of nothing",
         ),

@@ -1,8 +1,8 @@
 """
-What is in a file of a TinyCM manifest: its constants put in.
+Puts constants into the content of files of a TinyCM manifest.
 
-Constants are put into `contents` with Python's braces, as in `{dns[domain]}`, and into fetched files with Jinja. Of Python's
-format strings names, indexes and formats are known and nothing else: `{x.__class__}` must lead nowhere.
+In `contents` they are written with Python's braces, as in `{dns[domain]}`; in fetched files with Jinja. Of Python's format
+strings only names, indexes and formats are supported: `{x.__class__}` must not give access to Python's objects.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ _FORMAT = re.compile(r"(?:.?[<>=^])?[-+ ]?#?0?\d{0,3}[,_]?(?:\.\d{1,3})?[a-zA-Z%
 
 def interpolate(text: str, constants: Mapping[str, Any]) -> str:
     """
-    A text with constants in the place of `{name}`, `{name[0]}` and `{name[key]}`; `{{` is a brace.
+    Replace `{name}`, `{name[0]}` and `{name[key]}` in a text with constants; `{{` is a brace.
 
     Raises:
-        TemplateError: A brace has no partner, or there is no such constant.
+        TemplateError: A brace is not closed, or a constant is unknown.
     """
     made, room = [], LIMIT_CHARACTERS
     try:
         pieces = list(string.Formatter().parse(text))
     except ValueError as err:
-        raise TemplateError(f"the braces of `contents` do not fit: {err}; write {{{{ for a brace") from err
+        raise TemplateError(
+            f"the braces of `contents` are not balanced: {err}; write {{{{ for a brace"
+        ) from err
     for literal, field, form, conversion in pieces:
         made.append(literal)
         if field is not None:
@@ -46,7 +48,9 @@ def _value(field: str, form: str, conversion: str | None, constants: Mapping[str
     found = _FIELD.fullmatch(field)
     if found is None or conversion or not _FORMAT.fullmatch(form):
         whole = field + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
-        raise TemplateError(f"`{{{whole}}}` names no constant: write {{name}}, {{name[0]}} or {{name[key]}}")
+        raise TemplateError(
+            f"`{{{whole}}}` is not the name of a constant: write {{name}}, {{name[0]}} or {{name[key]}}"
+        )
     value: Any = constants
     for key in (found[1], *_INDEX.findall(found[2])):
         value = _inside(value, key.strip("'\""), field)

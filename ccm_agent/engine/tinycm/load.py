@@ -1,7 +1,7 @@
 """
-A TinyCM manifest to resources of our own model, which are then applied as any others are.
+Converts a TinyCM manifest to resources, which are then applied as those of any manifest.
 
-Nothing in it is a template of ours: `{{ }}` and `${ }` in a file's contents are what the file is to hold.
+`{{ }}` and `${ }` in it are not templates: they are part of a file's content.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
 
 CONTENT_LIMIT_BYTES = 16 << 20
-"""A file whose constants are put in may be so large; others are copied and have the limit of the file type."""
+"""The largest file into which constants are put. Other files are copied, up to the limit of the file type."""
 
 
 class TinyHost(Struct, frozen=True, kw_only=True):
     """
-    What a manifest is resolved for.
+    The host for which a manifest is resolved.
 
     Attributes:
-        name: What filters are compared with; "" asks the facts.
-        facts: This host's.
-        overlays, override: Data over the manifest's own constants, later ones win.
+        name: The name that filters are compared with; "" takes it from the facts.
+        facts: The host's facts.
+        overlays, override: Data that override the manifest's own constants; later ones win.
     """
 
     facts: Mapping[str, Any]
@@ -59,7 +59,7 @@ class TinyHost(Struct, frozen=True, kw_only=True):
     override: Mapping[str, Any] | None = None
 
     def hostname(self) -> str:
-        """The host's whole name. Blocking: facts are gathered for it."""
+        """Return the host's full name. Blocking: facts are gathered for it."""
         if self.name:
             return self.name
         fqdn = self.facts.get("fqdn")
@@ -74,17 +74,17 @@ async def load_tinycm(
     permission: Permission | None = None,
 ) -> ResolvedManifest:
     """
-    Resolve and check a manifest; what its files are to hold is fetched where constants are put into it.
+    Resolve and check a manifest. Content into which constants are put is fetched.
 
     Raises:
-        InputError: Something in it cannot be right, or is not supported.
+        InputError: It is invalid, or uses something that is not supported.
         CcmError: A file that it names cannot be fetched.
-        PolicyError: The node's policy does not let it be read.
+        PolicyError: The node's policy does not allow reading it.
     """
     constants, definitions = await asyncio.to_thread(_read, document, host)
     resources: list[ResolvedResource] = []
     expressions = make_expressions(constants, document.directory)
-    # no text, so nothing is taken for a template
+    # without a text, nothing is treated as a template
     builder = ResourceBuilder(deps.catalog, expressions, "", document.name)
     for one in definitions:
         try:
@@ -116,7 +116,7 @@ def _read(document: ManifestDocument, host: TinyHost) -> tuple[dict[str, Any], l
 
 
 def _placed(err: CcmError, one: ResourceDefinition, document: ManifestDocument) -> CcmError:
-    """The same error with the definition's name and line."""
+    """Return the error with the definition's name and line."""
     if isinstance(err, InputError) and err.place is not None and err.place.line:
         return err
     message = err.message if err.message.startswith(f"{one.type}#") else f"{one.id}: {err.message}"
@@ -131,7 +131,7 @@ def _placed(err: CcmError, one: ResourceDefinition, document: ManifestDocument) 
 async def _raw(
     one: ResourceDefinition, expressions: Expressions, deps: EngineDeps, directory: str
 ) -> dict[str, Any]:
-    """The properties of our own type; the constants are the data of the expressions."""
+    """Return the properties of the resource; the constants are the data of its expressions."""
     raw: dict[str, Any] = {"name": one.name}
     if one.after:
         raw["require"] = ["#".join(identifier.split("::", 1)) for identifier in one.after]
@@ -154,14 +154,14 @@ async def _raw(
         if ensure == "exists":
             raw["replace"] = False
     elif ensure == "contents" and ("type" in one.said or "ensure" in one.said):
-        raise ManifestError("`contents` is missing: say what is in the file, or write `ensure: exists`")
+        raise ManifestError("`contents` is missing: add the file's content, or write `ensure: exists`")
     return raw
 
 
 async def _content(
     one: ResourceDefinition, environment: Environment, deps: EngineDeps, directory: str
 ) -> dict[str, Any]:
-    """`content`, or `source` where nothing has to be put into what is fetched."""
+    """Return `content`, or `source` if no constants are put into the fetched file."""
     kind, written = one.said.get("type", "constant"), str(one.said["contents"])
     needs_constants = one.said.get("interpolate", False)
     if kind == "constant":
@@ -188,7 +188,7 @@ async def _content(
 
 
 async def _check_content(one: ResourceDefinition, permission: Permission, directory: str) -> None:
-    """See that the node's policy lets what a file is to hold be read; it is, while the manifest is loaded."""
+    """Check that the node's policy allows reading a file's content, which happens while the manifest is loaded."""
     if one.type == "file" and one.said.get("type", "constant") != "constant" and "contents" in one.said:
         await permission.check_source(str(one.said["contents"]), directory)
 
@@ -197,11 +197,11 @@ def _encoding(name: str) -> str:
     try:
         return codecs.lookup(name).name
     except LookupError:
-        raise ManifestError(f"there is no encoding `{name}`, such as utf-8 or latin-1") from None
+        raise ManifestError(f"unknown encoding `{name}`; write one such as utf-8 or latin-1") from None
 
 
 def _decoded(data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except (UnicodeError, LookupError, ValueError) as err:
-        raise DownloadError(f"what was fetched is not {encoding}: {err}") from err
+        raise DownloadError(f"the fetched content is not {encoding}: {err}") from err

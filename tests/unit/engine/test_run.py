@@ -216,7 +216,7 @@ class TestRequire:
             await apply(on, manifest("note: {name: first, text: x}", *resources, top="data: {b: b}"))
 
         assert on.events == []
-        assert "note#a requires `note#b`, which is declared further down: move it up" in str(caught.value)
+        assert "note#a requires `note#b`, which is declared later: move it up" in str(caught.value)
         assert caught.value.place is not None
         assert caught.value.place.path == "$.ccm.resources[1].note.require[0]"
 
@@ -242,7 +242,7 @@ class TestRequire:
         summary = await apply(on, manifest("note: {name: a, require: [note#b]}"))
 
         assert on.events == []
-        assert "note#a requires `note#b`, which has no outcome yet: declare it further up" in summary.reason
+        assert "note#a requires `note#b`, which has no outcome yet: declare it earlier" in summary.reason
 
     async def test_is_rendered(self) -> None:
         on = bench()
@@ -435,9 +435,9 @@ def second(resource: str, **more: str) -> str:
         pytest.param("", ManifestError, "the manifest is empty", id="empty"),
         pytest.param("[1]", ManifestError, "a manifest is a mapping", id="a list"),
         pytest.param("cmm: {resources: []}", ManifestError, "is `cmm` meant to be it?", id="no section"),
-        pytest.param("ccm: {resources: []}", ManifestError, "holds no resources", id="no resources"),
+        pytest.param("ccm: {resources: []}", ManifestError, "has no resources", id="no resources"),
         pytest.param(
-            "ccm: {resources: [~, {}]}", ManifestError, "holds no resources", id="nothing in the list"
+            "ccm: {resources: [~, {}]}", ManifestError, "has no resources", id="nothing in the list"
         ),
         pytest.param(
             second("note: {name: a}", top="hierarchy: {order: [default], merge: Deep}"),
@@ -649,7 +649,7 @@ class TestStatus:
         assert (found.ensure, found.text, found.name) == ("present", "x", "linux")
 
     async def test_of_a_type_that_a_name_does_not_say_enough_about(self) -> None:
-        with pytest.raises(ManifestError, match="the status of `apply` cannot be asked for: what a manifest"):
+        with pytest.raises(ManifestError, match="`ccm status` does not support `apply`: what a manifest"):
             await bench().engine.status("apply", "x.yaml", ApplyOptions())
 
 

@@ -82,11 +82,13 @@ async def test_credentials_are_not_in_the_name() -> None:
     ("url", "message"),
     [
         pytest.param(
-            "ftp://host/m", "`ftp://` is not among a path, http://, https:// and obj://", id="scheme"
+            "ftp://host/m",
+            "`ftp://` is not supported, only a path, http://, https:// and obj://",
+            id="scheme",
         ),
-        pytest.param("file:///m.yaml", "`file://` is not among", id="file scheme"),
-        pytest.param("obj://BUCKET", "names no object: write obj://BUCKET/KEY", id="no key"),
-        pytest.param("https://host/m.tgz", "holds no manifest.yaml at its top", id="no manifest"),
+        pytest.param("file:///m.yaml", "`file://` is not supported", id="file scheme"),
+        pytest.param("obj://BUCKET", "does not name an object: write obj://BUCKET/KEY", id="no key"),
+        pytest.param("https://host/m.tgz", "has no manifest.yaml at its top", id="no manifest"),
     ],
 )
 async def test_what_is_no_source_is_refused(url: str, message: str) -> None:

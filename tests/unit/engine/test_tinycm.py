@@ -238,13 +238,13 @@ async def test_a_manifest_needs_no_header() -> None:
     [
         pytest.param("{nope}", "`{nope}`: there is no constant `nope`", id="unknown"),
         pytest.param("{names[7]}", "`{names[7]}`: there is no constant `7`", id="beyond a list's end"),
-        pytest.param("{a.__class__}", "`{a.__class__}` names no constant", id="attributes lead nowhere"),
+        pytest.param("{a.__class__}", "`{a.__class__}` is not the name of a constant", id="attributes lead nowhere"),
         pytest.param("{a[__class__]}", "`{a[__class__]}`: there is no constant `__class__`", id="nor do keys"),
-        pytest.param("{a!r}", "`{a!r}` names no constant", id="conversions"),
-        pytest.param("{}", "`{}` names no constant", id="no name"),
-        pytest.param("{a:{b}}", "`{a:{b}}` names no constant", id="a format from a constant"),
-        pytest.param("{a:9999999999}", "`{a:9999999999}` names no constant", id="a width that fills the memory"),
-        pytest.param("{a", "the braces of `contents` do not fit", id="a brace alone"),
+        pytest.param("{a!r}", "`{a!r}` is not the name of a constant", id="conversions"),
+        pytest.param("{}", "`{}` is not the name of a constant", id="no name"),
+        pytest.param("{a:{b}}", "`{a:{b}}` is not the name of a constant", id="a format from a constant"),
+        pytest.param("{a:9999999999}", "`{a:9999999999}` is not the name of a constant", id="a width that fills the memory"),
+        pytest.param("{a", "the braces of `contents` are not balanced", id="a brace alone"),
         pytest.param("{a:d}", "`{a:d}` cannot be written", id="a format of another type"),
     ],
 )  # fmt: skip
@@ -388,7 +388,7 @@ async def test_order_is_as_declared_but_after_what_is_named() -> None:
         ),
         pytest.param(
             ["file: {name: /srv/x, ensure: contents}"],
-            "site.cm.yml:6: file::/srv/x: `contents` is missing: say what is in the file, or write `ensure: exists`",
+            "site.cm.yml:6: file::/srv/x: `contents` is missing: add the file's content, or write `ensure: exists`",
             id="contents without contents",
         ),
         pytest.param(

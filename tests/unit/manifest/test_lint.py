@@ -42,7 +42,7 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
         pytest.param("a: [1", "m.yaml:1:4: error: the list that opens with", id="syntax"),
         pytest.param(
             "ccm: {}",
-            "m.yaml:1:1: $.ccm.resources: error: the manifest holds no resources",
+            "m.yaml:1:1: $.ccm.resources: error: the manifest has no resources",
             id="no resources",
         ),
         pytest.param(
@@ -87,12 +87,12 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
         ),
         pytest.param(
             resources("note: {name: a, subscribe: [note#b]}", "note: {name: b}"),
-            "which it names under `subscribe`, is declared further down",
+            "which it names under `subscribe`, is declared later",
             id="declared later",
         ),
         pytest.param(
             resources('note: {name: a, require: ["note#{{ Data.b }}"]}', 'note: {name: "{{ Data.b }}"}'),
-            "which it names under `require`, is declared further down",
+            "which it names under `require`, is declared later",
             id="the same template declared later",
         ),
         pytest.param(
