@@ -15,6 +15,8 @@ from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import UsageError
 
 ENV_FILE = ".env"
+MANIFEST_FILE = "manifest.yaml"
+"""The manifest of a directory."""
 DATA_LIMIT_BYTES = 16 << 20
 """Of a file that a flag names; nobody writes a larger one by hand."""
 
@@ -46,6 +48,25 @@ def read_text(path: str, flag: str) -> str:
         return data.decode()
     except UnicodeDecodeError as err:
         raise UsageError(f"{flag} {path}: it is not UTF-8 text") from err
+
+
+def manifest_path(path: str) -> str:
+    """The manifest that an argument names: a file, or that of a directory."""
+    return os.path.join(path, MANIFEST_FILE) if os.path.isdir(path) else path  # noqa: PTH112, PTH118 - pathlib is slow to import
+
+
+def rewrite(path: str, text: str) -> None:
+    """
+    Replace the text of a file, which keeps its owner and mode.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - pathlib is slow to import
+            file.write(text)
+    except OSError as err:
+        raise UsageError(f"{path}: cannot be written: {err.strerror}") from err
 
 
 def read_mapping(path: str, flag: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 FINDING = "finding"
 """The record of a finding in the output of `--json`."""
-
-_MANIFEST = "manifest.yaml"
 
 
 @click.command(
@@ -70,7 +67,7 @@ def command(
     linter = _Linter(App(os.environ), Terminal(PROGRAM, json=as_json), _codes(ignore), strict_ccm=strict_ccm)
     for path in manifests:
         try:
-            linter.check(os.path.join(path, _MANIFEST) if os.path.isdir(path) else path, fix=fix)  # noqa: PTH112, PTH118 - pathlib is slow to import
+            linter.check(given_values.manifest_path(path), fix=fix)
         except CcmError as err:
             linter.unreadable(err)
     return linter.end(warnings_fail=warnings_fail)
@@ -139,10 +136,7 @@ class _Linter:
         new = fix.fix(text, found)
         if new == text:
             return text, found
-        try:
-            Path(path).write_text(new, encoding="utf-8", newline="")
-        except OSError as err:
-            raise UsageError(f"{path}: cannot be written: {err.strerror}") from err
+        given_values.rewrite(path, new)
         left = self._find(path, new)
         self._fixed += len([one for one in found if one.can_fix]) - len([one for one in left if one.can_fix])
         return new, left

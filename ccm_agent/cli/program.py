@@ -23,6 +23,7 @@ VERBS = {
     "ensure": "Manage a single resource.",
     "eval": "Evaluate an expression.",
     "facts": "Show this host's facts.",
+    "fmt": "Format manifests and hiera data.",
     "help": "Show the help of a command.",
     "hiera": "Resolve hierarchical data.",
     "lint": "Check manifests without applying them.",
