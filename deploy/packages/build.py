@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import gzip
 import json
 import os
 import platform
@@ -111,6 +112,7 @@ def make_tree(folder: Path, version: str = "") -> None:
     }
     (folder / "package.json").write_text(json.dumps(told, indent=2) + "\n")
     _add_programs(root, minor)
+    _add_manual(root, told["made_at"])
     _add_files(root)
     _compile(library)
     if version:
@@ -175,6 +177,17 @@ def _completion(root: Path, program: str, package: str, shell: str) -> str:
         check=True,
     )
     return done.stdout
+
+
+def _add_manual(root: Path, made_at: int) -> None:
+    """A man page for each command."""
+    import manual
+
+    folder = root / "usr/share/man/man1"
+    folder.mkdir(parents=True)
+    for name, text in manual.manual(made_at).items():
+        # no name and no time within, so the same page gives the same bytes
+        (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def _add_files(root: Path) -> None:

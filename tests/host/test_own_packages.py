@@ -138,9 +138,15 @@ def works_alone(host: Host) -> None:
     assert (
         "_ccm_completion" in host.sh(". /usr/share/bash-completion/completions/ccm; complete -p ccm").stdout
     )
-    host.sh(
-        "test -s /usr/share/zsh/vendor-completions/_ccmctl -a -s /usr/share/fish/vendor_completions.d/ccmctl.fish"
-    )
+    zsh = {"apt": "vendor-completions", "dnf": "site-functions"}[host.kind]
+    for program in ("ccm", "ccmctl"):
+        host.sh(f"grep -q 'compdef {program}$' /usr/share/zsh/{zsh}/_{program}")
+        host.sh(
+            f"grep -q 'complete .*--command {program}' /usr/share/fish/vendor_completions.d/{program}.fish"
+        )
+        # the file system of the machines leaves man pages out when Debian's packages are unpacked
+        listed = host.sh({"apt": "dpkg -L ccm-agent", "dnf": "rpm -ql ccm-agent"}[host.kind]).stdout.split()
+        assert f"/usr/share/man/man1/{program}.1.gz" in listed
 
 
 @KINDS
