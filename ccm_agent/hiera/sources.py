@@ -174,14 +174,7 @@ class Sources:
         stamped, name = read_stamp(value), f"{bucket}/{key}"
         if stamped is None:
             if self._demand_stamps:
-                raise ProtocolError(
-                    f"kv://{name} is not stamped, and this node demands it: write it with `ccmctl data put`"
-                )
-            if self._numbers.get(name) and not self._pins.get(bucket):
-                # no node can make a stamp, but any can have words that stand elsewhere put here (ADR 12)
-                raise ProtocolError(
-                    f"kv://{name} was stamped and is not any more, so it may be a copy: write it with `ccmctl data put`"
-                )
+                raise plain_refused(bucket, key, "this node accepts documents of `ccmctl` only")
             return value
         if (stamped.bucket, stamped.key) != (bucket, key):
             where = f"kv://{stamped.bucket}/{stamped.key}"
@@ -195,6 +188,14 @@ class Sources:
             )
         self._numbers[name] = stamped.number
         return str(stamped.body).encode()
+
+
+def plain_refused(bucket: str, key: str, why: str) -> ProtocolError:
+    """The error for a document that another program wrote, with what an operator can do."""
+    return ProtocolError(
+        f"kv://{bucket}/{key} was not written by `ccmctl`, and {why}: write it with `ccmctl data put {key}`, or set "
+        "`stamped_data: false` in the node's configuration"
+    )
 
 
 def read_stamp(value: bytes) -> Stamped | None:

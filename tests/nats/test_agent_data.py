@@ -122,7 +122,9 @@ async def test_a_node_that_demands_stamps_takes_no_plain_document(
             summary = await apply(controller, tmp_path)
 
     assert (summary["state"], summary["code"]) == ("failed", "bus.protocol")
-    assert "is not stamped, and this node demands it" in summary["reason"]
+    assert (
+        "was not written by `ccmctl`, and this node accepts documents of `ccmctl` only" in summary["reason"]
+    )
     assert not (tmp_path / "motd").exists()
 
 

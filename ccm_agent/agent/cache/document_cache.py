@@ -22,7 +22,7 @@ from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.forwarding_bucket import ForwardingBucket
 from ccm_agent.bus.subjects import encode_token, parse_kv_url
-from ccm_agent.hiera.sources import read_stamp
+from ccm_agent.hiera.sources import plain_refused, read_stamp
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
@@ -69,7 +69,8 @@ class CachedBucket(ForwardingBucket):
             stamps: Numbers of documents.
             folder: Where documents are kept.
             on_refused: Told of a document that is refused or gone: which, and why; once until that changes.
-            demand_stamps: A document without a stamp is refused too; None: where signatures are demanded.
+            demand_stamps: A document without a stamp is refused, too. None: where signatures are demanded now, and under a key
+                that held a stamped one where no signature could tell it from a copy.
         """
         super().__init__(inner)
         self._bucket = bucket
@@ -125,9 +126,13 @@ class CachedBucket(ForwardingBucket):
         if read_stamp(entry.value) is not None:
             self._revision_guard.check(self._bucket, entry)
         elif self._refuses_plain:
-            raise ProtocolError(
-                f"kv://{self._bucket}/{entry.key} is not stamped, and this node demands it: "
-                "write it with `ccmctl data put`"
+            raise plain_refused(self._bucket, entry.key, "this node accepts documents of `ccmctl` only")
+        elif self._demand_stamps is None and self._revision_guard.suspects_copy(self._bucket, entry.key):
+            # no node can make a stamp, but any can have words that stand elsewhere put here (ADR 12)
+            raise plain_refused(
+                self._bucket,
+                entry.key,
+                "the document before it was, so this one may be a copy that a node caused",
             )
 
     @property

@@ -367,6 +367,14 @@ class RevisionGuard:
         """A document that is not signed is refused now, so a plain one is, too."""
         return not self._authenticator.takes_unsigned
 
+    def suspects_copy(self, bucket: str, key: str) -> bool:
+        """
+        Whether a plain document under a key may be a copy that a node caused: a stamped one was seen there before.
+
+        Where signatures are demanded, they decide alone: for as long as unsigned documents are allowed, plain ones are, too.
+        """
+        return not self._authenticator.is_demanded and bool(self.numbers.get(f"{bucket}/{key}"))
+
     def check_absence(self, bucket: str, key: str, newest: KeyValueEntry | None) -> None:
         """
         See that a document which is not there was deleted.

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ccm_agent.agent.cache.document_cache import CachedBucket
-from ccm_agent.agent.requests.authentication import RevisionGuard
+from ccm_agent.agent.requests.authentication import Authenticator, RevisionGuard
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
@@ -16,9 +16,9 @@ from ccm_agent.model.errors import (
 )
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
-from ccm_agent.testing.memory_bus import MemoryBroker
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.agent import Bus, memory_bus
-from tests.support.signing import unsigned_stamps
+from tests.support.signing import FULL, Keyring, authenticator, now_ms, unsigned_stamps
 
 BUCKET = "CCM_DATA"
 
@@ -32,9 +32,14 @@ class Stage:
         self.bus: Bus = memory_bus(self.broker, "web1")
         self.refused: list[tuple[str, str]] = []
 
-    async def process(self, *, demand_stamps: bool = False) -> tuple[CachedBucket, RevisionGuard]:
-        """As a process that has just started."""
-        revision_guard = unsigned_stamps(self.folder / "documents.json")
+    async def process(
+        self, *, demand_stamps: bool | None = False, authenticator: Authenticator | None = None
+    ) -> tuple[CachedBucket, RevisionGuard]:
+        """As a process that has just started; without an authenticator it knows no keys."""
+        path = self.folder / "documents.json"
+        revision_guard = (
+            RevisionGuard(path, authenticator) if authenticator is not None else unsigned_stamps(path)
+        )
         await asyncio.to_thread(revision_guard.open)
         inner = self.bus.bucket(BUCKET)
         return (
@@ -221,6 +226,65 @@ async def test_where_stamps_are_demanded_a_plain_document_takes_no_good_ones_pla
 
     assert value(await bucket.get("common")) == good
     assert [what for what, _ in at.refused] == ["CCM_DATA/common"]
+
+
+async def a_plain_one_after_a_stamped_one(at: Stage, bucket: CachedBucket, guard: RevisionGuard) -> Any:
+    """What a node obeys when another program writes under a key that held a document of `ccmctl`."""
+    await at.put("common", stamped("data: {a: 1}", 5))
+    await bucket.get("common")
+    guard.numbers["CCM_DATA/common"] = 5
+    await at.put("common", b"data: {a: 2}")
+    return value(await bucket.get("common"))
+
+
+async def test_without_signatures_a_plain_document_after_a_stamped_one_is_refused_with_what_to_do(
+    tmp_path: Path,
+) -> None:
+    at = Stage(tmp_path)
+    bucket, guard = await at.process(demand_stamps=None)
+
+    obeyed = await a_plain_one_after_a_stamped_one(at, bucket, guard)
+
+    assert obeyed == stamped("data: {a: 1}", 5)
+    assert at.refused == [
+        (
+            "CCM_DATA/common",
+            "kv://CCM_DATA/common was not written by `ccmctl`, and the document before it was, so this one may be a copy that a "
+            "node caused: write it with `ccmctl data put common`, or set `stamped_data: false` in the node's configuration",
+        )
+    ]
+
+
+async def test_a_node_that_accepts_plain_documents_takes_one_after_a_stamped_one(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    bucket, guard = await at.process(demand_stamps=False)
+
+    assert await a_plain_one_after_a_stamped_one(at, bucket, guard) == b"data: {a: 2}"
+    assert at.refused == []
+
+
+@pytest.mark.parametrize(
+    ("is_allowed", "obeyed"),
+    [
+        pytest.param(True, b"data: {a: 2}", id="while unsigned documents are allowed"),
+        pytest.param(False, stamped("data: {a: 1}", 5), id="from then on"),
+    ],
+)
+async def test_where_signatures_are_demanded_they_decide_about_plain_documents(
+    tmp_path: Path, is_allowed: bool, obeyed: bytes
+) -> None:
+    at, keyring = Stage(tmp_path), Keyring()
+    ann = keyring.operator("ann", **FULL)
+    until = now_ms() + 60_000 if is_allowed else 0
+    trust = keyring.trust(allow_unsigned_until=until)
+    bucket, _ = await at.process(
+        demand_stamps=None, authenticator=await asyncio.to_thread(authenticator, tmp_path, trust)
+    )
+    await MemoryBus(at.broker, "ann", ann).bucket(BUCKET).put("common", stamped("data: {a: 1}", 5))
+    await bucket.get("common")
+    await at.put("common", b"data: {a: 2}")
+
+    assert value(await bucket.get("common")) == obeyed
 
 
 async def test_a_kept_document_that_somebody_damaged_does_not_count(tmp_path: Path) -> None:
