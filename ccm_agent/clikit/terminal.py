@@ -123,6 +123,11 @@ class Terminal:
         elif self._err.isatty():
             self._put(self._err, "\n")
 
+    @property
+    def can_ask(self) -> bool:
+        """A person can be asked: records are not wanted, and both ends are a terminal."""
+        return not self.json and self._source.isatty() and self._err.isatty()
+
     async def ask(self, question: str, *, otherwise: str) -> bool:
         """
         A yes or no from whoever sits at the terminal; anything but a yes is a no.
@@ -130,7 +135,7 @@ class Terminal:
         Raises:
             UsageError: Nobody sits there; `otherwise` says what to do instead.
         """
-        if self.json or not self._source.isatty() or not self._err.isatty():
+        if not self.can_ask:
             raise UsageError(f'nobody is there to answer "{question}"; {otherwise}')
         self._write(self._err, f"{safe(question)} [y/N] ")
         return (await _line_of(self._source)).strip().lower() in ("y", "yes")

@@ -20,6 +20,7 @@ from ccm_ctl.commands.documents import (
     store_data,
     text_of,
 )
+from ccm_ctl.commands.following import yes_to_followers
 from ccm_ctl.commands.protecting import protect
 from ccm_ctl.render import records
 
@@ -55,21 +56,24 @@ def data(application: Application) -> None:
             help="Store the document only if the newest revision is N.",
         ),
         force_option(),
+        yes_to_followers(),
     ],
 )
-def _put(application: Application, key: str, source: str, if_revision: int | None, force: bool) -> Exit:
+def _put(
+    application: Application, key: str, source: str, if_revision: int | None, force: bool, yes: bool
+) -> Exit:
     """
     Store a YAML or JSON document under a key and show what changed.
 
-    The document's rules (@require, @validate) are checked first with the facts of each node.
+    The document's rules (@require, @validate) are checked first with the facts of each node. Nodes whose assignment follows
+    the document apply it again; they are named, and on a terminal you are asked.
     """
     check_key(key)
     text = checked_data(read_source(source), source)
 
     async def work(fleet: Fleet) -> Exit:
         await check_before_storing(application, fleet, key, text, source, force=force)
-        await store_data(application, fleet, key, text, if_revision)
-        return Exit.OK
+        return await store_data(application, fleet, key, text, if_revision, yes=yes)
 
     return application.run(work)
 

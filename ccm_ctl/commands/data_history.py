@@ -22,6 +22,7 @@ from ccm_ctl.commands.documents import (
     store_data,
     text_of,
 )
+from ccm_ctl.commands.following import NOT_STORED, yes_to_followers
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 @verb(
     "edit",
     examples=["ccmctl data edit common", "EDITOR=nano ccmctl data edit role/web"],
-    options=[click.Argument(["key"], metavar="KEY"), force_option()],
+    options=[click.Argument(["key"], metavar="KEY"), force_option(), yes_to_followers()],
 )
-def edit(application: Application, key: str, force: bool) -> Exit:
+def edit(application: Application, key: str, force: bool, yes: bool) -> Exit:
     """Edit a document in $VISUAL or $EDITOR. It is not stored if another operator changed it in the meantime."""
     check_key(key)
     read: list[StoredDocument] = []
@@ -62,12 +63,14 @@ def edit(application: Application, key: str, force: bool) -> Exit:
 
     async def store(fleet: Fleet) -> Exit:
         await check_before_storing(application, fleet, key, text, key, force=force)
-        await store_data(application, fleet, key, text, old.revision)
-        return Exit.OK
+        return await store_data(application, fleet, key, text, old.revision, yes=yes)
 
     try:
         checked_data(text, key)
-        return application.run(store)
+        code = application.run(store)
+        if code == NOT_STORED:  # the operator said no, or pressed Ctrl-C
+            application.terminal.note(f"what you wrote is kept in {_keep(text)}")
+        return code
     except CcmError as err:
         kept = _keep(text)
         kind = RevisionError if isinstance(err, RevisionError) else InputError
@@ -133,9 +136,10 @@ def history(application: Application, key: str) -> Exit:
         click.Argument(["key"], metavar="KEY"),
         click.Argument(["revision"], metavar="[REVISION]", type=click.IntRange(1), required=False),
         force_option(),
+        yes_to_followers(),
     ],
 )
-def rollback(application: Application, key: str, revision: int | None, force: bool) -> Exit:
+def rollback(application: Application, key: str, revision: int | None, force: bool, yes: bool) -> Exit:
     """Restore an older revision as a new revision. Without REVISION, the previous one is restored."""
     check_key(key)
 
@@ -148,10 +152,8 @@ def rollback(application: Application, key: str, revision: int | None, force: bo
             raise UsageError(f"{key}: revision {old.revision} is a removal; there is nothing to go back to")
         newest, name = kept[-1], f"{key} {old.revision}"
         await check_before_storing(application, fleet, key, text_of(old), name, force=force)
-        await store_data(
-            application, fleet, key, text_of(old), newest.revision if newest.body is not None else 0
-        )
-        return Exit.OK
+        expected = newest.revision if newest.body is not None else 0
+        return await store_data(application, fleet, key, text_of(old), expected, yes=yes)
 
     return application.run(work)
 

@@ -11,7 +11,9 @@ import msgspec
 from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.codec import as_text, decode_document
 from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
+from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
+from ccm_ctl.commands.following import NOT_STORED, agree_to_followers
 from ccm_ctl.commands.protecting import exposed_note
 from ccm_ctl.render import records
 
@@ -62,20 +64,29 @@ def checked_data(text: str, source: str) -> str:
 
 
 async def store_data(
-    application: Application, fleet: Fleet, key: str, text: str, revision: int | None = None
-) -> None:
-    """Store hiera data in the operator's name, and show what changed."""
+    application: Application,
+    fleet: Fleet,
+    key: str,
+    text: str,
+    revision: int | None = None,
+    *,
+    yes: bool,
+) -> Exit:
+    """Store hiera data in the operator's name, unless the operator does not want its nodes to change; show what changed."""
     from ccm_ctl.fleet.documents import Documents
     from ccm_ctl.render.diff import diff
 
     terminal = application.terminal
     documents = Documents(fleet, fleet.data, DATA_BUCKET)
+    is_same = (await documents.read(key)).body == text
+    if not is_same and not await agree_to_followers(application, fleet, key, yes=yes):
+        return NOT_STORED
     old, new = await documents.change(key, lambda _: text, revision=revision)
     is_changed = new.revision != old.revision
     terminal.record(records.DOCUMENT, **fields_of(new), changed=is_changed)
     if not is_changed:
         terminal.show(f"{key}: unchanged, revision {old.revision}\n")
-        return
+        return Exit.OK
     if old.body is not None:
         names = f"{key} {old.revision}", f"{key} {new.revision}"
         terminal.show(diff(text_of(old), text, *names, terminal.style))
@@ -83,6 +94,7 @@ async def store_data(
     if owner_of(key) and not await fleet.data.is_kept_apart(key):
         terminal.note(exposed_note(key))
     await _tell_pinned(application, fleet, key)
+    return Exit.OK
 
 
 async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None:

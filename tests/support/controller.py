@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 import rich.console  # noqa: F401 -- loaded before a loop runs: at its import it asks for the working directory
@@ -251,6 +252,15 @@ class Screen(io.StringIO):
         return self._is_terminal
 
 
+@contextlib.contextmanager
+def keyboard(typed: str) -> Iterator[TextIO]:
+    """A terminal at which something was typed."""
+    above, below = os.openpty()
+    with os.fdopen(above, "wb", buffering=0) as writer, os.fdopen(below) as source:
+        writer.write(typed.encode())
+        yield source
+
+
 @dataclass
 class Said:
     """How a command line ended."""
@@ -303,10 +313,28 @@ class Desk:
         self.hooks: list[Hook] = []
         self._come: set[str] = set()
 
-    def ccmctl(self, *argv: str, environ: Mapping[str, str] | None = None, is_terminal: bool = False) -> Said:
-        """Run a command line."""
+    def ccmctl(
+        self,
+        *argv: str,
+        environ: Mapping[str, str] | None = None,
+        is_terminal: bool = False,
+        typed: str = "",
+    ) -> Said:
+        """Run a command line; on a terminal if something is `typed` there."""
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(keyboard(typed)) if typed else None
+            return self._run(argv, environ, source, is_terminal=is_terminal or bool(typed))
+
+    def _run(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str] | None,
+        source: TextIO | None,
+        *,
+        is_terminal: bool,
+    ) -> Said:
         out, err = Screen(is_terminal=is_terminal), Screen(is_terminal=is_terminal)
-        terminal = Terminal("ccmctl", out=out, err=err, environ=environ or {})
+        terminal = Terminal("ccmctl", out=out, err=err, source=source, environ=environ or {})
         given = {"CCM_OPERATOR": self.operator, "HOME": "/nonexistent", **(environ or {})}
         code = main(argv, VERBS, terminal=terminal, environ=given, connect=self._connect)
         return Said(code, out.getvalue(), err.getvalue())
