@@ -35,6 +35,7 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
         number: Grows with each write, and is at least the milliseconds since 1970, so that a restored broker is obeyed.
         count: Which version of the document it is, from 1 on, for people; 0, as in documents of before: the number says it.
         written_by, time: Who and when, for people.
+        message: Why, in the author's words. Every node that may read the document can read it.
         body: The document: assigned facts as a mapping, a hiera document as text. With `text`: what an agent that does not know
             that field cannot take for a document.
         text: Where the text of a node's own document is; None: it is in `body`.
@@ -48,5 +49,6 @@ class Stamped(Struct, kw_only=True, omit_defaults=True):
     count: int = 0
     written_by: str = ""
     time: Moment | None = None
+    message: str = ""
     text: TextPlace | None = None
     earlier: list[TextPlace] = []

@@ -6,22 +6,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.bus.subjects import check_key
+from ccm_agent.bus.subjects import check_key, owner_of
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.checks import check_before_storing, force_option
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data_history import diff, edit, history, rollback
+from ccm_ctl.commands.data_removal import remove
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
     checked_data,
     fields_of,
+    message_option,
     no_document,
     read_source,
     store_data,
     text_of,
 )
 from ccm_ctl.commands.following import yes_to_followers
-from ccm_ctl.commands.protecting import protect
+from ccm_ctl.commands.protecting import EVERY_NODE, protect
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -45,7 +47,10 @@ def data(application: Application) -> None:
 
 @verb(
     "put",
-    examples=["ccmctl data put common common.yaml", "sops -d secret.yaml | ccmctl data put role/web -"],
+    examples=[
+        'ccmctl data put common common.yaml --message "raise the limit"',
+        "sops -d secret.yaml | ccmctl data put role/web -",
+    ],
     options=[
         click.Argument(["key"], metavar="KEY"),
         click.Argument(["source"], metavar="FILE|-"),
@@ -55,12 +60,19 @@ def data(application: Application) -> None:
             metavar="N",
             help="Store the document only if the newest revision is N.",
         ),
+        message_option(),
         force_option(),
         yes_to_followers(),
     ],
 )
 def _put(
-    application: Application, key: str, source: str, if_revision: int | None, force: bool, yes: bool
+    application: Application,
+    key: str,
+    source: str,
+    if_revision: int | None,
+    message: str,
+    force: bool,
+    yes: bool,
 ) -> Exit:
     """
     Store a YAML or JSON document under a key and show what changed.
@@ -73,7 +85,7 @@ def _put(
 
     async def work(fleet: Fleet) -> Exit:
         await check_before_storing(application, fleet, key, text, source, force=force)
-        return await store_data(application, fleet, key, text, if_revision, yes=yes)
+        return await store_data(application, fleet, key, text, if_revision, yes=yes, message=message)
 
     return application.run(work)
 
@@ -109,17 +121,23 @@ def _get(application: Application, key: str) -> Exit:
     options=[click.Argument(["prefix"], metavar="[PREFIX]", default="")],
 )
 def _ls(application: Application, prefix: str) -> Exit:
-    """List keys, optionally only those with a prefix."""
+    """List keys, optionally only those with a prefix, and which nodes can read each document."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import ago, size
+        from ccm_agent.clikit.table import Cell, Column
+        from ccm_agent.clikit.text import ago, plural, size
         from ccm_ctl.fleet.documents import Documents
 
         terminal = application.terminal
-        rows = []
-        for document in await Documents(fleet, fleet.data, DATA_BUCKET).read_all(prefix):
-            terminal.record(records.DOCUMENT, **fields_of(document))
+        documents = await Documents(fleet, fleet.data, DATA_BUCKET).read_all(prefix)
+        exposed = await fleet.data.exposed(prefix) if any(owner_of(one.key) for one in documents) else {}
+        rows: list[list[str | Cell]] = []
+        for document in documents:
+            is_exposed = document.key in exposed
+            readers = (owner_of(document.key) if not is_exposed else "") or EVERY_NODE
+            terminal.record(
+                records.DOCUMENT, **fields_of(document), readers=readers, exposed=is_exposed or None
+            )
             rows.append(
                 [
                     document.key,
@@ -127,16 +145,22 @@ def _ls(application: Application, prefix: str) -> Exit:
                     size(len(text_of(document).encode())),
                     document.written_by or ("(plain)" if document.is_plain else ""),
                     ago(document.time, fleet.clock.now()),
+                    Cell(readers, "bad" if is_exposed else ""),
                 ]
             )
         columns = [Column("KEY"), Column("REVISION", right=True), Column("SIZE", right=True)]
-        columns += [Column("BY"), Column("WHEN")]
+        columns += [Column("BY"), Column("WHEN"), Column("READABLE BY")]
         none = f"no key begins with {prefix}; `ccmctl data ls` lists all of them\n" if prefix else NOTHING_YET
         terminal.table(columns, rows, none)
+        if exposed:
+            terminal.note(
+                f"every node can read {plural(len(exposed), 'document')} of single nodes, or an earlier revision of it; "
+                "`ccmctl data protect` moves them"
+            )
         return Exit.OK
 
     return application.run(work)
 
 
-for _command in (_put, _get, _ls, edit, diff, history, rollback, protect):
+for _command in (_put, _get, _ls, edit, diff, history, rollback, remove, protect):
     data.add_command(_command)

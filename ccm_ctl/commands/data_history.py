@@ -16,6 +16,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
     checked_data,
+    message_option,
     read_kept,
     read_source,
     show_history,
@@ -34,9 +35,14 @@ if TYPE_CHECKING:
 @verb(
     "edit",
     examples=["ccmctl data edit common", "EDITOR=nano ccmctl data edit role/web"],
-    options=[click.Argument(["key"], metavar="KEY"), force_option(), yes_to_followers()],
+    options=[
+        click.Argument(["key"], metavar="KEY"),
+        message_option(),
+        force_option(),
+        yes_to_followers(),
+    ],
 )
-def edit(application: Application, key: str, force: bool, yes: bool) -> Exit:
+def edit(application: Application, key: str, message: str, force: bool, yes: bool) -> Exit:
     """Edit a document in $VISUAL or $EDITOR. It is not stored if another operator changed it in the meantime."""
     check_key(key)
     read: list[StoredDocument] = []
@@ -63,7 +69,7 @@ def edit(application: Application, key: str, force: bool, yes: bool) -> Exit:
 
     async def store(fleet: Fleet) -> Exit:
         await check_before_storing(application, fleet, key, text, key, force=force)
-        return await store_data(application, fleet, key, text, old.revision, yes=yes)
+        return await store_data(application, fleet, key, text, old.revision, yes=yes, message=message)
 
     try:
         checked_data(text, key)
@@ -135,11 +141,14 @@ def history(application: Application, key: str) -> Exit:
     options=[
         click.Argument(["key"], metavar="KEY"),
         click.Argument(["revision"], metavar="[REVISION]", type=click.IntRange(1), required=False),
+        message_option(),
         force_option(),
         yes_to_followers(),
     ],
 )
-def rollback(application: Application, key: str, revision: int | None, force: bool, yes: bool) -> Exit:
+def rollback(
+    application: Application, key: str, revision: int | None, message: str, force: bool, yes: bool
+) -> Exit:
     """Restore an older revision as a new revision. Without REVISION, the previous one is restored."""
     check_key(key)
 
@@ -153,7 +162,8 @@ def rollback(application: Application, key: str, revision: int | None, force: bo
         newest, name = kept[-1], f"{key} {old.revision}"
         await check_before_storing(application, fleet, key, text_of(old), name, force=force)
         expected = newest.revision if newest.body is not None else 0
-        return await store_data(application, fleet, key, text_of(old), expected, yes=yes)
+        why = message or f"rollback to revision {old.revision}"
+        return await store_data(application, fleet, key, text_of(old), expected, yes=yes, message=why)
 
     return application.run(work)
 

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
 
 from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.codec import as_text, decode_document
-from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
+from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_ctl.commands.following import NOT_STORED, agree_to_followers
@@ -25,7 +26,28 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 DATA_BUCKET = "CCM_DATA"
+
+MESSAGE_LIMIT = 1000
+"""A message of a revision is at most this many characters long; it is stored with each copy of the document."""
+
 LISTING = "ccmctl data ls"
+
+
+def message_option() -> click.Option:
+    """`--message`, for commands that write a revision."""
+    return click.Option(
+        ["--message", "-m"],
+        default="",
+        metavar="TEXT",
+        callback=_checked_message,
+        help="Why; shown in the history. Nodes can read it.",
+    )
+
+
+def _checked_message(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if len(value) > MESSAGE_LIMIT:
+        raise UsageError(f"--message: {len(value)} characters; at most {MESSAGE_LIMIT} are kept")
+    return value.strip()
 
 
 def read_source(source: str) -> str:
@@ -71,6 +93,7 @@ async def store_data(
     revision: int | None = None,
     *,
     yes: bool,
+    message: str = "",
 ) -> Exit:
     """Store hiera data in the operator's name, unless the operator does not want its nodes to change; show what changed."""
     from ccm_ctl.fleet.documents import Documents
@@ -81,7 +104,7 @@ async def store_data(
     is_same = (await documents.read(key)).body == text
     if not is_same and not await agree_to_followers(application, fleet, key, yes=yes):
         return NOT_STORED
-    old, new = await documents.change(key, lambda _: text, revision=revision)
+    old, new = await documents.change(key, lambda _: text, revision=revision, message=message)
     is_changed = new.revision != old.revision
     terminal.record(records.DOCUMENT, **fields_of(new), changed=is_changed)
     if not is_changed:
@@ -152,6 +175,7 @@ def fields_of(document: StoredDocument) -> dict[str, object]:
         "number": document.number or None,
         "written_by": document.written_by or None,
         "time": document.time,
+        "message": document.message or None,
         "plain": document.is_plain or None,
     }
 
@@ -159,7 +183,7 @@ def fields_of(document: StoredDocument) -> dict[str, object]:
 def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
     """A document's revisions that are kept, the newest first; `shown` with what they say, in a line."""
     from ccm_agent.clikit.table import Column
-    from ccm_agent.clikit.text import clock, size
+    from ccm_agent.clikit.text import clock, one_line, size
 
     terminal = application.terminal
     rows = []
@@ -178,9 +202,10 @@ def show_history(application: Application, history: Sequence[StoredDocument], *,
                 "removed" if is_gone else size(len(text_of(document).encode())),
                 document.written_by or ("(plain)" if document.is_plain else ""),
                 clock(document.time),
+                one_line(document.message),
                 words,
             ]
         )
     columns = [Column("REVISION", right=True), Column("SIZE", right=True), Column("BY"), Column("WHEN")]
-    columns.append(Column("FACTS", fold=True))
+    columns += [Column("MESSAGE", fold=True), Column("FACTS", fold=True)]
     terminal.table(columns, rows)

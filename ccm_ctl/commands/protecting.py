@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 
+EVERY_NODE = "every node"
+"""Who can read a document that is not kept for a single node."""
+
+
 @verb(
     "protect",
     examples=[
@@ -76,7 +80,7 @@ def _show(application: Application, wanted: dict[str, int], left: list[str], *, 
     terminal = application.terminal
     rows = []
     for key, count in wanted.items():
-        readers = "every node" if noop or key in left else owner_of(key)
+        readers = EVERY_NODE if noop or key in left else owner_of(key)
         terminal.record(records.DOCUMENT, key=key, revisions=count, readers=readers, movable=key not in left)
         rows.append([key, str(count), readers])
     columns = [Column("KEY"), Column("REVISIONS", right=True), Column("READABLE BY")]

@@ -52,6 +52,7 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
         count: Which version of it this is, for people; 0 of a plain one, and where there is none.
         revision: The bucket's revision; 0 when there is none.
         written_by, time: Who and when, as the document says, else the broker's time.
+        message: Why, as its author said; "" when nothing was said.
         is_plain: It was put there without a stamp.
         is_foreign: Its stamp is that of another key; agents refuse it.
     """
@@ -63,6 +64,7 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
     revision: int = 0
     written_by: str = ""
     time: datetime | None = None
+    message: str = ""
     is_plain: bool = False
     is_foreign: bool = False
 
@@ -92,6 +94,7 @@ class Documents:
         *,
         revision: int | None = None,
         above: Sequence[StoredDocument] = (),
+        message: str = "",
     ) -> tuple[StoredDocument, StoredDocument]:
         """
         Write a document that follows from the one that is there; nothing is written when they are the same.
@@ -101,6 +104,7 @@ class Documents:
             change: From the old body (None when there is none) to the new one; may be called again.
             revision: Write only if this revision is the newest; None: whatever is there, but never over what was not seen.
             above: Number and count are to be higher than those of these documents, too.
+            message: Why it is changed.
 
         Returns:
             The old document and the new one; the same twice when nothing changed.
@@ -119,12 +123,14 @@ class Documents:
             if body == old.body:
                 return old, old
             try:
-                return old, await self._write(old, body, above)
+                return old, await self._write(old, body, above, message)
             except RevisionError:
                 continue
         raise RevisionError(f"{key}: somebody else writes it all the time; try again")
 
-    async def _write(self, old: StoredDocument, body: Any, above: Sequence[StoredDocument]) -> StoredDocument:
+    async def _write(
+        self, old: StoredDocument, body: Any, above: Sequence[StoredDocument], message: str
+    ) -> StoredDocument:
         """Put another body in the place of an old one; RevisionError when that is no longer the newest."""
         before = [old if old.number else await self._last(old.key), *above]
         number = max(max(one.number for one in before) + 1, await self._moment())
@@ -141,6 +147,7 @@ class Documents:
             body=body,
             written_by=self._fleet.operator,
             time=self._fleet.clock.now(),
+            message=message,
         )
         revision = await self._bucket.update(old.key, msgspec.json.encode(stamped), old.revision)
         return StoredDocument(
@@ -151,6 +158,7 @@ class Documents:
             revision=revision,
             written_by=stamped.written_by,
             time=stamped.time,
+            message=message,
         )
 
     async def remove(self, key: str) -> None:
@@ -233,5 +241,6 @@ def decode_document(entry: KeyValueEntry) -> StoredDocument:
         revision=entry.revision,
         written_by=stamped.written_by,
         time=stamped.time or entry.created,
+        message=stamped.message,
         is_foreign=stamped.key != entry.key,
     )

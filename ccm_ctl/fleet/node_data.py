@@ -6,6 +6,7 @@ See `ccm_agent.bus.node_data` for what is stored where.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -53,6 +54,9 @@ Another operator may have stored a text there whose index entry is still to come
 
 SLOTS_LIMIT = 1000
 """Of one document: all revisions that are kept, at most 64, and those of a busy ten minutes."""
+
+HISTORIES_AT_ONCE = 32
+"""Each node may have a document of its own, and one history after the other would take a round trip each."""
 
 _TEXTS_AT_ONCE = 500
 """The broker gives up on questions about more than about a thousand subjects."""
@@ -139,12 +143,22 @@ class OperatorData(NodeData):
         """See `KeyHistory.now`."""
         return await self._entries.now()
 
-    async def exposed(self) -> dict[str, int]:
+    async def exposed(self, prefix: str = "") -> dict[str, int]:
         """See `DataBucket.exposed`."""
         found = await self._entries.matching([">"], deletions=True)
-        keys = [entry.key for entry in found if owner_of(entry.key)]
-        counts = {key: len(_exposed(await self._entries.history(key))) for key in keys}
-        return {key: count for key, count in counts.items() if count}
+        keys = [entry.key for entry in found if owner_of(entry.key) and entry.key.startswith(prefix)]
+        slots = asyncio.Semaphore(HISTORIES_AT_ONCE)
+
+        async def exposed_of(key: str) -> int:
+            async with slots:
+                return len(_exposed(await self._entries.history(key)))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {key: group.create_task(exposed_of(key), name=f"exposed:{key}") for key in keys}
+        except ExceptionGroup as failed:  # they are alike, and the first one says it
+            raise failed.exceptions[0] from None
+        return {key: task.result() for key, task in tasks.items() if task.result()}
 
     async def protect(self, key: str) -> None:
         """See `DataBucket.protect`."""

@@ -56,8 +56,13 @@ class DataBucket(Bucket, Protocol):
         """
         ...
 
-    async def exposed(self) -> dict[str, int]:
-        """How many revisions of each document under `node/NAME` every node can read; only those with any."""
+    async def exposed(self, prefix: str = "") -> dict[str, int]:
+        """
+        How many revisions of each document under `node/NAME` every node can read; only those with any.
+
+        Args:
+            prefix: Only of keys that begin so.
+        """
         ...
 
     async def protect(self, key: str) -> None:

@@ -209,6 +209,7 @@ class DocumentLine(Line, frozen=True, kw_only=True, tag="document", omit_default
     )
     written_by: Annotated[Text, Meta(description="The operator who wrote it.")] = UNSET
     time: Annotated[Time, Meta(description="When it was written.")] = UNSET
+    message: Annotated[Text, Meta(description="Why, as its author said.")] = UNSET
     plain: Annotated[Flag, Meta(description="It has no number, because another program wrote it.")] = UNSET
     body: Annotated[Any, Meta(description="Its content.")] = UNSET
     changed: Annotated[
@@ -219,7 +220,8 @@ class DocumentLine(Line, frozen=True, kw_only=True, tag="document", omit_default
     revisions: Annotated[
         Count, Meta(description="How many revisions every node can read; in `data protect`.")
     ] = UNSET
-    readers: Annotated[Text, Meta(description="Who can read it; in `data protect`.")] = UNSET
+    readers: Annotated[Text, Meta(description="Who can read it: `every node`, or one node.")] = UNSET
+    exposed: Annotated[Flag, Meta(description="Every node can read a document of one node.")] = UNSET
     movable: Annotated[Flag, Meta(description="It can be moved; in `data protect`.")] = UNSET
 
 

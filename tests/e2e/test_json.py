@@ -42,6 +42,8 @@ data ls                                      # document
 data history common                          # document
 data diff common --file common.yaml          # document
 data rollback common                         # document
+data put role/old common.yaml                # document
+data rm role/old --yes                       # document
 data protect --noop
 hiera explain port --node web1               # explained
 apply site.yaml --all --yes                  # run event result end

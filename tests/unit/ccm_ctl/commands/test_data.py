@@ -76,10 +76,10 @@ def test_documents_are_listed(common: Path) -> None:
         desk.ccmctl("data", "put", key, str(common))
 
     assert desk.ccmctl("data", "ls").out == (
-        "KEY       REVISION  SIZE  BY  WHEN\n"
-        "common           1  20 B  op  just now\n"
-        "role/db          3  20 B  op  just now\n"
-        "role/web         2  20 B  op  just now\n"
+        "KEY       REVISION  SIZE  BY  WHEN      READABLE BY\n"
+        "common           1  20 B  op  just now  every node\n"
+        "role/db          3  20 B  op  just now  every node\n"
+        "role/web         2  20 B  op  just now  every node\n"
     )
     assert [one["key"] for one in desk.ccmctl("data", "ls", "role/", "--json").records] == [
         "role/db",

@@ -54,6 +54,66 @@ def test_a_rollback_is_a_new_revision_with_the_old_words(desk: Desk) -> None:
     )
 
 
+def test_messages_are_shown_with_the_revisions_and_a_rollback_has_one_of_its_own(
+    desk: Desk, tmp_path: Path
+) -> None:
+    (tmp_path / "common.yaml").write_text("data:\n  a: 4\n")
+    desk.ccmctl(
+        "data", "put", "common", str(tmp_path / "common.yaml"), "-m", "raise the limit\nfor \x1b[31mall"
+    )
+    desk.ccmctl("data", "rollback", "common", "1")
+
+    shown = desk.ccmctl("data", "history", "common").out
+    told = desk.ccmctl("data", "history", "common", "--json").records
+
+    assert shown.splitlines()[:4] == [
+        "REVISION  SIZE  BY  WHEN                  MESSAGE",
+        "       5  13 B  op  2026-11-21 12:00:00Z  rollback to revision 1",
+        "       4  13 B  op  2026-11-21 12:00:00Z  raise the limit for \\x1b[31mall",
+        "       3  13 B  op  2026-11-21 12:00:00Z",
+    ]
+    assert [one.get("message") for one in told[:3]] == [
+        "rollback to revision 1",
+        "raise the limit\nfor \x1b[31mall",
+        None,
+    ]
+
+
+def test_message_that_is_too_long_is_refused(desk: Desk, tmp_path: Path) -> None:
+    said = desk.ccmctl("data", "put", "common", str(tmp_path / "common.yaml"), "--message", "x" * 1001)
+
+    assert (said.code, said.err) == (1, "ccmctl: --message: 1001 characters; at most 1000 are kept\n")
+
+
+def test_removed_document_is_gone_from_the_list_and_a_rollback_brings_it_back(desk: Desk) -> None:
+    unasked = desk.ccmctl("data", "rm", "common")
+    removed = desk.ccmctl("data", "rm", "common", "--yes")
+    listed = desk.ccmctl("data", "ls").out
+    again = desk.ccmctl("data", "rm", "common", "--yes")
+    history = desk.ccmctl("data", "history", "common").out
+    back = desk.ccmctl("data", "rollback", "common")
+
+    assert (unasked.code, unasked.err) == (
+        1,
+        'ccmctl: nobody is there to answer "remove common, revision 3?"; say --yes\n',
+    )
+    assert (removed.code, removed.out) == (
+        0,
+        "common: removed\n  bring it back:  ccmctl data rollback common\n",
+    )
+    assert listed.startswith("no data yet")
+    assert (again.code, again.out) == (0, "common: is removed already, since revision 4\n")
+    assert history.splitlines()[1].split()[:2] == ["4", "removed"]
+    assert (back.code, back.out) == (0, "common: revision 5\n")
+    assert desk.ccmctl("data", "get", "common").out == TEXTS[2]
+
+
+def test_document_that_never_was_is_not_removed(desk: Desk) -> None:
+    said = desk.ccmctl("data", "rm", "comon", "--yes")
+
+    assert (said.code, said.err) == (1, "ccmctl: comon: there is no such document, did you mean `common`?\n")
+
+
 def test_revisions_and_files_are_compared(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "new.yaml").write_text("data:\n  a: 4\n")
     head = "--- common {}\n+++ {}\n@@ -1,2 +1,2 @@\n data:\n-  a: {}\n+  a: {}\n"

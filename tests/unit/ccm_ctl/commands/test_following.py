@@ -9,7 +9,12 @@ import pytest
 from ccm_agent.model.wire import AssignmentState
 from tests.support.controller import BEFORE, Desk, FakeNode, Said
 
-MOTD = "ccm:\n  resources:\n    - file:\n        - /etc/motd: {ensure: present, content: hello}\n"
+MOTD = """\
+ccm:
+  resources:
+    - file:
+        - /etc/motd: {ensure: present, content: hello, owner: root, group: root, mode: "0644"}
+"""
 COMMON = "kv://CCM_DATA/common"
 NOTE = "the assignment web follows it: 2 nodes will apply it again: web[1-2]\n"
 QUESTION = "store common and so change 2 nodes? [y/N] "
@@ -93,3 +98,15 @@ def test_edit_that_is_not_stored_is_kept_in_a_file(
         f"{NOTE}{QUESTION}what you wrote is kept in {kept}\n",
     )
     assert kept.read_text() == "data: {a: 1}\n# mine\n"
+
+
+def test_document_that_nodes_follow_is_removed_with_force_only(desk: Desk) -> None:
+    refused = desk.ccmctl("data", "rm", "common", "--yes")
+    forced = desk.ccmctl("data", "rm", "common", "--yes", "--force")
+
+    assert (refused.code, refused.err) == (
+        1,
+        "ccmctl: common: the assignment web follows it on 2 nodes (web[1-2]): they would keep the last revision, and a new "
+        "node would fail; store `{}` for no data, or remove it with --force\n",
+    )
+    assert (forced.code, desk.ccmctl("data", "get", "common").code) == (0, 1)

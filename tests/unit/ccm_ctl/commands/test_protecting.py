@@ -127,3 +127,43 @@ def test_key_that_cannot_be_protected_is_refused(key: str, error: str) -> None:
     said = Desk().ccmctl("data", "protect", key)
 
     assert (said.code, said.err) == (1, f"ccmctl: {error}\n")
+
+
+def test_list_says_who_can_read_each_document(secret: str, tmp_path: Path) -> None:
+    (tmp_path / "db2.yaml").write_text("data: {}\n")
+    desk = announces(own_data=False)
+    desk.ccmctl("data", "put", "node/db1", secret)
+    desk.ccmctl("data", "put", "node/db2", str(tmp_path / "db2.yaml"))
+    desk.ccmctl("data", "put", "common", str(tmp_path / "db2.yaml"))
+
+    said = desk.ccmctl("data", "ls")
+    listed = desk.ccmctl("data", "ls", "--json").records
+    other = desk.ccmctl("data", "ls", "node/db2")
+
+    assert [line.split()[0] + " " + " ".join(line.split()[7:]) for line in said.out.splitlines()[1:]] == [
+        "common every node",
+        "node/db1 every node",
+        "node/db2 db2",
+    ]
+    assert said.err == (
+        "every node can read 1 document of single nodes, or an earlier revision of it; `ccmctl data protect` moves them\n"
+    )
+    assert {one["key"]: (one["readers"], one.get("exposed")) for one in listed} == {
+        "common": ("every node", None),
+        "node/db1": ("every node", True),
+        "node/db2": ("db2", None),
+    }
+    assert other.err == ""
+
+
+def test_list_ends_with_the_brokers_answer_when_it_may_not_look_at_a_document(secret: str) -> None:
+    desk = announces(own_data=False)
+    desk.ccmctl("data", "put", "node/db1", secret)
+    desk.broker.deny("op", "$KV.CCM_DATA.node/db1")
+
+    said = desk.ccmctl("data", "ls")
+
+    assert (
+        said.code,
+        said.err.startswith("ccmctl: $KV.CCM_DATA.node/db1: the broker does not allow op"),
+    ) == (1, True)
