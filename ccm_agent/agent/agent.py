@@ -262,7 +262,7 @@ class Agent:
 
     async def reload_maintenance(self) -> None:
         """Read again whether the node is disabled; the state applies when this returns."""
-        await self._context.admission.maintenance.look_now()
+        await self._context.admission.maintenance.read_now()
 
     async def wait_connected(self) -> None:
         """Return when the broker is connected, however long that takes."""

@@ -152,7 +152,7 @@ def test_the_web_server_fails(
     web.trouble = trouble
     (agent.files / "web").unlink()
 
-    reasons = {"a manifest cannot be fetched": of_manifest, "the last good document stands": of_data}
+    reasons = {"a manifest cannot be fetched": of_manifest, "the last good document is used": of_data}
 
     def stands() -> bool:
         agent.pass_time(MINUTES_5)

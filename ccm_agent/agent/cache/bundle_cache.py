@@ -45,8 +45,6 @@ class BundleCache:
 
     def __init__(self, objects: Objects, folder: Path, limits: BundleLimits | None = None) -> None:
         """
-        Nothing is touched yet.
-
         Args:
             objects: `CCM_MANIFESTS`.
             folder: A folder of the bundles' own.
@@ -153,8 +151,6 @@ class PackedManifest:
 
     def __init__(self, name: str, folder: Path, limits: BundleLimits | None = None) -> None:
         """
-        Nothing is touched yet.
-
         Args:
             name: What errors call it.
             folder: A folder of this source's own.
@@ -176,7 +172,7 @@ class PackedManifest:
         Unpack new bytes and keep them. What was there before stays on disk until the next call, for a run may use it.
 
         Raises:
-            CcmError: They are no packed manifest, or there is no room; what was there before stands.
+            CcmError: They are not a packed manifest, or there is no room; what was there before stays.
         """
         return await asyncio.to_thread(self._take, content, origin)
 

@@ -1,9 +1,9 @@
 """
 Documents that outlive the broker and the web server: each is kept on disk, and used when the newest one cannot be read.
 
-Only reads go through here. A document with a wrong stamp is never kept; the last good one is used, and the refusal is published.
-The same holds for a key that was deleted: the configuration or a request names the document, so the key is missing by accident.
-(Where the absence of a key has a meaning, as with assigned facts, it is not read through this cache.)
+Only reads go through here. A document with a wrong stamp is never kept; the last good one is used, and the refusal is
+published. The same holds for a key that was deleted: the configuration or a request names the document, so the key is missing
+by accident. (Where the absence of a key has a meaning, as with assigned facts, it is not read through this cache.)
 """
 
 from __future__ import annotations
@@ -61,14 +61,12 @@ class CachedBucket(ForwardingBucket):
         demand_stamps: bool | None = None,
     ) -> None:
         """
-        Nothing is read yet.
-
         Args:
             inner: The bucket on the broker.
             bucket: Its name.
             stamps: Numbers of documents.
             folder: Where documents are kept.
-            on_refused: Told of a document that is refused or gone: which, and why; once until that changes.
+            on_refused: Called with a document that is refused or gone, and the reason; once until that changes.
             demand_stamps: A document without a stamp is refused, too. None: where signatures are demanded now, and under a key
                 that held a stamped one where no signature could tell it from a copy.
         """
@@ -81,7 +79,7 @@ class CachedBucket(ForwardingBucket):
         self._demand_stamps = demand_stamps
         # when it was written, too: a rebuilt broker counts from 1 again
         self._kept: dict[str, tuple[int, datetime]] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._used_pins: set[str] | None = None
         self._dropping = asyncio.Lock()
 
@@ -97,7 +95,7 @@ class CachedBucket(ForwardingBucket):
         except BusError as err:
             trouble = err
         if entry is not None and trouble is None:
-            self._told.pop(key, None)
+            self._reported.pop(key, None)
             if self._kept.get(key) != (entry.revision, entry.created):
                 await self._keep(path, entry)
             return entry
@@ -108,18 +106,18 @@ class CachedBucket(ForwardingBucket):
             trouble = ProtocolError(
                 f"kv://{self._bucket}/{key} was deleted; put a document there, {{}} for none"
             )
-        self._tell(key, trouble)
+        self._report(key, trouble)
         if kept is None:
             raise trouble
         log.warning(
-            "the last good document stands", extra={"key": f"{self._bucket}/{key}", "reason": str(trouble)}
+            "the last good document is used", extra={"key": f"{self._bucket}/{key}", "reason": str(trouble)}
         )
         return KeyValueEntry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
 
-    def _tell(self, key: str, trouble: BusError) -> None:
+    def _report(self, key: str, trouble: BusError) -> None:
         # not that the broker is away, which ends by itself
-        if isinstance(trouble, _LASTING) and self._told.get(key) != str(trouble):
-            self._told[key] = str(trouble)
+        if isinstance(trouble, _LASTING) and self._reported.get(key) != str(trouble):
+            self._reported[key] = str(trouble)
             self._on_refused(f"{self._bucket}/{key}", str(trouble))
 
     def _check(self, entry: KeyValueEntry) -> None:
@@ -195,7 +193,7 @@ def _drop_others(folder: Path, names: set[str]) -> None:
 
 
 class CachedBuckets:
-    """Opens buckets for hiera; the last good documents stand while the broker is away."""
+    """Opens buckets for hiera; the last good documents are used while the broker is away."""
 
     def __init__(
         self,
@@ -207,7 +205,7 @@ class CachedBuckets:
         demand_stamps: bool | None,
     ) -> None:
         """
-        Nothing is opened yet; see `CachedBucket` for the arguments.
+        See `CachedBucket` for the arguments.
 
         Args:
             bucket: A bucket of the broker by name.
@@ -275,8 +273,6 @@ class CachedDownload:
 
     def __init__(self, inner: Download, folder: Path) -> None:
         """
-        Nothing is fetched yet.
-
         Args:
             inner: The web.
             folder: Where documents are kept.
@@ -307,7 +303,7 @@ class CachedDownload:
         except DownloadError as err:
             if kept is None:
                 raise
-            log.warning("the last good document stands", extra={"url": name, "reason": str(err)})
+            log.warning("the last good document is used", extra={"url": name, "reason": str(err)})
             return _answer(kept)
         if kept is not None and (done.is_unchanged or done.sha256 == kept.sha256):
             return _answer(kept)

@@ -2,10 +2,10 @@
 Files of the agent's own state, which a kill at any byte leaves usable: journals, and small files that are replaced whole.
 
 A journal is an append-only file of checksummed records. The spool and the request log are made of journals. A record is a magic
-word, the length and CRC-32 of its payload, and the payload. Whatever follows the last whole record is a torn tail and is cut off
-when the file is opened; a damaged stretch within is skipped to the next whole record. `append` writes to the page cache on the
-event loop (1 µs; a hop to a thread costs 100; ADR 20): that outlives a kill of the process. `flush` makes it outlive a power cut,
-and is for a thread.
+word, the length and CRC-32 of its payload, and the payload. Whatever follows the last whole record is a torn tail and is cut
+off when the file is opened; a damaged stretch within is skipped to the next whole record. `append` writes to the page cache on
+the event loop (1 µs; a hop to a thread costs 100; ADR 20): that outlives a kill of the process. `flush` makes it outlive a
+power cut, and is for a thread.
 
 Small files hold what is convenient to know after a restart. The agent works without each of them.
 """
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 MAGIC = b"\xc3\xc3J1"
 _HEAD = struct.Struct(">4sII")
 RECORD_LIMIT_BYTES = 4 << 20
-"""No record of ours is near this; a larger length is damage."""
+"""No record of the agent is near this size; a larger length is damage."""
 
 
 class Read(Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ def read_records(data: bytes) -> Read:
 
 
 def encode_record(payload: bytes) -> bytes:
-    """A payload as it stands in the file."""
+    """A payload as it is stored in the file."""
     return _HEAD.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
@@ -98,7 +98,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        """Nothing is opened yet; `open` is for a thread."""
+        """`open` blocks, and is for a thread."""
         self.path = path
         self.size = 0
         self._fd = -1
@@ -190,7 +190,7 @@ class Journal:
         try:
             os.ftruncate(self._fd, self.size)
         except OSError:
-            # readers skip the damage; what is appended from here on stands behind it
+            # readers skip the damage; what is appended from here on follows it
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
 
 

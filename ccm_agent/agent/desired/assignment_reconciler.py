@@ -73,7 +73,7 @@ class AssignmentReconciler:
         self._wake = asyncio.Event()
         self._is_up = asyncio.Event()
         self._must_read = False
-        self._poked: dict[str, int] = {}
+        self._notified: dict[str, int] = {}
         self._failures = 0
         self._stops: dict[str, Callable[[], Awaitable[None]]] = {}
         self._loops: dict[str, tuple[AssignmentSource, ConvergenceLoop, asyncio.Task[None]]] = {}
@@ -163,17 +163,17 @@ class AssignmentReconciler:
     # -- reading
 
     async def _read(self) -> None:
-        if not (self._must_read or self._poked) or not self._context.link.connected:
+        if not (self._must_read or self._notified) or not self._context.link.connected:
             return
-        is_whole = self._must_read or len(self._poked) > 1
+        is_whole = self._must_read or len(self._notified) > 1
         self._must_read = False
-        poked, self._poked = self._poked, {}
+        notified, self._notified = self._notified, {}
         try:
             if is_whole:
                 await self._listen()
-                is_news = await self._cache.read(self._context.scopes, max(poked.values(), default=0))
+                is_news = await self._cache.read(self._context.scopes, max(notified.values(), default=0))
             else:
-                is_news = await self._read_one(*poked.popitem())
+                is_news = await self._read_one(*notified.popitem())
             if is_news:
                 self._limited.info("assignments have changed", extra={"assignments": len(self._cache.known)})
             self._failures = 0
@@ -193,7 +193,7 @@ class AssignmentReconciler:
             await self._stops.pop(scope)()
         for scope in scopes:
             if scope not in self._stops:
-                self._stops[scope] = await self._bucket.watch_changes(f"{scope}.*", self._on_poke)
+                self._stops[scope] = await self._bucket.watch_changes(f"{scope}.*", self._on_notification)
 
     async def _read_one(self, key: str, revision: int) -> bool:
         """Read what a notification names, unless that scope is not one of the node's any more."""
@@ -201,8 +201,8 @@ class AssignmentReconciler:
             return False
         return await self._cache.read_one(key, revision)
 
-    def _on_poke(self, key: str, revision: int) -> None:
-        self._poked[key] = max(self._poked.get(key, 0), revision)
+    def _on_notification(self, key: str, revision: int) -> None:
+        self._notified[key] = max(self._notified.get(key, 0), revision)
         self._wake.set()
 
     # -- deciding

@@ -104,7 +104,7 @@ class MatchingAssignment(Struct, frozen=True, kw_only=True):
 
 def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> StoredAssignment:
     """
-    The assignment that stands in an entry.
+    The assignment that an entry holds.
 
     Raises:
         ProtocolError: It is none, belongs under another key, or is older than one that was seen.
@@ -118,11 +118,11 @@ def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> Stor
         ) from err
     if assignment_key(assignment.scope, assignment.name) != entry.key:
         raise ProtocolError(
-            f"{BUCKET}/{entry.key}: says that it is {assignment.name} for {assignment.scope}, which stands under another key"
+            f"{BUCKET}/{entry.key}: says that it is {assignment.name} for {assignment.scope}, which belongs to another key"
         )
     if assignment.mode not in MODES:
         raise ProtocolError(
-            f"{BUCKET}/{entry.key}: nothing is known of the mode {assignment.mode}; is this agent older than who wrote it?"
+            f"{BUCKET}/{entry.key}: unknown mode {assignment.mode}; is this agent older than the `ccmctl` that wrote it?"
         )
     if assignment.data_revision < 0:
         raise ProtocolError(f"{BUCKET}/{entry.key}: no revision is below 0; write it with `ccmctl assign`")
@@ -217,13 +217,13 @@ class AssignmentCache:
 
         Args:
             scopes: The node's scopes.
-            at_least: A revision that is known to be stored, from a poke.
+            at_least: A revision that is known to be stored, from a notification.
 
         Returns:
             Whether anything is other than before.
 
         Raises:
-            BusError: The broker is away, or what it shows is not to be trusted; everything stands as it was.
+            BusError: The broker is away, or what it returns cannot be trusted; nothing changes.
         """
         found = await self._found([f"{scope}.*" for scope in scopes], at_least)
         self._reported.pop("", None)
@@ -231,7 +231,7 @@ class AssignmentCache:
 
     async def read_one(self, key: str, at_least: int) -> bool:
         """
-        Read one assignment, of which is known that it was written; what is known of the others stands. Else as `read`.
+        Read one assignment that was written; what is known of the others does not change. Else as `read`.
 
         One question and one message in answer: a whole fleet asks at the moment at which it hears of something new.
         """
@@ -240,7 +240,7 @@ class AssignmentCache:
         return self._adopt(others | {name: one for name, one in found.items() if name == key})
 
     async def _found(self, patterns: list[str], at_least: int) -> dict[str, StoredAssignment]:
-        """What stands in the bucket; where it is not to be trusted, what was known."""
+        """What the bucket holds; where that cannot be trusted, what was known."""
         try:
             entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least, deletions=True)
         except ProtocolError as err:

@@ -45,15 +45,13 @@ class Drift:
     What is known of the resources of one source.
 
     Attributes:
-        corrected: `type#name` of what the run in hand has corrected, the first of them.
+        corrected: `type#name` of what the current run has corrected, the first of them.
         corrections: How many there are in all.
         source: The source's name.
     """
 
     def __init__(self, source: str, folder: Path, context: Callable[[], object]) -> None:
         """
-        Nothing is read yet.
-
         Args:
             source: The source's name.
             folder: A folder that the knowledge of all sources shares.
@@ -88,7 +86,7 @@ class Drift:
 
     def judge(self, event: TransactionEvent) -> bool | None:
         """
-        Whether a change corrected drift; None when there was no change, or nobody can say.
+        Whether a change corrected drift; None when there was no change, or it is not known.
 
         An `exec` changes something whenever it runs, and looks at nothing before: whether there was drift it cannot say.
         """
@@ -127,7 +125,7 @@ class Drift:
         if now == self._kept:
             return
         settled = _Settled(source=self.source, wanted=self._wanted, resources=sorted(self._settled))
-        # a thread goes on though who waits for it is cancelled: `forget` has to know of it
+        # a thread continues though the task that waits for it is cancelled: `forget` has to know of it
         self._writing = asyncio.get_running_loop().run_in_executor(None, self._file.write, settled)
         self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -146,7 +144,7 @@ class Drift:
 
 
 def forget_others(folder: Path, kind: str, names: Collection[str]) -> None:
-    """Remove what is kept of sources whose name begins so, but for those that go on with one of these. Blocking."""
+    """Remove what is stored about sources whose name has this prefix, except for these. Blocking."""
     for path in folder.glob("*.json"):
         kept = StateFile(path, _Settled).load()
         if kept is not None and kept.source.startswith(kind) and kept.source.removeprefix(kind) not in names:
@@ -165,12 +163,12 @@ def _reference(event: TransactionEvent) -> str:
 
 
 REMEDIATIONS_AN_HOUR = 2
-"""A check that an apply does not heal must not make the node apply for ever."""
+"""A check that an apply does not heal must not make the node apply without end."""
 
 HOUR_S = 3600.0
 
 HEALTH = "health"
-"""Cause of runs of checks that nobody asked for, and of the applies that follow from them."""
+"""Cause of runs of checks on an interval, and of the applies that follow from them."""
 
 
 class Remediation:

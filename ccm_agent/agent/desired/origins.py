@@ -244,7 +244,7 @@ class ObjectOrigin(_PackedOrigin):
         self._check = check
         self._key = key
         self._refused: tuple[str, CcmError] | None = None
-        self._poked = 0
+        self._at_least = 0
 
     async def _signed(self, digest: str, newest: int) -> int:
         """
@@ -264,14 +264,14 @@ class ObjectOrigin(_PackedOrigin):
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         """Call a function at each change of the object."""
 
-        def poked(revision: int) -> None:
-            self._poked = max(self._poked, revision)
+        def notified(revision: int) -> None:
+            self._at_least = max(self._at_least, revision)
             on_change()
 
         try:
-            return await self._objects.watch_changes(self._key, poked)
+            return await self._objects.watch_changes(self._key, notified)
         except BusError as err:
-            log.info("changes of an object are not told", extra={"source": self.name, "reason": str(err)})
+            log.info("changes of an object are not notified", extra={"source": self.name, "reason": str(err)})
             return _nothing
 
     async def current(self) -> ManifestSource:
@@ -283,7 +283,7 @@ class ObjectOrigin(_PackedOrigin):
             raise BusUnavailableError(f"{self.name}: not fetched in {FETCH_S:g} s") from None
 
     async def _current(self) -> ManifestSource:
-        at_least, self._poked = self._poked, 0
+        at_least, self._at_least = self._at_least, 0
         digest = await self._objects.digest(self._key, at_least)
         if digest is None:
             raise NotFoundError(f"{self.name}: not there; put it into the object store")

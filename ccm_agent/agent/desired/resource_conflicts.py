@@ -40,12 +40,12 @@ class ResourceConflicts:
         self, applied: Mapping[str, StoredAssignment], facts: Mapping[str, Any], digest: str
     ) -> dict[str, frozenset[str]]:
         """
-        `type#name` of what each manages, by name; nothing of one that cannot be loaded, which its own run will tell.
+        `type#name` of what each manages, by name; nothing of one that cannot be loaded, which its own run will report.
 
         Args:
             applied: The assignments by name.
             facts: All facts.
-            digest: Of the facts, without what never stands still.
+            digest: Of the facts, without those that change all the time.
         """
         found: dict[str, frozenset[str]] = {}
         for name, known in applied.items():

@@ -62,7 +62,7 @@ class IntervalTimer:
         self._due = self._clock.monotonic() + seconds
 
     def stop(self) -> None:
-        """There is no next time."""
+        """Cancel the next time."""
         self._due = None
 
 

@@ -92,9 +92,11 @@ class DocumentWatcher:
         for url in sorted(wanted - self._stops.keys()):
             bucket, key = parse_kv_url(url) or ("", "")
             try:
-                self._stops[url] = await self._bucket(bucket).watch_changes(key, partial(self._on_poke, url))
+                self._stops[url] = await self._bucket(bucket).watch_changes(
+                    key, partial(self._on_notification, url)
+                )
             except BusError as err:
-                # without pokes a change waits for the next interval
+                # without notifications a change waits for the next interval
                 log.warning("changes of data cannot be listened to", extra={"url": url, "reason": str(err)})
                 continue
             if url in self._read:
@@ -118,13 +120,13 @@ class DocumentWatcher:
         if revision != self._read.get(url, 0):
             self._came(url, revision)
 
-    def _on_poke(self, url: str, _key: str, revision: int) -> None:
+    def _on_notification(self, url: str, _key: str, revision: int) -> None:
         # what comes after nothing is new whatever its revision is: a bucket that was made again counts from 1
         if revision > self._read.get(url, 0) or url in self._absent:
             self._absent.discard(url)
             self._came(url, revision)
         elif revision < self._read.get(url, 0):
-            # a bucket that was made again, or an old poke that was replayed: a read tells them apart, and costs less than a run
+            # a bucket that was made again, or an old notification that was replayed: a read costs less than a run
             self._doubtful.add(url)
             self._on_change()
 
@@ -149,7 +151,7 @@ class ExternalData:
     Watches one URL of hiera data.
 
     Attributes:
-        digest: Of a file or a URL, as last seen; "" of a key, whose revision stands in each run's start, and of none.
+        digest: Of a file or a URL, as last seen; "" of a key, whose revision is in each run's start, and of none.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class ExternalData:
         self._on_change = on_change
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._poked = self._told = 0
+        self._at_least = self._told = 0
         self._stood: _Stood | None = None
         self._has_looked = False
         self._etag = self._last_modified = ""
@@ -188,7 +190,7 @@ class ExternalData:
         """Be notified of changes of a key, until the returned function is called."""
         if self._bucket is None:
             return nothing
-        return await self._bucket.watch_changes(self._key, self._on_poke)
+        return await self._bucket.watch_changes(self._key, self._on_notification)
 
     def recheck(self) -> None:
         """Called after (re)connecting: find a change that was missed."""
@@ -240,10 +242,10 @@ class ExternalData:
         return self._saw(found.sha256)
 
     async def _look_at_key(self, bucket: KeyValue) -> bool:
-        at_least, self._poked = self._poked, 0
+        at_least, self._at_least = self._at_least, 0
         entry = await bucket.get(self._key, at_least)
         before, self._stood = self._stood, _stood(entry)
-        # a poke counts though the revision was seen before: a run that began earlier may have read an older one
+        # a notification counts though the revision was seen before: a run that began earlier may have read an older one
         has_changed = before not in (None, self._stood) or at_least > self._told
         if has_changed:
             self._told = max(self._stood[0], at_least)
@@ -267,8 +269,8 @@ class ExternalData:
         self.digest, self._has_looked = digest, True
         return before != digest and not is_first
 
-    def _on_poke(self, _key: str, revision: int) -> None:
-        self._poked = max(self._poked, revision)
+    def _on_notification(self, _key: str, revision: int) -> None:
+        self._at_least = max(self._at_least, revision)
         self._wake.set()
 
 

@@ -1,5 +1,6 @@
 """
-Which events a full spool drops, and which dropped events are not reported yet: their count, and their places in the node's chain.
+Which events a full spool drops, and which dropped events are not reported yet: their count, and their places in the node's
+chain.
 
 With the places a reader can tell a gap that the node admits from one that an attacker made. They are kept as ranges. When there
 are too many, neighbors are joined into one range, which then names places that were not lost; the count bounds what it excuses.

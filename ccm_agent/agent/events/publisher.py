@@ -1,8 +1,8 @@
 """
 Events from the spool to the stream, and the events about the agent itself: that it started, what it refused, how much it lost.
 
-One event is in flight, in order, until it is acknowledged. A publish that failed is tried again with the same message id,
-until it succeeds, because the stream is the record. Only an event that can never be sent (the broker or the protocol refuses the
+One event is in flight, in order, until it is acknowledged. A publish that failed is tried again with the same message id, until
+it succeeds, because the stream is the record. Only an event that can never be sent (the broker or the protocol refuses the
 message itself) is discarded after some tries, and counted: it would block all events behind it.
 """
 
@@ -74,14 +74,12 @@ class EventPublisher:
         sign: Callable[[Spooled], str] = lambda _: "",
     ) -> None:
         """
-        Nothing is sent yet.
-
         Args:
             spool: What to send.
             events: Where to.
             link: The connection; nothing is tried while it is away.
             retry_s: First pause after a failure.
-            on_lost: Told how many events were given up, when the broker can be told.
+            on_lost: Called with the number of discarded events, when the broker can be told of them.
             sign: Makes the signature of an event; "" where there is no key. Events that no later event has to vouch for are
                 signed when they are sent: the key may be another one by then than when they were spooled.
         """
@@ -97,7 +95,7 @@ class EventPublisher:
         self._limited = LimitedLog(log)
 
     async def run(self) -> None:
-        """Send for ever."""
+        """Send events until cancelled."""
         failures = 0
         while True:
             event = await self._spool.first()
@@ -168,10 +166,10 @@ class EventPublisher:
 
 
 REFUSALS_A_MINUTE = 10
-"""Refusals are told, but somebody who sends nothing else must not fill the spool with them."""
+"""Refusals are published, but a client that causes nothing else must not fill the spool with them."""
 
 MESSAGE_LIMIT = 2000
-"""In characters; what is refused was written by somebody else."""
+"""In characters; what is refused comes from outside."""
 
 
 class AgentEventPublisher:
@@ -189,11 +187,11 @@ class AgentEventPublisher:
     def started(self, key: NodeKey) -> None:
         """The agent is here. Its certificate goes along, for readers of old events to find when it has another key."""
         details = {"version": self._version, "machine": self._machine, **_key_details(key)}
-        self._tell(AGENT_STARTUP, f"agent {self._version} started", details)
+        self._append(AGENT_STARTUP, f"agent {self._version} started", details)
 
     def stopped(self) -> None:
         """The agent goes."""
-        self._tell(AGENT_SHUTDOWN, f"agent {self._version} stopped", {"version": self._version})
+        self._append(AGENT_SHUTDOWN, f"agent {self._version} stopped", {"version": self._version})
 
     def refused(self, what: str, why: str) -> None:
         """A request or a document is not obeyed."""
@@ -201,28 +199,28 @@ class AgentEventPublisher:
         if len(self._refusals) == REFUSALS_A_MINUTE and now - self._refusals[0] < 60:
             return
         self._refusals.append(now)
-        self._tell(AGENT_REFUSED, why[:MESSAGE_LIMIT], {"refused": what[:MESSAGE_LIMIT]})
+        self._append(AGENT_REFUSED, why[:MESSAGE_LIMIT], {"refused": what[:MESSAGE_LIMIT]})
 
     def lost(self, count: int) -> None:
         """Events were given up; the spool does not count them any more."""
         details = {"events": count, "places": self._spool.lost_places}
         self._spool.reported(count)
-        self._tell(AGENT_LOST_EVENTS, f"{count} events were given up: the spool was full", details)
+        self._append(AGENT_LOST_EVENTS, f"{count} events were given up: the spool was full", details)
 
     def key_changed(self, key: NodeKey) -> None:
         """The node signs with another key, or with another certificate, from here on."""
         if key.public_key:
-            self._tell(AGENT_KEY, f"events are signed with {key.public_key}", _key_details(key))
+            self._append(AGENT_KEY, f"events are signed with {key.public_key}", _key_details(key))
 
     def drifted(self, source: str, run: str, drift: Drift) -> None:
-        """A run corrected what somebody else had changed."""
+        """A run corrected what was changed outside of manifests."""
         details = {"run": run, "manifest": source, "count": drift.corrections, "resources": drift.corrected}
-        self._tell(AGENT_DRIFT, f"{source}: {drift.corrections} resources had drifted, corrected", details)
+        self._append(AGENT_DRIFT, f"{source}: {drift.corrections} resources had drifted, corrected", details)
 
     def duplicated(self, is_so: bool, message: str) -> None:
         """Another agent uses our name, or has ceased to."""
         details = {"machine": self._machine, "started": self._started, "duplicate": is_so}
-        self._tell(AGENT_DUPLICATE, message, details)
+        self._append(AGENT_DUPLICATE, message, details)
 
     def maintenance(self, disabled: Disabled | None, by: str, why: str) -> None:
         """
@@ -233,18 +231,18 @@ class AgentEventPublisher:
             by, why: Who enabled it; "": it was done on the host, or its time has come.
         """
         if disabled is not None:
-            self._tell(AGENT_DISABLED, disabled.sentence, msgspec.to_builtins(disabled))
+            self._append(AGENT_DISABLED, disabled.sentence, msgspec.to_builtins(disabled))
             return
         message = f"enabled by {by}" if by else "enabled again"
         details = {"by": by, "why": why} if by else {}
-        self._tell(AGENT_ENABLED, f"{message}: {why}" if why else message, details)
+        self._append(AGENT_ENABLED, f"{message}: {why}" if why else message, details)
 
     def converges(self, by: str, why: str) -> None:
         """An operator asked the node to converge now."""
         words = f"converges now, asked by {by}"
-        self._tell(AGENT_CONVERGE, f"{words}: {why}" if why else words, {"by": by, "why": why})
+        self._append(AGENT_CONVERGE, f"{words}: {why}" if why else words, {"by": by, "why": why})
 
-    def _tell(self, protocol: str, message: str, details: dict[str, Any]) -> None:
+    def _append(self, protocol: str, message: str, details: dict[str, Any]) -> None:
         event = AgentEvent(
             protocol=protocol,
             event_id=new_id(),

@@ -246,7 +246,7 @@ class Spool:
         return last
 
     def _begin_segment(self) -> Segment | None:
-        """Another file; None: there is no room for one, so the last one goes on."""
+        """Another file; None: there is no room for one, so the last one is used further."""
         number = self._segments[-1].number + 1
         journal = Journal(self._path(number))
         try:
@@ -274,7 +274,7 @@ class Spool:
         """
         Make room if the spool has grown over its limit, and with `flush` make what was appended outlive a power cut.
 
-        A disk that cannot is logged and not waited for: convergence goes on.
+        A disk that cannot is logged and not waited for: convergence continues.
         """
         if flush and self._segments:
             await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
@@ -287,7 +287,7 @@ class Spool:
         try:
             if self._is_folder_new:
                 self._is_folder_new = False
-                sync_folder(self.folder)  # the name of a file that was begun since the last time
+                sync_folder(self.folder)  # the name of a file that was created since the last time
             journal.flush()
         except (FileError, OSError) as err:
             log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
@@ -345,7 +345,7 @@ class Spool:
             self._drop([entry])
 
     def summary_of(self, run: str) -> Spooled | None:
-        """The end of a run that stands here still. Blocking: it may read from disk."""
+        """The end of a run whose events are still here. Blocking: it may read from disk."""
         ends = (entry for entry in self._entries.values() if entry.run == run and entry.kind is Kind.SUMMARY)
         entry = next(ends, None)
         return self._load(entry) if entry is not None else None
@@ -406,7 +406,7 @@ class Spool:
     # -- room
 
     async def _make_room(self) -> None:
-        """Give up what matters least until an eighth of the limit is free, then write the sealed files anew without it."""
+        """Give up what matters least until an eighth of the limit is free, then rewrite the sealed files without it."""
         target = self._limit_bytes - self._limit_bytes // 8
         live = sum(entry.size for entry in self._entries.values() if entry.segment is not None)
         if live > target:
@@ -493,7 +493,7 @@ class Spool:
             raise FileError(f"{self.folder}: event {entry.seq} is neither in memory nor on disk")
         record = decoder.decode(entry.segment.journal.read_at(entry.offset))
         if not isinstance(record, Spooled) or record.seq != entry.seq:
-            raise FileError(f"{entry.segment.journal.path}: another record stands at {entry.offset}")
+            raise FileError(f"{entry.segment.journal.path}: there is another record at {entry.offset}")
         return record
 
     def _path(self, number: int) -> Path:

@@ -3,10 +3,10 @@ What the spool's files hold: records, the index of events, and one file of them.
 
 A segment knows which of its events still count; how many there may be, and which go first, is the spool's business.
 
-Each event has a place in this node's chain (`bus.chain`). A place is given to one event only, because the broker may have stored
-that event already. So a chain continues after a restart only when the disk is known to hold its last event. After a power cut, or
-when events were kept in memory because the disk was full, the node begins another chain, whose first event names the last place
-that the node remembers.
+Each event has a place in this node's chain (`bus.chain`). A place is given to one event only, because the broker may have
+stored that event already. So a chain continues after a restart only when the disk is known to hold its last event. After a
+power cut, or when events were kept in memory because the disk was full, the node begins another chain, whose first event names
+the last place that the node remembers.
 """
 
 from __future__ import annotations
@@ -44,14 +44,11 @@ class Spooled(Struct, tag="e", array_like=True, kw_only=True):
     """
     An event as it waits.
 
-    Attributes:
-        seq: Its place in the spool.
-        subject, event_id, body: What is published.
-        run, number, kind: Its place in a run; "" and 0 for events of the agent.
-        is_stable: A summary of a run in which nothing happened: the first to go when the spool is full.
-        message_id: By which the stream knows it when it comes again. 128 random bits, unlike the event id: a sender who knows an
-            id can have his own message stored under it before, and the event is then taken for a duplicate. "" in what an
-            older agent wrote, which sent the event id.
+    Attributes: seq: Its place in the spool. subject, event_id, body: What is published. run, number, kind: Its place in a run;
+        "" and 0 for events of the agent. is_stable: A summary of a run in which nothing happened: the first to go when the
+        spool is full. message_id: By which the stream knows it when it comes again. 128 random bits, unlike the event id: a
+        sender who knows an id can have his own message stored under it before, and the event is then taken for a duplicate. ""
+        in what an older agent wrote, which sent the event id.
         chain: Its place in the node's chain, as a header; "" of an event that an older version of the agent spooled.
         is_followed: When this was written, the events after it had waited in memory, where a kill loses them.
     """
@@ -241,7 +238,7 @@ def size_of(event: Spooled) -> int:
 
 
 def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
-    """A segment's file without the events that do not count any more; where the others stand now. Blocking."""
+    """A segment's file without the events that are not needed any more, and where the others are now. Blocking."""
     offsets: dict[int, int] = {}
     at = 0
     records = []
@@ -287,7 +284,7 @@ class Chain:
     Attributes:
         last: What the next event follows.
         tails: By run, the link of the run's last event, for runs that have not ended.
-        is_on_disk: The disk holds the last place, so the next process goes on after it.
+        is_on_disk: The disk holds the last place, so the next process continues after it.
         boot: This start of the host (`boot_id`).
     """
 
@@ -363,11 +360,9 @@ class Resumed(Struct, frozen=True, kw_only=True):
     """
     What is known of the chain of earlier processes.
 
-    Attributes:
-        last: Its last event, as far as the disk holds it; None when there is no chain.
-        is_safe: No later event can have been sent, so the chain goes on after it.
-        is_stopped: That is so because the earlier process stopped in order. Once this process has sent an event, a power cut must
-            not bring that mark back.
+    Attributes: last: Its last event, as far as the disk holds it; None when there is no chain. is_safe: No later event can have
+        been sent, so the chain continues after it. is_stopped: That is so because the earlier process stopped in order. Once
+        this process has sent an event, a power cut must not bring that mark back.
         tails: By run, the link of the last event of runs that have not ended.
     """
 

@@ -1,5 +1,6 @@
 """
-Commands on the node's own host: a socket in the state folder, for its owner and root alone, and what the commands ask through it.
+Commands on the node's own host: a socket in the state folder, for its owner and root alone, and what the commands ask through
+it.
 
 A question is one line of JSON, `{"ask": …}`, and so is each line of the answer; the last one has `end`. The socket cannot be
 reached over the network, and needs no broker. Where no agent runs, the commands read and write the state folder.
@@ -46,7 +47,7 @@ ONCE = "once"
 
 QUESTION_LIMIT_BYTES = 4096
 QUESTION_S = 5.0
-"""Whoever connects and says nothing is sent away after this time."""
+"""A client that sends nothing is disconnected after this time."""
 
 PULSE_S = 3.0
 """An answer that takes long is said to be alive this often."""
@@ -76,7 +77,7 @@ class ControlSocket:
         self._folder = folder
 
     async def run(self) -> None:
-        """Answer, and keep the file of the status right, for ever."""
+        """Answer, and keep the status file current, until cancelled."""
         try:
             listening = await asyncio.to_thread(_listen, self._folder)
             server = await asyncio.start_unix_server(self._serve, sock=listening, limit=QUESTION_LIMIT_BYTES)
@@ -100,7 +101,7 @@ class ControlSocket:
         except CcmError as err:
             await _say(writer, {"end": "error", "reason": str(err), "code": err.code})
         except (OSError, TimeoutError, ValueError, msgspec.DecodeError) as err:
-            log.info("somebody at this host could not be answered", extra={"reason": str(err)})
+            log.info("a command on this host could not be answered", extra={"reason": str(err)})
         finally:
             writer.close()
 
@@ -125,7 +126,7 @@ class ControlSocket:
                 await asyncio.wait([task], timeout=PULSE_S)
             await _say(writer, {"end": ONCE, "ended": msgspec.to_builtins(task.result())})
         finally:
-            # whoever asked may have gone; what was begun for him goes on
+            # the client may have gone; the run that it started continues
             if not task.done():
                 task.cancel()
 
@@ -177,7 +178,7 @@ def ask(
     Args:
         folder: The state folder.
         question: STATUS, LOOK or ONCE.
-        on_line: Told each line of an answer that takes long.
+        on_line: Called with each line of an answer that takes long.
 
     Returns:
         The last line of the answer; None when no agent answers there.
@@ -227,12 +228,12 @@ def _connected(folder: Path) -> socket.socket:
 
 
 WHY_LIMIT = 500
-"""In characters: it stands in the node's record and in each refusal."""
+"""In characters: it is in the node's record and in each refusal."""
 
 KNOWS = "knows"
 """The agent knows that the node was disabled or enabled, and obeys."""
 SOON = "soon"
-"""An agent runs but could not be told; it looks by itself every few seconds."""
+"""An agent runs but could not be notified; it reads the file every few seconds."""
 OFF = "off"
 """No agent runs; the next one will know."""
 
@@ -273,11 +274,11 @@ def disable(folder: Path, *, for_s: float, why: str, by: str) -> tuple[Disabled,
     Args:
         folder: The agent's state folder.
         for_s: For how long; 0: until it is enabled.
-        why: Why, for everybody who wonders.
+        why: The reason, for other operators.
         by: Who says so.
 
     Returns:
-        What stands there now, and whether the agent KNOWS, will SOON, or is OFF.
+        What is stored now, and whether the agent KNOWS, will SOON, or is OFF.
 
     Raises:
         FileError: We may not write there.
@@ -306,7 +307,7 @@ def converge_once(folder: Path, on_status: Callable[[dict[str, Any]], None]) -> 
 
     Args:
         folder: The state folder.
-        on_status: Told every few seconds where the agent is; what it raises ends the waiting, and nothing else.
+        on_status: Called every few seconds with the agent's status; an exception that it raises ends the waiting, not the run.
 
     Returns:
         How it ended for each manifest and assignment, as `Ended`; None when no agent runs.
@@ -321,10 +322,10 @@ def converge_once(folder: Path, on_status: Callable[[dict[str, Any]], None]) -> 
 
 def check_owner(folder: Path) -> None:
     """
-    See that an agent of ours would leave nothing in a state folder that its own agent cannot read.
+    Check that an agent of this user leaves nothing in a state folder that the folder's own agent cannot read.
 
     Raises:
-        UsageError: Somebody else's agent has it.
+        UsageError: The folder belongs to another user's agent.
     """
     if folder.is_dir() and folder.stat().st_uid != os.geteuid():
         raise UsageError(

@@ -50,8 +50,6 @@ class AssignedFacts:
 
     def __init__(self, node: str, bucket: KeyValue, revision_guard: RevisionGuard, path: Path) -> None:
         """
-        Nothing is read yet.
-
         Args:
             node: The node's identity, which is the key.
             bucket: `CCM_FACTS`.
@@ -77,7 +75,7 @@ class AssignedFacts:
         Read the bucket.
 
         Args:
-            at_least: A revision that is known to be stored, from a poke.
+            at_least: A revision that is known to be stored, from a notification.
 
         Returns:
             Whether the facts are others than before.
@@ -175,13 +173,11 @@ class FactCache:
         metrics: AgentMetrics | None = None,
     ) -> None:
         """
-        Nothing is gathered yet.
-
         Args:
             gather: Reads them.
             assigned: The assigned facts.
             clock: What time it is.
-            metrics: Counts what it took; None: nobody counts.
+            metrics: Counts what it took; None where metrics are off.
         """
         self._gather = gather
         self._metrics = metrics
@@ -198,9 +194,9 @@ class FactCache:
 
     async def current(self, max_age_s: float) -> Mapping[str, Any]:
         """
-        The facts, gathered anew when they are older than `max_age_s`.
+        The facts, gathered again when they are older than `max_age_s`.
 
-        When that fails the last good ones stand, and the failure is logged.
+        When that fails, the last good ones are used, and the failure is logged.
         """
         async with self._lock:
             age_s = self._clock.monotonic() - self._gathered_at

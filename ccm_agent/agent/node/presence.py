@@ -1,8 +1,8 @@
 """
 What `CCM_NODES` holds about this node, and when it is written: a heartbeat, a small record, and all its facts.
 
-The heartbeat expires by itself; record and facts are written only when they changed. A heartbeat that was overwritten between two
-of ours means a second agent with our name (ADR 22).
+The heartbeat expires by itself; record and facts are written only when they changed. A heartbeat that was overwritten between
+two of ours means a second agent with our name (ADR 22).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ log = logging.getLogger(__name__)
 BUCKET = "CCM_NODES"
 
 CONFLICTS = 2
-"""So many signs of life in a row that somebody wrote over: one alone may be our own, whose acknowledgement was lost."""
+"""So many heartbeats in a row were overwritten: a single one may be our own, whose acknowledgement was lost."""
 
 PEACEFUL = 2
-"""So many in a row that nobody wrote over end the suspicion: two agents' beats drift past each other now and then."""
+"""So many heartbeats in a row that were not overwritten end the suspicion: those of two agents may miss each other at times."""
 
 RECORD_AGE_S = 3600.0
 FACTS_AGE_S = 86_400.0
-"""What did not change is written again after this time: somebody may have removed a node that lives."""
+"""What did not change is written again after this time: an operator may have removed a node that is alive."""
 
 WARNINGS = ("identity", "policy", "assignments")
 """What a record's `conflict` may be about, the worse first."""
 
 FACTS_LIMIT_BYTES = 900_000
-"""A broker takes messages of 1 MiB; facts above this are told without their largest families."""
+"""A broker takes messages of 1 MiB; facts above this are published without their largest families."""
 
 
 class LastRun(Struct, frozen=True):
@@ -69,11 +69,9 @@ class NodePresence:
 
     def __init__(self, bucket: KeyValue, record: NodeRecord, clock: Clock, *, ttl_s: int) -> None:
         """
-        Nothing is written yet.
-
         Args:
             bucket: `CCM_NODES`.
-            record: This node's record; its fields are changed by whoever knows better.
+            record: This node's record; the services of the agent change its fields.
             clock: What time it is.
             ttl_s: How long a sign of life lasts.
         """
@@ -126,7 +124,7 @@ class NodePresence:
         Give a sign of life.
 
         Args:
-            run: The run in hand; "" when there is none.
+            run: The current run; "" when there is none.
 
         Returns:
             Whether it became known, or ceased to be so, that another agent of this name lives.
@@ -142,19 +140,19 @@ class NodePresence:
         key, body = f"presence.{record.node}", encode_message(presence)
         age_s = self._clock.monotonic() - self._beat_at
         if not self._revision or age_s >= self._ttl_s:
-            # nothing to compare with: what stands there may be from before our restart, or has expired
+            # nothing to compare with: the stored heartbeat may be from before our restart, or has expired
             await self._put(key, body)
             return False
         try:
             self._revision = await self._bucket.update(key, body, self._revision, ttl_s=self._ttl_s)
         except RevisionError:
             if not self._conflicts:
-                # somebody removed a node that lives, or a twin wrote its own record: what else stands there is doubtful
+                # an operator removed a node that is alive, or a second agent wrote its own record: the other keys are doubtful
                 self.reconnected()
             self._conflicts, self._peaceful = self._conflicts + 1, 0
             await self._put(key, body)
         except BusError:
-            # it may have been stored all the same, and would then look like somebody else's
+            # it may have been stored all the same, and would then look like that of another agent
             self._revision = 0
             raise
         else:
@@ -166,7 +164,7 @@ class NodePresence:
         return was != self.is_duplicate
 
     def reconnected(self) -> None:
-        """The broker may have lost what it held, or be another one: what stands there is doubtful."""
+        """The broker may have lost what it stored, or be another one: the keys there are doubtful."""
         self._written_record = b""
         self._are_facts_doubtful = bool(self._written_facts)
 
@@ -203,7 +201,7 @@ class NodePresence:
         body = encode_message(record)
         while len(body) > FACTS_LIMIT_BYTES and record.facts:
             largest = max(record.facts, key=lambda family: len(encode_message(record.facts[family])))
-            log.warning("facts are too large to be told whole", extra={"left_out": largest})
+            log.warning("facts are too large to be published whole", extra={"left_out": largest})
             del record.facts[largest]
             body = encode_message(record)
         return body
@@ -219,7 +217,7 @@ class NodePresence:
 
 
 def facts_digest(facts: Mapping[str, Any]) -> str:
-    """A digest that stays the same while only numbers move that never stand still."""
+    """A digest of the facts without those that change all the time, such as free memory."""
     return hashlib.sha256(encode_message(lasting(facts), order="deterministic")).hexdigest()
 
 

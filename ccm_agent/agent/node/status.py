@@ -114,7 +114,7 @@ class LocalStatus:
         return plain
 
     async def keep(self, folder: Path) -> None:
-        """Keep the file right, for ever, and write it a last time when this is cancelled."""
+        """Keep the file current until cancelled, then write it a last time."""
         kept: dict[str, Any] = {}
         try:
             while True:

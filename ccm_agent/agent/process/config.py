@@ -22,7 +22,7 @@ from ccm_agent.model.errors import DocumentError, FileError, Place, UsageError
 from ccm_agent.model.secret import Secret
 
 DEFAULT_CONTEXT = "CCM"
-"""The NATS context of the `nats` program that Choria CCM's agent uses unless told otherwise."""
+"""The NATS context of the `nats` program that Choria CCM's agent uses by default."""
 
 POLICY_FILE = "policy.yaml"
 """Beside the agent's configuration, unless `policy_file` names another."""
@@ -31,10 +31,10 @@ MINIMUM_INTERVAL_S = 30.0
 """Choria CCM refuses to converge more often."""
 
 MINIMUM_HEARTBEAT_S = 5.0
-"""Presence costs the broker a write; more often than this tells nobody more."""
+"""Presence costs the broker a write; more often than this adds nothing."""
 
 SETTLED_INTERVALS = 2
-"""After so many intervals each node has registered again: it has begun to converge, and had the time to finish."""
+"""After so many intervals each node has registered again: it has started to converge, and had the time to finish."""
 
 MISSED_HEARTBEATS = 3
 """A presence expires after so many heartbeats."""
@@ -179,10 +179,8 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     """
     The broker, secrets still in their files.
 
-    Attributes:
-        context: Name of a context of the `nats` program; "" when `url` says where.
-        is_default_context: Nobody named a context: where it does not exist, the agent runs without a broker.
-        servers: URLs.
+    Attributes: context: Name of a context of the `nats` program; "" when `url` says where. is_default_context: The
+        configuration names no context: where the default one does not exist, the agent runs without a broker. servers: URLs.
         insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
     """
 

@@ -82,7 +82,7 @@ class JsonFormatter(_MaskingFormatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Fields of the record stand beside time, level and message."""
+        """Fields of the record are beside time, level and message."""
         line: dict[str, Any] = {
             "time": _time(record),
             "level": _WORDS.get(record.levelno, record.levelname).lower(),

@@ -117,7 +117,7 @@ async def serve(
         settings: What it held at the start.
         build: Makes the agent.
         notifier: The service manager.
-        hand_over: Lets somebody else read the output of programs that outlive us.
+        hand_over: Hands the output of programs that outlive the agent to another process.
         restarts: Whether a process that is asked to stop is to be followed by another.
     """
     stop = asyncio.Event()
@@ -168,10 +168,10 @@ async def serve_once(
                 async with asyncio.timeout(CONNECT_S):
                     await agent.wait_connected()
             life = group.create_task(agent.run(stop, up.set, lambda: _leave(hand_over)), name="service:agent")
-            begun = group.create_task(up.wait(), name="service:up")
-            await asyncio.wait([life, begun], return_when=asyncio.FIRST_COMPLETED)
-            begun.cancel()
-            # no task of the group: its refusal would cancel the agent, which is to finish the resource in hand
+            started = group.create_task(up.wait(), name="service:up")
+            await asyncio.wait([life, started], return_when=asyncio.FIRST_COMPLETED)
+            started.cancel()
+            # not a task of the group: its refusal would cancel the agent, which must finish the current resource
             once = asyncio.create_task(agent.converge_once(), name="service:once")
             await asyncio.wait([life, once], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             why = f"it was not over after {limit_s:g} s" if not life.done() else "it was stopped"
@@ -185,7 +185,7 @@ async def serve_once(
 
 
 def _leave(hand_over: Callable[[], int]) -> None:
-    log.warning("a resource goes on after the agent", extra={"streams": hand_over()})
+    log.warning("a resource continues after the agent", extra={"streams": hand_over()})
     logging.shutdown()
     # an orderly end would cancel the task that waits for its program, and end the program with it (ADR 23)
     os._exit(0)
@@ -224,7 +224,7 @@ async def _signals(
     def reload() -> None:
         notifier.reloading()
         try:
-            # a few kilobytes, at somebody's command: a hop to a thread would only order things differently
+            # a few kilobytes, at an operator's command: a thread would only change the order of events
             _reload(path, agent)
         except CcmError as err:
             log.error("the configuration is not taken over", extra={"reason": str(err)})

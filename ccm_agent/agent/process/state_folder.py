@@ -32,7 +32,7 @@ def determine_identity(configured: str, state_dir: Path) -> str:
         state_dir: The agent's state folder; made if need be.
 
     Raises:
-        UsageError: It could not stand in a subject.
+        UsageError: It cannot be part of a subject.
         FileError: The state folder cannot be used.
     """
     path = state_dir / _FILE
@@ -60,7 +60,7 @@ def check_configured(identity: str) -> None:
     See that a configured identity could be one; "" leaves it to the host.
 
     Raises:
-        UsageError: It could not stand in a subject.
+        UsageError: It cannot be part of a subject.
     """
     if identity:
         check_node(identity)
@@ -128,8 +128,6 @@ class StateLock:
 
     def __init__(self, folder: Path, *others: Path) -> None:
         """
-        Nothing is locked yet.
-
         Args:
             folder: The state folder.
             others: Further folders of which what lies there is obeyed; they need not be there yet.
@@ -144,7 +142,7 @@ class StateLock:
 
         Raises:
             LockError: Another agent has it.
-            FileError: It cannot be used, or somebody else may write there.
+            FileError: It cannot be used, or other users may write there.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -308,8 +308,6 @@ class RevisionGuard:
 
     def __init__(self, path: Path, authenticator: Authenticator) -> None:
         """
-        Nothing is read yet.
-
         Args:
             path: Where the numbers are kept; the numbers of deletions are kept beside it.
             authenticator: Whose documents count.
@@ -340,7 +338,7 @@ class RevisionGuard:
             document = decode_foreign(entry.value, Stamped)
         except msgspec.DecodeError as err:
             raise ProtocolError(
-                f"{bucket}/{entry.key}: not a document of ours: {err}; write it with `ccmctl`"
+                f"{bucket}/{entry.key}: not a document that `ccmctl` wrote: {err}; write it with `ccmctl`"
             ) from err
         if (document.bucket, document.key) != (bucket, entry.key):
             raise ProtocolError(
@@ -384,9 +382,8 @@ class RevisionGuard:
             key: Its key.
             newest: What is stored under the key, an entry with an empty value; None: nothing at all.
 
-        Raises:
-            ProtocolError: A document was obeyed before, and nothing proves that an operator deleted it: the bucket may have been
-                purged or made again. What was obeyed last stands.
+        Raises: ProtocolError: A document was obeyed before, and nothing proves that an operator deleted it: the bucket may have
+            been purged or made again. What was obeyed last stays in force.
         """
         name = f"{bucket}/{key}"
         seen = self.numbers.get(name, 0)
@@ -394,7 +391,7 @@ class RevisionGuard:
             return
         if newest is None or newest.value:
             raise ProtocolError(
-                f"{name}: it was there, and it is gone without having been deleted; the last known one stands until "
+                f"{name}: it was there, and it is gone without having been deleted; the last known one stays in force until "
                 "`ccmctl` writes or deletes it"
             )
         number = self._authenticator.deletion(bucket, newest)

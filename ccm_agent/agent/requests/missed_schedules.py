@@ -1,12 +1,12 @@
 """
 Scheduled requests that were due while this node was away: the node takes the last one of each schedule, once, if it catches up.
 
-The broker keeps the last due request of each subject. One schedule of an action and scope sends where all requests arrive; every
-further one has a subject of its own, which the index of schedules names. So each schedule has its own last due request.
+The broker keeps the last due request of each subject. One schedule of an action and scope sends where all requests arrive;
+every further one has a subject of its own, which the index of schedules names. So each schedule has its own last due request.
 
 What was seen of each subject is on disk, for a ledger forgets within a day and a schedule may come once a month. It is seen by
 the broker's time of it, so neither a replica that lags nor a stream that was made again brings an old one back. What was due
-before the node had the scope is none of its business: whoever becomes a web server today has not missed last night's run.
+before the node had the scope does not concern it: a node that becomes a web server today has not missed last night's run.
 
 Apart from that it remembers the latest due request of each subject, permanently and whatever the schedule says. A node or an
 operator can have a stored due request delivered again with all its headers, and a ledger knows a run for a day only.
@@ -39,7 +39,7 @@ SCHEDULED = (MANIFEST_APPLY, MANIFEST_PLAN)
 
 
 STALE_S = 86_400.0
-"""A scheduled request that is older comes from nobody who keeps time; no ledger need remember one for longer."""
+"""A scheduled request that is older is not a timely one; no request log needs to remember one for longer."""
 
 
 LATE_S = 600.0
@@ -64,7 +64,7 @@ class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class _StoredTimes(Struct, kw_only=True):
     """
-    What stands on disk.
+    What is stored on disk.
 
     Attributes:
         node: Whose it is.
@@ -96,8 +96,6 @@ class MissedSchedules:
         is_known: Callable[[str], bool],
     ) -> None:
         """
-        Nothing is read yet.
-
         Args:
             node: This node.
             requests: Where the last due request of a subject is asked for.
@@ -126,7 +124,7 @@ class MissedSchedules:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is to be looked at, and what was seen stands on disk."""
+        """Nothing is left to read, and what was seen is on disk."""
         return not self._is_due and not self._is_looking and self._file.is_saved(self._now())
 
     def open(self) -> None:
@@ -205,7 +203,7 @@ class MissedSchedules:
             self._latest.pop(next(iter(self._latest)))
 
     async def run(self) -> None:
-        """Take what was missed, for ever."""
+        """Take what was missed, until cancelled."""
         try:
             while True:
                 await self._wake.wait()
@@ -252,7 +250,7 @@ class MissedSchedules:
                 )
                 continue
             self._judge(subject, incoming)
-        # who loses a scope and gets it again begins anew
+        # a node that loses a scope and gets it again starts from the beginning
         for subject in self._seen.keys() - set(subjects):
             del self._seen[subject]
 

@@ -1,8 +1,8 @@
 """
 What operators ask of a node besides runs: to be disabled or enabled, and to converge now.
 
-A node does each of them once, however often the request is delivered. Convergence takes long, so its request is accepted at once;
-while it goes on the node reports that it is alive, and its answer follows at the end.
+A node does each of them once, however often the request is delivered. Convergence takes long, so its request is accepted at
+once; while it goes on the node reports that it is alive, and its answer follows at the end.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class RequestHandler:
         elif not self._executor.stop(run, principal.title, is_kill=is_kill):
             known = self._request_log.find(run)
             if known is None:
-                # a stop that overtook its run: the run is not begun when it comes
+                # a stop that overtook its run: the run is not started when it comes
                 reason = f"stopped by {principal.title} before it came"
                 self._request_log.end(run, NodeState.STOPPED, reason, STOPPED_CODE)
                 if not is_called:
@@ -309,7 +309,7 @@ class RequestHandler:
         await self._answer(request.run, AnswerState.DONE, outcome=_outcome_of(entry) if entry else "")
 
     async def _answer_again(self, known: RequestLogEntry) -> None:
-        """A request that was handled before, or is in hand: the ledger answers."""
+        """A request that was handled before, or is being carried out: the request log answers."""
         if known.outcome in (NodeState.REFUSED, NodeState.SUPERSEDED, NodeState.EXPIRED):
             await self._answer(known.run, known.outcome, reason=known.reason, code=known.code)
         elif known.outcome:
@@ -367,12 +367,12 @@ class RequestHandler:
             body=body or {},
             ahead=_ahead(ahead) if ahead is not None else None,
         )
-        subject, told = event_subject(SESSION_ANSWER, self._context.node, run), encode_message(answer)
-        # what ends the node's part in a run is signed; that it goes on needs no proof
-        signature = self._context.author.sign_answer(subject, told) if state in FINAL_ANSWERS else ""
+        subject, body_text = event_subject(SESSION_ANSWER, self._context.node, run), encode_message(answer)
+        # what ends the node's part in a run is signed; that it continues needs no proof
+        signature = self._context.author.sign_answer(subject, body_text) if state in FINAL_ANSWERS else ""
         try:
             await self._context.ports.events.announce(
-                subject, told, {SIGNATURE_HEADER: signature} if signature else None
+                subject, body_text, {SIGNATURE_HEADER: signature} if signature else None
             )
         except BusError as err:
             # the request comes again, with our name in it, and is then answered from the ledger
@@ -434,7 +434,7 @@ def _job(protocol: str, request: Request, deadline: datetime | None, principal: 
 
 
 def deadline_of(request: Request, due: datetime | None) -> datetime | None:
-    """When a request must have begun; None when it may begin at any time."""
+    """When a request must have started; None when it may start at any time."""
     if request.deadline is not None:
         return request.deadline
     if request.deadline_s > 0 and due is not None:

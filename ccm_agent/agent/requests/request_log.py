@@ -1,8 +1,8 @@
 """
 The requests that this node has taken on, so that each is carried out once however often it is delivered.
 
-A request is written down before it is answered; its end state follows. Run ids are kept for a day, the requests themselves until
-they have ended. What stands here without an end when the agent starts was waiting, or was interrupted (ADR 21).
+A request is written down before it is answered; its end state follows. Run ids are kept for a day, the requests themselves
+until they have ended. A run that has no end here when the agent starts was waiting, or was interrupted (ADR 21).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ccm_agent.model.ports import Clock
 log = logging.getLogger(__name__)
 
 COMPACT_BYTES = 1 << 20
-"""A smaller file is not worth writing anew."""
+"""A smaller file is not worth rewriting."""
 
 
 OFF_S = 3600.0
@@ -75,7 +75,7 @@ class RequestLogEntry(Struct, kw_only=True):
         principal: Who sent it.
         scheduled: It was due by a schedule.
         has_begun: It was being carried out.
-        outcome: Its end state, a word of `NodeState`; "" while it waits or goes on.
+        outcome: Its end state, a word of `NodeState`; "" while it waits or runs.
         reason, code: Why it ended so.
     """
 
@@ -97,8 +97,6 @@ class RequestLog:
 
     def __init__(self, path: Path, *, keep_s: float, clock: Clock) -> None:
         """
-        Nothing is touched yet.
-
         Args:
             path: The ledger's file.
             keep_s: How long a run that ended is remembered.
@@ -167,7 +165,7 @@ class RequestLog:
         return self._journal.size > COMPACT_BYTES and self._journal.size > 4 * self._live_bytes()
 
     async def compact(self) -> None:
-        """Write the file anew with what still counts."""
+        """Rewrite the file with the entries that are still needed."""
         if self._since_compaction is not None:
             return
         self._since_compaction = []
@@ -229,7 +227,7 @@ class RequestLog:
         self._forgotten_at[record.run] = self._clock.monotonic() + rest_s
 
     def _forget(self) -> None:
-        """Drop what ended more than a day ago. Entries stand about in order of age, so the first young one ends the search."""
+        """Drop what ended more than a day ago. Entries are roughly in order of age, so the first young one ends the search."""
         now = self._clock.monotonic()
         while self._entries:
             run, entry = next(iter(self._entries.items()))

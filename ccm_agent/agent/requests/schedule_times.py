@@ -5,8 +5,8 @@ The broker repeats one fixed body, so run id and time come from the headers it a
 message was stored and of the digest of its place: each node that receives it, now or later, knows the run by the same id.
 
 The broker keeps time, and may not choose it. A schedule's signature says when it is due. A due request is taken when its time
-fits that, and only once for each of those times, so the holder of the broker cannot run a schedule at another time or twice. What
-was taken last is kept on disk until the schedule's signature expires.
+fits that, and only once for each of those times, so the holder of the broker cannot run a schedule at another time or twice.
+What was taken last is kept on disk until the schedule's signature expires.
 """
 
 from __future__ import annotations

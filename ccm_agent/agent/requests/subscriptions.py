@@ -1,8 +1,8 @@
 """
 What this node listens to, and the requests that arrive there.
 
-It listens to `all`, to itself, and to one scope for each routed fact, and subscribes again when those facts change. Requests wait
-in a queue and are handled one after the other, in order of arrival.
+It listens to `all`, to itself, and to one scope for each routed fact, and subscribes again when those facts change. Requests
+wait in a queue and are handled one after the other, in order of arrival.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Subscriptions:
         self._queue = requests
         self._missed = missed
         self._assignments = assignments
-        self._poked = 0
+        self._at_least = 0
         self._wake = asyncio.Event()
         self._limited = LimitedLog(log)
 
     async def open(self) -> None:
         """Subscribe to the scopes that follow from what was known before; the first reading may change them."""
         await self._subscribe()
-        await self._bucket.watch_changes(self._context.node, self._on_poke)
+        await self._bucket.watch_changes(self._context.node, self._on_notification)
         await self._signers.begin(self.look_again)
         self._context.link.on_connect(self.look_again)
         self.look_again()
@@ -86,9 +86,9 @@ class Subscriptions:
                 self.is_current = self._context.link.connected
             except BusError as err:
                 self._limited.info("assigned facts cannot be read now", extra={"reason": str(err)})
-                if self._poked and self._context.link.connected:
-                    # whoever told of that revision may be a broker that is no more: what this one shows is to be read
-                    self._poked = 0
+                if self._at_least and self._context.link.connected:
+                    # that revision may be of an earlier broker: read what this one has
+                    self._at_least = 0
                     self._wake.set()
             if self._context.link.connected:
                 # which assignments apply follows from the scopes, so they are read after those
@@ -103,7 +103,7 @@ class Subscriptions:
         await self._signers.read()
         assigned = self._context.assigned
         try:
-            if await assigned.read(self._poked):
+            if await assigned.read(self._at_least):
                 self._limited.info("assigned facts have changed", extra={"revision": assigned.revision})
         except ProtocolError as err:
             self._limited.error("assigned facts are refused", extra={"reason": str(err)})
@@ -125,8 +125,8 @@ class Subscriptions:
         self._missed.expect()
         context.presence.request_heartbeat()
 
-    def _on_poke(self, key: str, revision: int) -> None:
-        self._poked = max(self._poked, revision)
+    def _on_notification(self, key: str, revision: int) -> None:
+        self._at_least = max(self._at_least, revision)
         self._wake.set()
 
 
@@ -135,7 +135,7 @@ INBOX_LIMIT = 1000
 
 
 class RequestQueue:
-    """The requests of one agent that nobody has looked at; the oldest are dropped when there are too many."""
+    """The requests of one agent that wait to be handled; the oldest are dropped when there are too many."""
 
     def __init__(self) -> None:
         self._waiting: deque[IncomingRequest] = deque(maxlen=INBOX_LIMIT)
@@ -145,13 +145,13 @@ class RequestQueue:
 
     @property
     def is_empty(self) -> bool:
-        """All that came is handled, or in hand."""
+        """All requests are handled, or being handled."""
         return not self._waiting
 
     def put(self, incoming: IncomingRequest) -> None:
         """A request has come."""
         if self._is_closed:
-            # it comes again in a second, when the next process may be up; a refusal would stand for good
+            # it comes again in a second, when the next process may be up; a refusal would be final
             return
         self._waiting.append(incoming)
         self._has_mail.set()
@@ -167,12 +167,12 @@ class RequestQueue:
         on_handled: Callable[[IncomingRequest], None],
     ) -> None:
         """
-        Look at what comes, for ever.
+        Handle requests until cancelled.
 
         Args:
             handle: Does with a request what is to be done; ProtocolError when it breaks the protocol's rules.
-            on_refused: Told the subject of a request that broke them, and how.
-            on_handled: Told of each request afterwards, whatever became of it.
+            on_refused: Called with the subject of a request that broke them, and the reason.
+            on_handled: Called with each request afterwards, whether it was refused or not.
         """
         while True:
             await self._has_mail.wait()

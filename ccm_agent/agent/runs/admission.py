@@ -5,9 +5,9 @@ A disabled node applies nothing; its health checks continue. The state is one sm
 while the agent is off. It ends by itself, by the wall clock. A file that cannot be read disables the node too: work that an
 operator stopped must not start because of a bad disk.
 
-The policy is read at the start and on SIGHUP, and only from a file where no user but root and the agent's own can write. A policy
-that cannot be used forbids everything that comes over the bus. The one before it does not stay in force: an administrator who has
-just tightened it would believe that the new one holds.
+The policy is read at the start and on SIGHUP, and only from a file where no user but root and the agent's own can write. A
+policy that cannot be used forbids everything that comes over the bus. The one before it does not stay in force: an
+administrator who has just tightened it would believe that the new one holds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CHANGING = ("apply", "ensure")
 _BEFORE = datetime.fromtimestamp(0, UTC)
 
 LOOK_S = 5.0
-"""Whoever disables a node tells its agent; where that fails, the file is looked at this often."""
+"""The command that disables a node notifies its agent; where that fails, the file is read this often."""
 
 
 class Maintenance:
@@ -62,8 +62,6 @@ class Maintenance:
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         """
-        Nothing is read yet.
-
         Args:
             folder: The agent's state folder.
             clock: What time it is.
@@ -72,7 +70,7 @@ class Maintenance:
         self._clock = clock
         self.enabled_by = self.enabled_why = ""
         self._found: Disabled | None = None
-        self._told: Disabled | None = None
+        self._reported: Disabled | None = None
         self._hooks: list[Callable[[Disabled | None], None]] = []
         self._wake = asyncio.Event()
 
@@ -88,7 +86,7 @@ class Maintenance:
         return self.current is not None
 
     def refusal(self, action: str) -> Refusal | None:
-        """Why an action is not begun now; None when it may be."""
+        """Why a run of this action does not start now; None when it may."""
         current = self.current
         return Refusal(CODE, current.sentence) if current and action in CHANGING else None
 
@@ -97,24 +95,24 @@ class Maintenance:
         self._hooks.append(hook)
 
     def open(self) -> None:
-        """Read the file. Blocking; nobody is told."""
+        """Read the file; no hook is called. Blocking."""
         self._found = read_disabled(self._folder)
 
-    def look(self) -> None:
-        """The file may be another one now."""
+    def request_read(self) -> None:
+        """The file may have changed."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Know of each change, for ever."""
-        self._tell()
+        """Read the file, and call the hooks at each change, until cancelled."""
+        self._report()
         while True:
             await self._wait()
-            await self.look_now()
+            await self.read_now()
 
-    async def look_now(self) -> None:
-        """Read the file, and tell whoever wants to know; it is known when this returns."""
+    async def read_now(self) -> None:
+        """Read the file now, and call the hooks if it has changed; the state applies when this returns."""
         self._found = await asyncio.to_thread(read_disabled, self._folder)
-        self._tell()
+        self._report()
 
     async def disable(self, disabled: Disabled) -> None:
         """
@@ -124,7 +122,7 @@ class Maintenance:
             FileError: It cannot be written down.
         """
         await asyncio.to_thread(disable, self._folder, disabled)
-        await self.look_now()
+        await self.read_now()
 
     async def enable(self, by: str, why: str) -> bool:
         """
@@ -136,7 +134,7 @@ class Maintenance:
         is_end = await asyncio.to_thread(enable, self._folder)
         self.enabled_by, self.enabled_why = by, why
         try:
-            await self.look_now()
+            await self.read_now()
         finally:
             self.enabled_by = self.enabled_why = ""
         return is_end
@@ -153,8 +151,8 @@ class Maintenance:
             pass
         self._wake.clear()
 
-    def _tell(self) -> None:
-        now, self._told, was = self.current, self.current, self._told
+    def _report(self) -> None:
+        now, self._reported, was = self.current, self.current, self._reported
         if now == was:
             return
         if now is not None:
@@ -166,7 +164,7 @@ class Maintenance:
 
 
 def read_disabled(folder: Path) -> Disabled | None:
-    """What stands on disk, be it over or not; None when nothing does. Blocking."""
+    """What is on disk, also when its time is over; None when there is no file. Blocking."""
     path = folder / FILE
     try:
         found = decode_foreign(path.read_bytes(), Disabled)
@@ -183,7 +181,7 @@ def read_disabled(folder: Path) -> Disabled | None:
 
 def disable(folder: Path, disabled: Disabled) -> None:
     """
-    Disable the agent of a state folder, whether it runs or not; a running one has to be told. Blocking.
+    Disable the agent of a state folder, whether it runs or not; a running one has to be notified. Blocking.
 
     Raises:
         FileError: We may not write there, or the disk is full.
@@ -302,8 +300,6 @@ class NodePolicy:
 
     def __init__(self, types: Callable[[], Collection[str]], clock: Clock) -> None:
         """
-        There is no policy yet.
-
         Args:
             types: The resource types there are.
             clock: What time it is.
@@ -316,7 +312,7 @@ class NodePolicy:
 
     def load(self, path: str, *, is_required: bool) -> None:
         """
-        Read the policy; what is wrong with it stands in `trouble`. Blocking.
+        Read the policy; what is wrong with it is in `trouble`. Blocking.
 
         Args:
             path: Its file; "" when there is none to look for.

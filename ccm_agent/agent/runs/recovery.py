@@ -48,7 +48,6 @@ class Checkpoints:
     """
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read yet."""
         self.run = ""
         self._path = path
         self._file = StateFile(path, Checkpoint)
@@ -123,15 +122,15 @@ class Recovery:
             open_runs: Runs without an end in the spool.
             job_of: The job of an entry; None when its request cannot be read any more.
         """
-        told = {one.run: one for one in open_runs}
+        reported = {one.run: one for one in open_runs}
         parted = self._checkpoints.run
         for entry in left:
-            found = told.pop(entry.run, None)
+            found = reported.pop(entry.run, None)
             ended = self._spool.summary_of(entry.run)
             goes_on = entry.run == parted and ended is None
             job = None if (entry.has_begun or found) and not goes_on else job_of(entry)
             if job is not None and goes_on:
-                # a deadline is for the beginning, and it has begun
+                # a deadline is for the start, and the run has started
                 job = msgspec.structs.replace(job, deadline=None)
             if ended is not None:
                 self._take_over(entry.run, ended.body)
@@ -139,7 +138,7 @@ class Recovery:
                 self._interrupt(entry.run, found)
         if parted and self._run_queue.position(parted) is None:
             self._drop()
-        for run, found in told.items():
+        for run, found in reported.items():
             # the ledger lost it to a power cut, the flushed events did not
             self._interrupt(run, found)
 
@@ -150,7 +149,7 @@ class Recovery:
             log.warning("a run that is over is still kept", extra={"reason": str(err)})
 
     def _take_over(self, run: str, body: bytes) -> None:
-        """The run had told its end, and was killed before the ledger knew."""
+        """The run had reported its end, and was killed before the request log had it."""
         try:
             summary = msgspec.json.decode(body, type=SessionSummary)
         except msgspec.DecodeError:

@@ -130,7 +130,7 @@ class RunExecutor:
                 before = await self._context.checkpoints.take(job.run)
             if before is not None:
                 report.resume(before)
-                log.info("a run goes on", extra={"run": job.run, "done": len(before.done)})
+                log.info("a run continues", extra={"run": job.run, "done": len(before.done)})
             engine = await self._apply(job, report, before.done if before else [])
             if engine.code == PAUSED and not report.is_closed:
                 await self._leave_to_next(job, report)
@@ -228,11 +228,11 @@ class RunExecutor:
         if metrics is None:
             return report.resource
 
-        async def tell(event: TransactionEvent) -> None:
+        async def count_and_report(event: TransactionEvent) -> None:
             metrics.resource(event)
             await report.resource(event)
 
-        return tell
+        return count_and_report
 
     def _new_report(self, job: QueuedRun) -> RunReport:
         request = job.request

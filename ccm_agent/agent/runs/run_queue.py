@@ -72,7 +72,7 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
         own: Set when the node itself is who asks: neither does such a job supersede, nor is it superseded.
         principal: For whom it is: who sent the request, who signed the assignment, or the node's own configuration.
         way: How it came about, where that is an action of the node's policy: "schedule" or "assignment"; "" for a request.
-        grant: What the policy lets it touch; None: nothing binds it, or it has not begun.
+        grant: What the policy lets it touch; None: nothing restricts it, or it has not started.
         origin: Name of the schedule or assignment that it is due to; "" for others.
     """
 
@@ -106,7 +106,7 @@ class RunQueue:
     The queue of one agent.
 
     Attributes:
-        current: The job in hand.
+        current: The current job.
         waiting: The jobs that wait, first come first.
     """
 
@@ -136,14 +136,14 @@ class RunQueue:
         return job
 
     def position(self, run: str) -> int | None:
-        """0 for the job in hand, its place for one that waits, None for any other."""
+        """0 for the current job, its place for one that waits, None for any other."""
         if self.current is not None and self.current.run == run:
             return 0
         places = [place for place, job in enumerate(self.waiting, 1) if job.run == run]
         return places[0] if places else None
 
     async def next(self) -> QueuedRun:
-        """The next job, which is in hand until `finish`; waits until there is one."""
+        """The next job, which is the current one until `finish`; waits until there is one."""
         while not self.waiting:
             self._wake.clear()
             await self._wake.wait()
@@ -151,7 +151,7 @@ class RunQueue:
         return self.current
 
     def finish(self) -> None:
-        """The job in hand is done."""
+        """The current job is done."""
         self.current = None
 
     def _superseded_by(self, job: QueuedRun) -> QueuedRun | None:

@@ -37,12 +37,12 @@ from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, RIGHT, SESSION_PROGRESS, Nod
 log = logging.getLogger(__name__)
 
 FAILED_LIMIT = 20
-"""How many failed resources a summary tells of; the rest is in the events."""
+"""How many failed resources a summary lists; the rest is in the events."""
 
 INTERRUPTED = "interrupted"
 
 Shorten = Callable[[TransactionEvent], TransactionEvent]
-"""Makes of an event what may stand on the bus: `content` a digest, `environment` names."""
+"""The form of an event that may be published: `content` a digest, `environment` names."""
 
 
 Judge = Callable[[TransactionEvent], bool | None]
@@ -66,14 +66,14 @@ class RunFrame(Struct, frozen=True, kw_only=True):
 
 class Checkpoint(Struct, kw_only=True):
     """
-    Where a run stands.
+    How far a run has come.
 
     Attributes:
         run: Its id.
-        number: Number of the last event that was told.
+        number: Number of the last event that was reported.
         began: When it began.
         digest: Of its manifest.
-        data_revisions: As its start told them.
+        data_revisions: As reported at its start.
         done: What came of each resource so far, in order, stable ones too; without properties and state.
     """
 
@@ -91,8 +91,8 @@ class RunReport:
 
     Attributes:
         frame: What they say alike.
-        has_started: The start was told.
-        is_closed: The summary was told; nothing more is.
+        has_started: The start was reported.
+        is_closed: The summary was reported; nothing follows it.
         progress: Where the run is.
     """
 
@@ -108,15 +108,13 @@ class RunReport:
         judge: Judge | None = None,
     ) -> None:
         """
-        Nothing is told yet.
-
         Args:
             frame: What the events say alike.
             spool: Where they go.
             clock: What time it is.
             shorten: See `Shorten`.
-            is_full: Stable resources are told too.
-            is_quiet: Nothing is told at all unless there is something to tell of a resource, or the run failed.
+            is_full: Stable resources are reported too.
+            is_quiet: Nothing is reported unless a resource was not stable, or the run failed.
             judge: See `Judge`.
         """
         self.frame = frame
@@ -163,7 +161,7 @@ class RunReport:
         )
 
     def start(self, engine: SessionStart | None = None) -> None:
-        """Tell that the run begins; what the engine knows of it is taken over."""
+        """Report the start of the run, with what the engine knows of it."""
         if engine and not self.frame.digest:
             self.frame = msgspec.structs.replace(self.frame, digest=engine.digest)
         frame = self.frame
@@ -181,19 +179,19 @@ class RunReport:
         )
         self._quiet_start = event
         if not self._is_quiet:
-            self._tell_start()
+            self._report_start()
 
     async def resource(self, event: TransactionEvent) -> None:
-        """Tell of a resource, if there is something to tell; a change or a failure is safe on disk when this returns."""
+        """Report a resource that was not stable; a change or a failure is safe on disk when this returns."""
         self._count(event)
         corrective = self._judge(event) if self._judge else None
         if corrective is not None:
             self._corrective = corrective or bool(self._corrective)
         if self.is_closed or not (self._is_full or _is_news(event)):
             return
-        self._tell_start()
+        self._report_start()
         self._number += 1
-        told = msgspec.structs.replace(
+        reported = msgspec.structs.replace(
             self._shorten(event),
             node=self.frame.node,
             run=self.frame.run,
@@ -201,7 +199,7 @@ class RunReport:
             event_id=event.event_id or new_id(),
             corrective=corrective,
         )
-        self._append(TRANSACTION_EVENT, told.event_id, encode_event(told), Kind.RESOURCE)
+        self._append(TRANSACTION_EVENT, reported.event_id, encode_event(reported), Kind.RESOURCE)
         await self._spool.settle(flush=event.changed or event.failed)
 
     def on_resource(self, resource: str, position: int, total: int) -> None:
@@ -217,7 +215,7 @@ class RunReport:
         return self.progress
 
     def totals(self) -> SessionSummary:
-        """A summary of what was told so far, for a run that the engine does not sum up itself."""
+        """A summary of the events so far, for a run that the engine does not summarize itself."""
         counts = self._counts
         counts.unique_resources = counts.total_resources
         counts.state = NodeState.STABLE
@@ -236,7 +234,7 @@ class RunReport:
         stopped_by: str = "",
     ) -> SessionSummary:
         """
-        Tell how the run ended.
+        Report the end of the run.
 
         Args:
             engine: The engine's summary; without one the run failed as a whole, or was stopped before it began.
@@ -259,7 +257,7 @@ class RunReport:
             # of a run that two processes carried out the engine knows the second part
             start_time=(None if self._goes_on else base.start_time) or self._began,
             end_time=base.end_time or now,
-            # by the steady clock: somebody may have set the other one meanwhile
+            # by the monotonic clock: the wall clock may have been set meanwhile
             total_duration=round((self._clock.monotonic() - self._began_at) * 1e9),
             node=self.frame.node,
             run=self.frame.run,
@@ -280,7 +278,7 @@ class RunReport:
         self.is_closed = True
         if self._is_quiet and self._quiet_start is not None and state in RIGHT:
             return summary
-        self._tell_start()
+        self._report_start()
         is_stable = state == NodeState.STABLE and self._number == 2
         self._append(
             SESSION_SUMMARY, summary.event_id, encode_summary(summary), Kind.SUMMARY, is_stable=is_stable
@@ -295,7 +293,7 @@ class RunReport:
         if event.failed and len(self._failed) < FAILED_LIMIT:
             self._failed.append(failed_resource(event))
 
-    def _tell_start(self) -> None:
+    def _report_start(self) -> None:
         event, self._quiet_start = self._quiet_start, None
         if event is not None:
             self._append(SESSION_START, event.event_id, encode_message(event), Kind.START, number=1)

@@ -151,11 +151,11 @@ async def test_whoever_wants_to_know_is_told_of_each_change_once(tmp_path: Path,
     task = asyncio.create_task(one.run())
 
     disable(tmp_path, FOUR_HOURS)
-    one.look()
+    one.request_read()
     await until(lambda: told == [FOUR_HOURS])
-    await one.look_now()
+    await one.read_now()
     clock.pass_s(5 * 3600)
-    one.look()
+    one.request_read()
     await until(lambda: told == [FOUR_HOURS, None])
 
     task.cancel()

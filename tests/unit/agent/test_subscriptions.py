@@ -276,7 +276,7 @@ async def test_a_document_that_does_not_name_itself_is_refused(tmp_path: Path, v
     async with at.agent() as one:
         await at.write(value)
 
-        assert (await at.refusal()).startswith(f"CCM_FACTS/{NODE}: not a document of ours")
+        assert (await at.refusal()).startswith(f"CCM_FACTS/{NODE}: not a document that `ccmctl` wrote")
         assert one.agent.scopes == ["all", f"node.{NODE}"]
 
 
