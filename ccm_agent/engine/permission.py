@@ -107,6 +107,8 @@ class Permission:
             if getattr(wanted, field) and (refused := self._grant.refuse_command(f"`{field}`")):
                 return refused
         for check in wanted.health_checks:
+            if not _is_rendered(check):
+                continue  # `check_health` judges it when it is rendered, before it runs
             if refused := self._refuse_check_command(check):
                 return refused
         return None
@@ -301,12 +303,22 @@ def _reach_of(declared: ResolvedResource) -> Reach:
     return declared.kind.reach(declared.wanted) if declared.kind.reach is not None else Reach()
 
 
+def _is_rendered(check: HealthCheck) -> bool:
+    from ccm_agent.health.goss.rules import holds_templates
+
+    return not holds_templates(check.goss_rules)
+
+
 def _rules_of(check: HealthCheck) -> Iterator[Any]:
-    """Return the rules of a goss check; none if they contain templates or are invalid, which the check itself reports."""
-    from ccm_agent.health.goss.rules import holds_templates, parse_rules
+    """
+    The rules of a goss check; none when they are invalid, which the check itself reports.
+
+    A rendered rule may look like a template, such as the shell's `${HOME}`. It is a rule all the same.
+    """
+    from ccm_agent.health.goss.rules import parse_rules
     from ccm_agent.model.errors import PropertyError
 
-    if not check.goss_rules or holds_templates(check.goss_rules):
+    if not check.goss_rules:
         return
     try:
         yield from (rule for rule in parse_rules(check.goss_rules) if not rule.is_skipped)

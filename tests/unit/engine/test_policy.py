@@ -283,6 +283,20 @@ async def test_a_command_in_rules_that_are_templates_is_refused_when_they_are_re
     assert at.on.runner.commands == []
 
 
+async def test_rendered_rules_that_look_like_templates_are_judged_all_the_same() -> None:
+    at = Stage()
+    rules = """{command: {"{{ 'touch $' + '{HOME}/x' }}": {exit-status: 0}}}"""
+
+    await at.apply(
+        f"file: {{name: /srv/x, ensure: present, health_checks: [{{goss_rules: {rules}, name: up}}], {FILE_OF}}}",
+        grant=grant("forbid: {types: [exec]}"),
+    )
+
+    (event,) = at.events
+    assert at.on.runner.commands == []
+    assert (event.outcome, event.code) == (Outcome.FAILED, "policy.command")
+
+
 async def test_a_look_by_goss_is_no_command() -> None:
     at = Stage()
     at.on.runner.when("systemctl", code=0)
