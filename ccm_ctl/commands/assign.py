@@ -27,6 +27,7 @@ from ccm_ctl.commands.assignment_options import (
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import check_name, refuse_overlaps
+from ccm_ctl.commands.documents import message_option
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
             is_flag=True,
             help="Keep the other assignment; nodes matched by both use the newer one.",
         ),
+        message_option(),
         yes_option(),
     ],
 )
@@ -152,7 +154,7 @@ async def _assign(
     await _check_data(fleet, assignment)
     inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
     change = _Change(application, fleet, inventory, known, assignment, inside, gone, content.packed)
-    return await change.make(yes=options["yes"])
+    return await change.make(yes=options["yes"], message=options["message"])
 
 
 def _refresh(application: Application, name: str, path: str, options: dict[str, Any]) -> Exit:
@@ -191,7 +193,7 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
         )
         inside = await read_inside(fleet, old.bundle)
         change = _Change(application, fleet, inventory, known, assignment, inside, [], b"")
-        return await change.make(yes=options["yes"])
+        return await change.make(yes=options["yes"], message=options["message"])
 
     return application.run(work)
 
@@ -272,7 +274,7 @@ class _Change:
         self._inside, self._gone, self._packed = inside, gone, packed
         self._after = known.with_one(self._standing).without(one.key for one in gone)
 
-    async def make(self, *, yes: bool) -> Exit:
+    async def make(self, *, yes: bool, message: str) -> Exit:
         """Refuse, ask, and let it stand."""
         from ccm_ctl.fleet.assignments import remove_assignment, scope_words, store_assignment
 
@@ -290,7 +292,7 @@ class _Change:
         if not await confirm(application, f"assign {name} to", resolved_of(self._inventory, nodes), yes=yes):
             return NOT_AGREED
         await self._put_bundle()
-        standing = await store_assignment(fleet, self._standing.assignment, self._known)
+        standing = await store_assignment(fleet, self._standing.assignment, self._known, message)
         for one in self._gone:
             try:
                 await remove_assignment(fleet, one)

@@ -95,7 +95,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import clock
+        from ccm_agent.clikit.text import clock, one_line
         from ccm_ctl.fleet.assignment_history import find_past
         from ccm_ctl.fleet.assignments import read_assignments
 
@@ -120,11 +120,13 @@ def _history(application: Application, name: str, scope: str) -> Exit:
                     clock(standing.time),
                     targets_words(said),
                     f"in the place of {said.rolled_back_from}" if said.rolled_back_from else "",
+                    one_line(standing.message),
                 ]
             )
         columns = [Column("REV", right=True), Column("DIGEST", spare=1), Column("DATA", right=True)]
         columns.append(Column("MODE"))
         columns += [Column("BY"), Column("WHEN"), Column("TARGETS", fold=True), Column("NOTE", fold=True)]
+        columns.append(Column("MESSAGE", fold=True))
         terminal.table(columns, [[*row, *[""] * (len(columns) - len(row))] for row in rows])
         return Exit.OK
 

@@ -190,6 +190,7 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
         "deadline": assignment.deadline,
         "written_by": standing.written_by or None,
         "time": standing.time,
+        "message": standing.message or None,
         "rolled_back_from": assignment.rolled_back_from or None,
     }
 

@@ -55,6 +55,7 @@ class Standing(Struct, frozen=True, kw_only=True):
         written: The bucket's revision: which of two keys was written later.
         assignment: What it says.
         written_by, time: Who and when.
+        message: Why, as its author said.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     number: int = 0
     written_by: str = ""
     time: datetime | None = None
+    message: str = ""
 
     @property
     def name(self) -> str:
@@ -225,10 +227,13 @@ def standing_of(document: StoredDocument) -> Standing | None:
         assignment=assignment,
         written_by=document.written_by,
         time=document.time,
+        message=document.message,
     )
 
 
-async def store_assignment(fleet: Fleet, assignment: Assignment, known: Assignments) -> Standing:
+async def store_assignment(
+    fleet: Fleet, assignment: Assignment, known: Assignments, message: str = ""
+) -> Standing:
     """
     Let an assignment stand, in the place of the one with its name and scope.
 
@@ -236,6 +241,7 @@ async def store_assignment(fleet: Fleet, assignment: Assignment, known: Assignme
         fleet: The bus.
         assignment: What is to stand.
         known: What stood when somebody agreed to it.
+        message: Why, in the operator's words.
 
     Raises:
         RevisionError: Somebody else wrote it since.
@@ -251,7 +257,7 @@ async def store_assignment(fleet: Fleet, assignment: Assignment, known: Assignme
     documents = Documents(fleet, fleet.assignments, ASSIGNMENTS)
     try:
         _, new = await documents.change(
-            key, lambda _: body, revision=before.written if before else 0, above=others
+            key, lambda _: body, revision=before.written if before else 0, above=others, message=message
         )
     except BusDeniedError as err:
         raise _denied(fleet, assignment.name, assignment.scope) from err
@@ -263,6 +269,7 @@ async def store_assignment(fleet: Fleet, assignment: Assignment, known: Assignme
         assignment=assignment,
         written_by=new.written_by,
         time=new.time,
+        message=new.message,
     )
 
 

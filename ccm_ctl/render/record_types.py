@@ -303,6 +303,7 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_def
     deadline: Annotated[Time, Meta(description="Nodes that have not started by then will not start.")] = UNSET
     written_by: Annotated[Text, Meta(description="The operator who wrote it.")] = UNSET
     time: Annotated[Time, Meta(description="When it was written.")] = UNSET
+    message: Annotated[Text, Meta(description="Why, as its author said.")] = UNSET
     rolled_back_from: Annotated[Count, Meta(description="The revision that a rollback replaced.")] = UNSET
     nodes: Annotated[Count, Meta(description="How many nodes it applies to.")] = UNSET
     converged: Annotated[Count, Meta(description="How many of them have converged; in `assignments`.")] = (

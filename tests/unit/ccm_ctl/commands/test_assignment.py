@@ -232,6 +232,17 @@ def test_a_node_that_is_expected_and_one_that_is_too_late_are_told(motd: str) ->
     ]
 
 
+def test_message_of_an_assignment_is_kept_with_its_revision(motd: str) -> None:
+    desk, _ = assigned(motd, FakeNode("web1", WEB), options=("--message", "for the audit"))
+    again = desk.ccmctl("assign", "web", motd, "-t", "role=web", "--mode", "plan", "--yes")
+
+    shown = desk.ccmctl("assignment", "history", "web").out.splitlines()
+    told = desk.ccmctl("assignment", "history", "web", "--json").records
+
+    assert (again.code, [one.get("message") for one in told]) == (0, [None, "for the audit"])
+    assert (shown[0].endswith("MESSAGE"), shown[2].endswith("for the audit")) == (True, True)
+
+
 def test_only_those_that_lag_are_shown_when_asked_for(motd: str) -> None:
     good, bad = FakeNode("web1", WEB), FakeNode("web2", WEB)
     desk, digest = assigned(motd, good, bad)
