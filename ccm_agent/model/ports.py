@@ -873,7 +873,7 @@ class RenderWorker(Protocol):
             hear: Given each message. It returns an answer to send, None to hear on, and b"" when that was the last message.
 
         Raises:
-            TemplateLimitError: It took more time or memory than it may, and was ended.
+            TemplateLimitError: It took more time or memory than it may, and was killed.
             TemplateError: It could not be started, or ended otherwise.
         """
         ...

@@ -1,8 +1,8 @@
 """
-Which resource types there are: every folder beside this file with a `TYPE`, and what others bring by entry point.
+The resource types: every folder beside this file that has a `TYPE`, and those of other packages, found by entry point.
 
-A type is imported when somebody asks for it by name, so a manifest of files costs no package code, and the entry points of the
-whole environment are read only for a name that is not ours.
+A type is imported when it is looked up by name, so a manifest of files does not import the package type. Entry points are read
+only for a name that is not built in.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Catalog:
     Types by name, each imported at most once.
 
     Args:
-        package: The package whose sub-packages are looked at; tests point it at a folder of their own.
+        package: The package whose sub-packages are the types; tests use a folder of their own.
     """
 
     def __init__(self, package: str = "ccm_agent.resources") -> None:
@@ -35,10 +35,10 @@ class Catalog:
 
     def find(self, name: str) -> AnyType:
         """
-        The type of this name.
+        Return the type of this name.
 
         Raises:
-            ManifestError: There is none; the sentence names the nearest.
+            ManifestError: The type is unknown; the message suggests the nearest name.
         """
         found = self._found.get(name)
         if found is None:
@@ -51,7 +51,7 @@ class Catalog:
         return found
 
     def names(self) -> list[str]:
-        """All names, sorted; nothing is imported for it."""
+        """Return all names, sorted. Imports nothing."""
         import pkgutil
 
         paths = importlib.import_module(self._package).__path__
@@ -59,11 +59,11 @@ class Catalog:
         return sorted(own | {point.name for point in _entry_points(TYPES_GROUP)})
 
     def all(self) -> list[AnyType]:
-        """Every type, sorted by name."""
+        """Return every type, sorted by name."""
         return [self.find(name) for name in self.names()]
 
     def foreign_providers(self, type_name: str) -> list[ProviderSpec]:
-        """Providers that others bring for a type: entry points named `<type>.<provider>`."""
+        """Return a type's providers from other packages: entry points named `<type>.<provider>`."""
         return [
             spec
             for point in _entry_points(PROVIDERS_GROUP)
@@ -100,7 +100,7 @@ def _load(point: EntryPoint) -> object:
     try:
         return point.load()
     except (ImportError, AttributeError) as err:
-        # it is somebody else's, so the error names whose
+        # the error names the package that it belongs to
         distribution = f" of {point.dist.name}" if point.dist else ""
         raise ManifestError(
             f"the entry point `{point.name}`{distribution} ({point.value}) cannot be loaded: {err}"

@@ -1,4 +1,4 @@
-"""Checks of properties that report all that is wrong, not only the first thing."""
+"""Runs checks of properties and reports all errors, not only the first."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def check_each(wanted: P, *checks: Callable[[P], None]) -> None:
 
 
 def errors_in(err: InputError) -> list[InputError]:
-    """An error, and the others of the same resource that it knows."""
+    """Yield an error and the other errors that it carries."""
     return [err, *err.others] if isinstance(err, PropertyError) else [err]

@@ -5,9 +5,9 @@ A type is a folder beside this file with one public name, `TYPE`, a `ResourceTyp
 resource:
 
     look      found = await provider.status(wanted)             # changes nothing
-    decide    decision = TYPE.decide(wanted, found, context)  # pure: no await, I/O or clock
-    act       await step.action(provider)                       # for each step; noop prints step.noop
-    verify    look and decide again: a step is a failure        # unless verify=False
+    decide    decision = TYPE.decide(wanted, found, context)    # pure: no await, I/O or clock act       await
+    step.action(provider)                       # for each step; noop prints step.noop verify    look and decide again: a step is
+    a failure        # unless verify=False
 
 *wanted* is the desired state: the resource's properties (a Struct that extends `CommonProperties`). *found* is the current state
 that a provider read (a Struct that extends `CommonState`). A provider has `status` and verbs, and nothing else: it makes no
@@ -51,7 +51,7 @@ class DecisionContext(Struct, frozen=True, kw_only=True):
     Attributes:
         noop: Nothing will be changed; the steps' noop texts are printed instead.
         triggered_by: The subscribed resource (`type#name`) that changed before; "" when none did.
-        verifying: The steps have run and this is the second look. Return the steps that are still needed, without those that
+        verifying: The steps have run, and the state was read again. Return the steps that are still needed, without those that
             run every time (such as asking for the latest version).
         is_restricted: This is a plan that runs no command of the manifest, so what `status` could not run is unknown.
     """
@@ -87,7 +87,8 @@ class Decision(Struct, frozen=True, kw_only=True):
         reason: The difference, for the error if it remains after the steps: "mode mismatch: found 0600, wanted 0644".
         refreshed: The steps run because of a subscription.
         stable: Whether the state reports `stable`; None means: if there are no steps.
-        unknown: Under `is_restricted`: what was not run and would decide. The rest of the decision is then ignored.
+        unknown: Under `is_restricted`: what was not run although the decision depends on it. The rest of the decision is then
+            ignored.
     """
 
     steps: tuple[Step, ...] = ()
@@ -99,7 +100,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def is_stable(self) -> bool:
-        """What the state reports as `stable`."""
+        """The value of `stable` in the state."""
         return not self.steps if self.stable is None else self.stable
 
 
@@ -229,7 +230,7 @@ class OutputCallback(Protocol):
 
 
 class Probe(Protocol):
-    """What a provider may ask of the host to tell whether it can work there. Answers are cached for the run."""
+    """Tells a provider whether it can work on this host. Answers are cached for the run."""
 
     def has_program(self, name: str) -> bool:
         """Whether an executable of this name is in PATH or in one of the system's directories."""
@@ -242,7 +243,7 @@ class Probe(Protocol):
 
 class Reach(Struct, frozen=True, kw_only=True):
     """
-    What a resource touches on the host, so that the node's policy can judge it.
+    What a resource touches on the host, for the node's policy.
 
     Attributes:
         paths: Absolute paths that it manages.
@@ -357,8 +358,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         find_extensions: Finds extensions of Choria CCM in the properties as written, where the markers `Extension` and
             `ExtensionValues` are not enough: pairs of the field and what Choria CCM lacks, such as "has no `x` in a `mode`".
             None: there are none.
-        verify: Whether a second look can tell that the steps worked.
-        why_unverified: Why not, if `verify` is False.
+        verify: Whether reading the state again shows that the steps worked.
+        why_unverified: The reason if `verify` is False.
         stable_when_changed: A resource that was changed and verified reports `stable` in its state, as Choria CCM's `file` does.
         contains_manifest: Its step is a run of its own. It also runs under noop and for health checks, and passes these modes on.
         noop_separator: Joins the noop texts of several steps; after a comma the next text begins with a lower-case letter.

@@ -1,14 +1,14 @@
 """
-The one flow that every resource goes through.
+The flow that applies every resource.
 
     policy → provider → control → deferred templates → require → look, decide, act, verify → health checks
 
-What the node's policy forbids fails before anything of it is looked at or run; only its control is evaluated, for a resource that
-is not meant for this node is skipped here as everywhere.
+A resource that the node's policy forbids fails before its state is read or a command runs. Only its `control` is evaluated first:
+a resource that is not meant for this node is skipped.
 
-What makes no sense at all (no such provider, a control that is not boolean, a template that fails, a requirement that nobody
-knows) is raised and breaks the run off. Everything else becomes a failed outcome, and the run goes on: a template, too, that asks
-the broker what it does not know.
+An invalid manifest (an unknown provider or requirement, a control that is not boolean, a template that fails) raises an error
+that ends the run. Everything else becomes a failed outcome and the run continues, also when a template needs an answer that the
+broker cannot give.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ccm_agent.resources.contract import AnyType, Decision, DecisionContext
 log = logging.getLogger(__name__)
 
 OUTPUT_TAIL = 8 * 1024
-"""How much of a failed command's output an event keeps, in characters."""
+"""How many characters of a failed command's output an event keeps."""
 
 
 UNKNOWN_LIMIT = 1000
-"""Characters of the sentence about what is unknown; it may quote a path of the manifest."""
+"""The longest sentence about what is unknown, in characters. It may quote a path of the manifest."""
 
 
 class ResolvedResource(Struct, kw_only=True):
@@ -43,10 +43,10 @@ class ResolvedResource(Struct, kw_only=True):
 
     Attributes:
         kind: Its type.
-        wanted: Its properties; templates are rendered, but for the pending ones.
-        pending: Fields that still hold templates, to be rendered when its turn has come.
-        index: Its place in its manifest, from 0.
-        path: The way to it in its document, keys and indexes.
+        wanted: Its properties; all templates except those in pending fields are rendered.
+        pending: Fields that still contain templates; they are rendered just before the resource is applied.
+        index: Its position in its manifest, from 0.
+        path: Its path in the document: keys and indexes.
     """
 
     kind: AnyType
@@ -57,12 +57,12 @@ class ResolvedResource(Struct, kw_only=True):
 
     @property
     def reference(self) -> str:
-        """`type#name`, with the name that it has now."""
+        """`type#name`, with its current name."""
         return f"{self.kind.name}#{self.wanted.name}"
 
 
 class RunContext(Protocol):
-    """What the flow asks of the run that a resource belongs to."""
+    """What the flow needs from the run that a resource belongs to."""
 
     @property
     def noop(self) -> bool: ...
@@ -70,27 +70,27 @@ class RunContext(Protocol):
     def health_check_only(self) -> bool: ...
     @property
     def is_restricted(self) -> bool:
-        """It is a plan or check that runs no command of the manifest."""
+        """Whether the run is a plan or check that runs no commands of the manifest."""
         ...
 
     async def refusal(self, declared: ResolvedResource) -> PolicyError | None:
-        """Why the node's policy does not let the resource be managed, as far as its properties are known by now."""
+        """Return why the node's policy forbids the resource, as far as its properties are known now; None if it does not."""
         ...
 
     def unknown(self, why: str) -> PolicyError:
-        """What a restricted run leaves open, as an error."""
+        """Return the error for what a restricted run cannot know."""
         ...
 
     def now(self) -> datetime:
-        """Wall-clock time, UTC."""
+        """Return wall-clock time, UTC."""
         ...
 
     async def provider(self, declared: ResolvedResource) -> tuple[str, Any]:
-        """Name and object of the provider that manages it here; NoProviderError when none can."""
+        """Return name and object of the provider that manages the resource here; NoProviderError if none can."""
         ...
 
     async def holds(self, expression: str, declared: ResolvedResource) -> bool:
-        """Whether a control expression is true; ExpressionError when it is not boolean or fails."""
+        """Whether a control expression is true; ExpressionError if it is not boolean or fails."""
         ...
 
     async def finalize(self, declared: ResolvedResource) -> None:
@@ -98,27 +98,27 @@ class RunContext(Protocol):
         Render the pending fields.
 
         Raises:
-            InputError: That fails.
-            BusError: The broker could not be asked.
-            PolicyError: A template asks for what the node's policy does not let it read.
+            InputError: A template fails.
+            BusError: A template needs an answer that the broker did not give.
+            PolicyError: A template reads something that the node's policy forbids.
         """
         ...
 
     def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
-        """Whether a required resource failed or was itself unmet; ManifestError for one that has no outcome yet."""
+        """Whether a required resource failed or had unmet requirements; ManifestError if it has no outcome yet."""
         ...
 
     def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
-        """Whether a subscribed resource changed; ManifestError for one that has no outcome yet."""
+        """Whether a subscribed resource changed; ManifestError if it has no outcome yet."""
         ...
 
     def is_owed(self, reference: str, declared: ResolvedResource) -> bool:
-        """Whether a subscribed resource changed in an earlier run, and this one has not been refreshed since."""
+        """Whether a subscribed resource changed in an earlier run and this resource has not been refreshed since."""
         ...
 
     async def changing(self, declared: ResolvedResource) -> None:
         """
-        The resource is about to change: record that its subscribers must be refreshed.
+        Record, before the resource changes, that its subscribers must be refreshed.
 
         Raises:
             HostError: That cannot be recorded. The resource is not changed, because its subscribers could be forgotten.
@@ -126,7 +126,7 @@ class RunContext(Protocol):
         ...
 
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
-        """The state that `status` gives, perhaps looked at before together with others."""
+        """Return the state from `status`, which may have been read ahead together with others."""
         ...
 
     def forget(self) -> None:
@@ -138,16 +138,16 @@ class RunContext(Protocol):
         ...
 
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
-        """Take in how long a check of a resource took."""
+        """Record the duration of a health check."""
         ...
 
 
 async def converge(declared: ResolvedResource, run: RunContext) -> TransactionEvent:
     """
-    Manage one resource, and say what came of it.
+    Manage one resource and return its event.
 
     Raises:
-        CcmError: The run cannot go on; see the top of this file.
+        CcmError: The run must end; see the top of this file.
     """
     begun = time.monotonic_ns()
     refused = await run.refusal(declared)
@@ -182,19 +182,19 @@ async def _managed(declared: ResolvedResource, run: RunContext) -> TransactionEv
 
 
 async def _refused(declared: ResolvedResource, run: RunContext, refused: PolicyError) -> TransactionEvent:
-    """A resource that the node's policy forbids; one that its control keeps from this node is skipped all the same."""
+    """Fail a resource that the node's policy forbids. One that `control` excludes from this node is skipped instead."""
     event = _new_event(declared, declared.wanted.provider, run)
     try:
         event.skipped = not await _is_managed(declared, run)
     except PolicyError:
-        pass  # its control may not be evaluated either
+        pass  # the policy may forbid evaluating its control, too
     if not event.skipped:
         _deny(event, refused)
     return event
 
 
 def skip(declared: ResolvedResource, run: RunContext, reason: str) -> TransactionEvent:
-    """The event of a resource that the run did not come to."""
+    """Return the event of a resource that the run did not reach."""
     event = _new_event(declared, declared.wanted.provider, run)
     event.skipped = True
     event.error = [reason]
@@ -229,9 +229,9 @@ def _new_event(declared: ResolvedResource, provider: str, run: RunContext) -> Tr
 
 async def _settle(declared: ResolvedResource, run: RunContext, event: TransactionEvent) -> bool:
     """
-    Render what waited for the resource's turn.
+    Render the deferred fields.
 
-    False, and an outcome, where the broker could not be asked for it, or where the node's policy forbids what came of it.
+    Returns False, with a failed outcome, if the broker did not answer or the node's policy forbids the rendered values.
     """
     if not declared.pending:
         return True
@@ -253,7 +253,7 @@ async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
     if control is None:
         return True
     if control.if_ and not await run.holds(control.if_, declared):
-        # the other one is still evaluated, so that a mistake in it shows on every node
+        # the other one is evaluated too, so that a mistake in it shows on every node
         if control.unless:
             await run.holds(control.unless, declared)
         return False
@@ -261,17 +261,15 @@ async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
 
 
 async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
-    """Look, decide, act, verify; what goes wrong stands in the event."""
+    """Look, decide, act, verify. Errors go into the event."""
     try:
         await _reach(declared, provider, run, event)
     except PolicyError as err:
         _deny(event, err)
     except CcmError as err:
         _fail(event, str(err), err.code, err.output if isinstance(err, HostError) else "")
-    except Exception as err:  # one resource's bug must not take the others along
-        log.exception(
-            "a resource failed in a way that nobody expected", extra={"resource": declared.reference}
-        )
+    except Exception as err:  # a bug in one resource must not stop the others
+        log.exception("a resource failed with an unexpected error", extra={"resource": declared.reference})
         _fail(event, f"internal error: {type(err).__name__}: {err}", "ccm.internal")
 
 
@@ -283,7 +281,7 @@ def _fail(event: TransactionEvent, message: str, code: str, output: str = "") ->
 
 
 def _deny(event: TransactionEvent, refused: PolicyError) -> None:
-    """Failed, unless the policy forbids nothing and a restricted run cannot say."""
+    """Set the event to failed, or to unknown if a restricted run cannot tell."""
     if refused.is_unknown:
         event.skipped, event.unknown = True, str(refused)[:UNKNOWN_LIMIT]
     else:
@@ -323,7 +321,7 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
 
 
 def _trigger(declared: ResolvedResource, run: RunContext) -> str:
-    """The first subscribed resource that changed, in this run or before; "" when none did."""
+    """Return the first subscribed resource that changed, in this run or before; "" if none did."""
     found = ""
     for reference in subscriptions(declared):
         if run.has_changed(reference, declared):
@@ -334,7 +332,7 @@ def _trigger(declared: ResolvedResource, run: RunContext) -> str:
 
 
 def subscriptions(declared: ResolvedResource) -> list[str]:
-    """References of the resources that a resource subscribes to."""
+    """Return the references that a resource subscribes to."""
     return getattr(declared.wanted, "subscribe", None) or []
 
 
@@ -346,7 +344,7 @@ def _noop_message(decision: Decision, joint: str) -> str:
 
 
 async def _act(declared: ResolvedResource, provider: Any, run: RunContext, decision: Decision) -> CommonState:
-    """Run the steps and look again; DesiredStateError when the host is still not as wanted."""
+    """Run the steps and read the state again; DesiredStateError if it is still not the desired one."""
     kind, wanted = declared.kind, declared.wanted
     if not kind.contains_manifest:
         await run.changing(declared)
@@ -362,7 +360,7 @@ async def _act(declared: ResolvedResource, provider: Any, run: RunContext, decis
         if again.error is not None:
             raise again.error
         if again.steps:
-            reason = again.reason or "the host is not as wanted after the change"
+            reason = again.reason or "the resource is not in its desired state after the change"
             raise DesiredStateError(f"failed to reach desired state {wanted.ensure}: {reason}")
     return state
 
@@ -388,7 +386,7 @@ async def _check(checks: list[HealthCheck], run: RunContext, event: TransactionE
 
 
 def _leave_unchecked(checks: list[HealthCheck], event: TransactionEvent) -> None:
-    """In a plan the checks would see the resource as it is before the change, and fail a new site."""
+    """Whether checks are skipped in a plan: they would see the state before the change, and fail on a new host."""
     why = "the health checks are not run in a plan that would change the resource"
     event.unknown = event.unknown or f"{Outcome.UNKNOWN}: {why}"
     event.health_check = [
@@ -400,7 +398,7 @@ def _leave_unchecked(checks: list[HealthCheck], event: TransactionEvent) -> None
 def _not_run(
     check: HealthCheck, run: RunContext, event: TransactionEvent, refused: PolicyError
 ) -> HealthResult:
-    """A check that the node's policy kept from running; what is known of the resource itself stands."""
+    """Record a check that the node's policy forbids; the outcome of the resource itself stays."""
     if not refused.is_unknown:
         _fail(event, str(refused), refused.code)
     else:
@@ -410,5 +408,5 @@ def _not_run(
 
 
 def would_have_changed(event: TransactionEvent) -> bool:
-    """A change that was not made: under noop, or within a child manifest that ran under noop."""
+    """Whether an event is about a change that was not made: under noop, or in a child manifest that ran under noop."""
     return event.changed and (event.noop or bool(getattr(event.status, "announced", False)))

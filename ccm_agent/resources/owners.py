@@ -1,4 +1,4 @@
-"""Owners: who runs this program, and whether a wanted owner is the one that was found."""
+"""Names of the user and group of this process, and comparison of owners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def own_user() -> str:
-    """Name of the user that this process runs as; the number as text where the system knows no name."""
+    """Return the user of this process: its name, or its number as text if the system has no name for it."""
     import pwd
 
     try:
@@ -16,7 +16,7 @@ def own_user() -> str:
 
 
 def own_group() -> str:
-    """Name of the group that this process runs as; the number as text where the system knows no name."""
+    """Return the group of this process: its name, or its number as text if the system has no name for it."""
     import grp
 
     try:
@@ -26,7 +26,7 @@ def own_group() -> str:
 
 
 def is_same_owner(wanted: str, name: str, number: int) -> bool:
-    """Digits are a number, whatever the system calls it; anything else is a name."""
+    """Whether a desired owner is the current one. Digits are compared as a number, anything else as a name."""
     if wanted[:1].isdigit() and wanted.isascii() and wanted.isdigit():
         return wanted.lstrip("0") == str(number).lstrip("0")
     return wanted == name

@@ -1,4 +1,4 @@
-"""Which provider manages a type on this host."""
+"""Picks the provider that manages a type on this host."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import AnyType, Probe, ProviderSpec
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where a provider's programs may stand, besides our own PATH."""
+"""Directories that are searched for programs in addition to PATH."""
 
 
 class HostProbe:
-    """Asks the host; each answer is kept, for a program does not come and go within a run."""
+    """Asks the host. Answers are kept, because programs rarely come and go within a run."""
 
     def __init__(self) -> None:
         self._programs: dict[str, bool] = {}
 
     def has_program(self, name: str) -> bool:
-        """Whether an executable of this name is in our PATH or one of the system's directories."""
+        """Whether an executable of this name is in PATH or in one of the system's directories."""
         if name not in self._programs:
             import shutil
 
@@ -30,17 +30,17 @@ class HostProbe:
         return self._programs[name]
 
     def exists(self, path: str) -> bool:
-        """Whether something stands at an absolute path."""
+        """Whether an absolute path exists."""
         return os.path.exists(path)  # noqa: PTH110 - pathlib is slow to import
 
 
 class ProviderRegistry:
     """
-    Picks providers, and remembers what it picked: an object of one run, or of a command.
+    Picks providers and remembers its choices, for one run or command.
 
     Args:
-        catalog: The types, and the providers that others bring for them.
-        probe: What is asked about the host; None asks the host itself.
+        catalog: The types, and providers from other packages.
+        probe: Answers questions about the host; None: the real host.
     """
 
     def __init__(self, catalog: Catalog, probe: Probe | None = None) -> None:
@@ -50,15 +50,15 @@ class ProviderRegistry:
 
     async def pick(self, kind: AnyType, wanted: str, facts: Mapping[str, Any]) -> ProviderSpec:
         """
-        The provider that a manifest names, else the usable one with the lowest rank.
+        Return the provider that a manifest names, otherwise the usable one with the lowest rank.
 
         Args:
             kind: The resource type.
             wanted: A provider's name, or "" for any.
-            facts: Facts of the host; only read by a provider that depends on them.
+            facts: Facts of the host; only read if the choice depends on them.
 
         Raises:
-            NoProviderError: No such provider, or none that can work here.
+            NoProviderError: The provider does not exist, or none works on this host.
         """
         key = (kind.name, wanted)
         found = self._picked.get(key)
@@ -82,11 +82,11 @@ class ProviderRegistry:
 def _usable(
     specs: tuple[ProviderSpec, ...] | list[ProviderSpec], wanted: str, facts: Mapping[str, Any], probe: Probe
 ) -> ProviderSpec | None:
-    """The usable one that is meant for this host, else with the lowest rank; of one rank the one that stands first."""
+    """Return the usable provider that fits this host, otherwise the one with the lowest rank; of equal rank the first one."""
     named = sorted((spec for spec in specs if not wanted or spec.name == wanted), key=lambda spec: spec.rank)
     usable = [spec for spec in named if spec.is_usable(facts, probe)]
     if len(usable) > 1:
-        # a stable sort; facts are read only where there is a choice that depends on them
+        # a stable sort; facts are read only if the choice depends on them
         usable.sort(key=lambda spec: spec.fits is not None and not spec.fits(facts))
     return usable[0] if usable else None
 

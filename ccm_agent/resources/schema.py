@@ -1,9 +1,9 @@
 """
-JSON Schemas of resource types and of the manifest, made from the types' own Structs.
+JSON Schemas of resource types and of the manifest, generated from the types' Structs.
 
-A manifest holds templates, and YAML without quotes holds numbers where texts are wanted; the schemas accept what the engine
-accepts, so that an editor does not complain of a manifest that works. What only the engine can tell (that a version is a
-version) is not in them.
+Manifests contain templates, and unquoted YAML contains numbers where texts are wanted. The schemas accept what the engine
+accepts, so that an editor does not complain about a valid manifest. They leave out what only the engine can check, such as the
+form of a version.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ID_PREFIX = "urn:ccm-fleet:schema:v1:"
 """Of the `$id` of every schema: a name that stays the same wherever the schema is stored."""
 TEMPLATE = {"type": "string", "pattern": r"(\{\{|\$\{)", "description": "A template that gives the value."}
 LITERAL = frozenset(CommonProperties.__struct_fields__) - {"health_checks", "register_when_stable"}
-"""Common properties in which nothing but a text makes sense, or nothing is a template."""
+"""Common properties that must be a text, or are never templates."""
 
 
 def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of a type's properties without its name, and the definitions that it refers to."""
+    """Return the schema of a type's properties without `name`, and the definitions that it refers to."""
     (schema,), definitions = msgspec.json.schema_components([kind.properties], ref_template="#/$defs/{name}")
     own = definitions.pop(schema["$ref"].rpartition("/")[2])
     fields = {
@@ -55,7 +55,7 @@ def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def type_schema(kind: AnyType) -> dict[str, Any]:
-    """The schema of one resource of a type, name included: what `ccm ensure api pipe` and `ccmctl ensure` send."""
+    """Return the schema of one resource with its name, as `ccm ensure api pipe` and `ccmctl ensure` send it."""
     body, definitions = properties_schema(kind)
     name = {"type": "string", "description": _description(kind, "name")}
     return {
@@ -69,7 +69,7 @@ def type_schema(kind: AnyType) -> dict[str, Any]:
 
 
 def manifest_schema(kinds: Sequence[AnyType]) -> dict[str, Any]:
-    """The schema of a manifest that may hold resources of these types."""
+    """Return the schema of a manifest with resources of these types."""
     (schema,), definitions = msgspec.json.schema_components([Manifest], ref_template="#/$defs/{name}")
     manifest = definitions.pop(schema["$ref"].rpartition("/")[2])
     section = definitions["CcmSection"]
@@ -111,7 +111,7 @@ def manifest_schema(kinds: Sequence[AnyType]) -> dict[str, Any]:
 
 
 def _forms(kind: AnyType, body: dict[str, Any]) -> dict[str, Any]:
-    """The two forms of a type's entry: a list of named resources, or one resource that holds its name."""
+    """Return both forms of a type's entry: a list of named resources, or one resource with a `name`."""
     named = {"type": "string", "description": _description(kind, "name")}
     return {
         "description": kind.summary,
@@ -138,7 +138,7 @@ def _forms(kind: AnyType, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loosened(field: dict[str, Any], is_literal: bool) -> dict[str, Any]:
-    """A field's schema that also takes a template, and a plain number or boolean where a text is wanted."""
+    """Extend a field's schema to accept a template, and a number or boolean in place of a text."""
     if field.get("type") == "string":
         return {**field, "type": ["string", "number", "boolean", "null"]}
     if is_literal:

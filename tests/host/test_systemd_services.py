@@ -103,7 +103,7 @@ def test_a_unit_that_does_not_exist_is_named(machine: testenv.Node, program: str
     code, (event,) = apply(machine, program, {"name": "t-nowhere", "ensure": "running"})
 
     assert code == 2
-    assert event["error"] == ["service t-nowhere not found: systemd knows no unit of that name"]
+    assert event["error"] == ["service t-nowhere not found: systemd has no unit of that name"]
 
 
 def test_changed_unit_files_are_read_by_one_reload_for_all(machine: testenv.Node, program: str) -> None:

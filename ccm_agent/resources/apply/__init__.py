@@ -27,10 +27,10 @@ TYPE: ResourceType[ApplyProperties, ApplyState] = ResourceType(
     check=check,
     has_changed=has_changed,
     verify=False,
-    why_unverified="the child's resources were each verified; applying it again would be another run",
+    why_unverified="each resource of the child was verified; applying the child again would be another run",
     contains_manifest=True,
     reach=reach,
     can_status=False,
-    why_no_status="what a manifest would change is what `ccm apply --noop` says",
+    why_no_status="use `ccm apply --noop` to see what a manifest would change",
     command=CommandLine(is_offered=False),
 )

@@ -1,4 +1,4 @@
-"""What an apply resource says, and what came of it."""
+"""Properties and state of an apply resource."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 
 
 class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
-    """A child manifest; `name` is its file, relative to the directory of the manifest that it stands in."""
+    """A child manifest; `name` is its file, relative to the directory of the parent manifest."""
 
     noop: Annotated[
         bool,
@@ -22,7 +22,7 @@ class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
             description="Run only the child's health checks. `false` does not disable monitor-only of the run."
         ),
     ] = False
-    # a factory, so that events show it, as the reference's do
+    # a default factory, so that events include the default, as those of Choria CCM do
     allow_apply: Annotated[
         bool, Meta(description="Whether the child manifest may contain `apply` resources.")
     ] = field(default_factory=lambda: True)
@@ -36,12 +36,12 @@ class ApplyProperties(CommonProperties, kw_only=True, omit_defaults=True):
 
 class ApplyState(CommonState, kw_only=True, omit_defaults=False):
     """
-    What became of a child's resources.
+    The outcomes of a child's resources.
 
     Attributes:
-        resource_count: How many it holds.
-        changed_count, failed_count: How many changed, and failed or had unmet requirements.
-        announced: Its changes were not made, as it ran under noop. Ours; Choria CCM does not know it.
+        resource_count: The number of resources.
+        changed_count, failed_count: How many changed, and how many failed or had unmet requirements.
+        announced: Its changes were not made, because it ran under noop. Choria CCM does not have this field.
     """
 
     resource_count: int = 0

@@ -1,4 +1,4 @@
-"""What a provider of the apply type can do."""
+"""The Protocol of apply providers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ class ApplyProvider(Protocol):
     """Applies child manifests."""
 
     async def status(self, wanted: ApplyProperties) -> ApplyState:
-        """An empty state: what a child would change is known by applying it."""
+        """Return an empty state: only applying a child shows what it changes."""
         ...
 
     async def apply_manifest(self, wanted: ApplyProperties) -> ApplyState:
         """
-        Apply the child, its resources' outcomes recorded on the way.
+        Apply the child and record the outcomes of its resources.
 
         Raises:
             DesiredStateError: Some of its resources failed.
-            CcmError: It could not be loaded, or broke off.
+            CcmError: The child could not be loaded, or ended early.
         """
         ...

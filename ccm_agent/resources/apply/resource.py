@@ -1,4 +1,4 @@
-"""Decides what an apply resource needs: always to be applied."""
+"""Decides the steps of an apply resource: one, always."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def check(wanted: ApplyProperties) -> None:
-    """Refuse what is not a path: a URL, or a name that looks like one."""
+    """Refuse a name that is a URL or looks like one."""
     if _SCHEME.match(wanted.name):
         message = f"`{wanted.name}` is a URL, and a child manifest must be a file; write ./ before a name with a colon"
         raise PropertyError(message, place=Place(path="$.name"))
 
 
 def reach(wanted: ApplyProperties) -> Reach:
-    """The child's file is read; what is in it is judged resource by resource."""
+    """The child's file is read. Its resources are checked one by one."""
     return Reach(reads=(wanted.name,))
 
 
 def decide(wanted: ApplyProperties, found: ApplyState, context: DecisionContext) -> Decision:
-    """One step, whatever was found: whether something is to be done is decided by the child's resources."""
+    """Return one step for every state: the child's resources decide what must be done."""
     return Decision(steps=(Step(noop="", action=lambda provider: provider.apply_manifest(wanted)),))
 
 
 def has_changed(before: ApplyState, after: ApplyState) -> bool:
-    """Some resource of the child changed."""
+    """Whether a resource of the child changed."""
     return after.changed_count > 0

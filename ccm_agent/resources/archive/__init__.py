@@ -34,6 +34,6 @@ TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     reach=reach,
     noop_separator=". ",
     can_status=False,
-    why_no_status="an archive's state depends on more than its name: what it is checked against stands in the manifest",
+    why_no_status="the state of an archive depends on properties in a manifest, not only on its name",
     command=COMMAND,
 )

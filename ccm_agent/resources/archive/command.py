@@ -1,4 +1,4 @@
-"""What `ccm ensure archive` takes: flags that differ from the properties."""
+"""The command line of `ccm ensure archive`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ccm_agent.resources.owners import own_group, own_user
 
 def gather(given: dict[str, Any]) -> dict[str, Any]:
     """
-    Properties from what was given: owner and group of who runs it unless others are named.
+    Convert flags to properties. Owner and group default to those of this process.
 
     Raises:
-        UsageError: The owner is not USER:GROUP, or the directory to unpack into is not there.
+        UsageError: The owner is not USER:GROUP, or the directory to unpack into does not exist.
     """
     values = dict(given)
     values.setdefault("ensure", PRESENT)

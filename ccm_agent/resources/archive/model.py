@@ -1,4 +1,4 @@
-"""What an archive resource may say, and what is found of it."""
+"""Properties and state of an archive resource."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ccm_agent.model.field_rules import Extension, Sensitive, Url
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 KINDS = {".tar.gz": "tar.gz", ".tgz": "tar.gz", ".tar": "tar", ".zip": "zip"}
-"""Kinds of archives by the end of a file's name."""
+"""Kinds of archives by file extension."""
 NEW_MODE = 0o600
 RIGHT_MODE = 0o644
-"""An archive may have these permissions and no others: who may write to it may have it unpacked as they like."""
+"""The most permissions that an archive may have: a user who can write to it decides what is unpacked."""
 
 
 class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An archive that is downloaded, and unpacked if `extract_parent` says where."""
+    """An archive that is downloaded, and unpacked if `extract_parent` is set."""
 
     name: Annotated[
         str,
@@ -65,24 +65,24 @@ class ArchiveProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def kind(self) -> str:
-        """The kind of archive that its name says."""
+        """The kind of archive, from its name."""
         return kind_of(self.name)
 
 
 class ArchiveMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    What is there.
+    The current state of the archive file.
 
     Attributes:
         name: Path of the archive file.
-        checksum: Its SHA-256; "" when it is not there.
-        archive_exists, creates_exists: Whether the archive, and what unpacking it makes, are there.
-        owner, group: Names of the archive file's owner; "" when it is not there.
-        uid, gid: Their numbers. Ours, as what follows.
-        mode: Its permissions as four octal digits; "" when it is not there.
+        checksum: Its SHA-256; "" if it does not exist.
+        archive_exists, creates_exists: Whether the archive file and the path of `creates` exist.
+        owner, group: Names of the archive file's owner; "" if it does not exist.
+        uid, gid: Their numbers. Choria CCM does not have this field and the next ones.
+        mode: Its permissions as four octal digits; "" if it does not exist.
         mtime: Modification time.
         size: Size in bytes.
-        provider: The provider that looked.
+        provider: The provider that read the state.
     """
 
     name: str
@@ -100,11 +100,11 @@ class ArchiveMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ArchiveState(CommonState, kw_only=True):
-    """An archive as found; `ensure` tells whether its file is there."""
+    """The current state; `ensure` tells whether the archive file exists."""
 
     metadata: ArchiveMetadata
 
 
 def kind_of(name: str) -> str:
-    """The kind of archive that a file's name says; "" for no archive's."""
+    """Return the kind of archive by a file's name; "" if it is not that of an archive."""
     return next((kind for end, kind in KINDS.items() if name.lower().endswith(end)), "")

@@ -1,4 +1,4 @@
-"""What an archive provider can do."""
+"""The Protocol of archive providers."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from ccm_agent.resources.archive.model import ArchiveProperties, ArchiveState
 
 
 class ArchiveProvider(Protocol):
-    """Looks at archives, downloads and unpacks them. What is at the target is never half an archive."""
+    """Reads the state of archives, downloads and unpacks them. The target is never an incomplete archive."""
 
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
-        """What is there; FileError where something that is not a file stands in the archive's place."""
+        """Return the current state; FileError if the path exists and is not a file."""
         ...
 
     async def download(self, wanted: ArchiveProperties) -> None:
-        """Fetch the archive, prove its checksum and put it in its place, owner and all."""
+        """Download the archive, verify its checksum, and put it in place with owner and mode."""
         ...
 
     async def extract(self, wanted: ArchiveProperties) -> None:
-        """Unpack it. An archive that cannot be unpacked does not stay where nothing else would tell that it failed."""
+        """Unpack the archive. If that fails and no `creates` would show it, the archive is removed."""
         ...
 
     async def set_attributes(self, wanted: ArchiveProperties) -> None:
-        """Set owner and group of the archive that is there, and take away permissions that it should not have."""
+        """Set owner and group of the existing archive, and remove permissions beyond the allowed ones."""
         ...
 
     async def remove(self, wanted: ArchiveProperties) -> None:
-        """Remove the archive file; what was unpacked stays."""
+        """Remove the archive file; unpacked files stay."""
         ...

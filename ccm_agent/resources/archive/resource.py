@@ -1,4 +1,4 @@
-"""Decides what an archive needs: pure, no I/O."""
+"""Decides the steps of an archive resource: pure, no I/O."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHECKSUM = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def check(wanted: ArchiveProperties) -> None:
-    """Refuse properties that cannot be right."""
+    """Refuse invalid properties."""
     check_each(
         wanted,
         _check_url,
@@ -110,7 +110,7 @@ def _refuse(message: str, field: str) -> NoReturn:
 
 
 def reach(wanted: ArchiveProperties) -> Reach:
-    """What it touches; see `ResourceType`. What is unpacked may be anything below the directory."""
+    """Return what the resource touches. Unpacking can write anything below the directory."""
     trees = (wanted.extract_parent,) if wanted.extract_parent and wanted.ensure != ABSENT else ()
     return Reach(paths=(wanted.name,), trees=trees, reads=(wanted.url,) if wanted.url else ())
 
@@ -133,7 +133,7 @@ def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionCont
 
 
 def _difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
-    """What is not as wanted; "" when all is."""
+    """Return what differs from the desired state; "" if nothing does."""
     if wanted.creates and not found.creates_exists:
         return f"creates path missing: {wanted.creates}"
     if wanted.cleanup:
@@ -160,12 +160,12 @@ def _attribute_difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> 
 def _steps(wanted: ArchiveProperties, found: ArchiveMetadata) -> list[Step]:
     steps: list[Step] = []
     is_right = found.archive_exists and bool(wanted.checksum) and _has_checksum(wanted, found)
-    # only the archive itself is left over: it is removed, not downloaded once more to be removed then
+    # only the archive file is left over: remove it, instead of downloading it again and removing it then
     is_left_over = wanted.cleanup and found.creates_exists and (is_right or not wanted.checksum)
     needs_download = not is_right and not is_left_over
     if needs_download:
         steps.append(_download(wanted))
-    # without `creates` an archive that is there was unpacked when it came
+    # without `creates`, an existing archive was unpacked when it was downloaded
     must_extract = needs_download or (bool(wanted.creates) and not found.creates_exists)
     if wanted.extract_parent and must_extract:
         steps.append(Step(noop="Would have extracted", action=lambda p: p.extract(wanted)))

@@ -1,4 +1,4 @@
-"""What an exec resource may say, and what is found of it."""
+"""Properties and state of an exec resource."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def command_line(self) -> str:
-        """What is run."""
+        """The command to run."""
         return self.command or self.name
 
     @property
@@ -82,12 +82,12 @@ class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
 class ExecState(CommonState, kw_only=True):
     """
-    What decides whether a command runs, or what came of it. `ensure` is always "present".
+    What decides whether a command runs, or its result. `ensure` is always "present".
 
     Attributes:
-        exitcode: What the command ended with; unset when it did not run.
-        creates_satisfied: `creates` names something that is there.
-        onlyif_satisfied, unless_satisfied: The guard exited with 0. False when there is none, and after the command ran.
+        exitcode: The command's exit code; unset if it did not run.
+        creates_satisfied: The path of `creates` exists.
+        onlyif_satisfied, unless_satisfied: The guard exited with 0. False without a guard, and after the command ran.
     """
 
     exitcode: int | UnsetType = UNSET
@@ -98,13 +98,13 @@ class ExecState(CommonState, kw_only=True):
 
 class Execution(Struct, frozen=True, kw_only=True):
     """
-    How a command ended.
+    The end of a command.
 
     Attributes:
         exitcode: Its exit code; -N when signal N ended it.
-        output: The end of what it wrote.
-        timed_out: It was ended because it took too long.
-        creates_satisfied: `creates` names something that is there now.
+        output: The end of its output.
+        timed_out: It exceeded its time limit and was killed.
+        creates_satisfied: The path of `creates` exists now.
     """
 
     exitcode: int

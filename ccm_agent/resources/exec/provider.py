@@ -1,4 +1,4 @@
-"""What a provider of commands can do."""
+"""The Protocol of exec providers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class ExecProvider(Provider[ExecProperties, ExecState], Protocol):
     """
     Runs commands and their guards.
 
-    `status` looks for what `creates` names and runs both guards, always, under noop too; CommandError for a guard that cannot be
-    run, is ended by a signal or takes too long.
+    `status` checks the path of `creates` and always runs both guards, also under noop. It raises CommandError for a guard that
+    cannot be run, is killed by a signal or exceeds the time limit.
     """
 
     async def execute(self, wanted: ExecProperties) -> Execution:
         """
-        Run the command to its end, whatever its exit code.
+        Run the command to its end; any exit code is a result.
 
         Raises:
             CommandError: It cannot be started.

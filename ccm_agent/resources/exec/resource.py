@@ -19,11 +19,11 @@ from ccm_agent.resources.exec.provider import ExecProvider
 PROTOCOL = "io.choria.ccm.v1.resource.exec.state"
 VARIABLE = re.compile(r"[A-Za-z_][^=]*")
 SHELL_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-ENSURE = (PRESENT, ABSENT)  # of which the second means nothing, and is allowed
+ENSURE = (PRESENT, ABSENT)  # `absent` is accepted and has no effect
 
 
 def check(wanted: ExecProperties) -> None:
-    """Refuse properties that cannot be right. Deferred ones may still hold templates here."""
+    """Refuse invalid properties. Deferred ones may still contain templates here."""
     check_each(wanted, _check_name, _check_timeout, _check_subscribe, _check_path, _check_environment)
 
 
@@ -59,7 +59,7 @@ def _check_environment(wanted: ExecProperties) -> None:
 
 
 def check_in_manifest(wanted: ExecProperties) -> None:
-    """Refuse what a manifest of Choria CCM cannot say, though a request to it can."""
+    """Refuse what Choria CCM refuses in a manifest but accepts in a request."""
     check_each(wanted, _check_ensure, _check_names)
 
 
@@ -112,7 +112,7 @@ def _refuse(message: str, field: str) -> NoReturn:
 
 
 def reach(wanted: ExecProperties) -> Reach:
-    """A command may touch anything, so there is nothing to name: a policy forbids the type, or does not."""
+    """A command may touch anything, so nothing is named. A policy forbids or allows the type."""
     return Reach()
 
 
@@ -135,7 +135,7 @@ def decide(wanted: ExecProperties, found: ExecState, context: DecisionContext) -
 
 
 def _needs_guards(wanted: ExecProperties, found: ExecState, context: DecisionContext) -> bool:
-    """Only the guards can say whether the command would run."""
+    """Whether only the guards can tell if the command would run."""
     is_settled = context.triggered_by != "" or found.creates_satisfied or wanted.refreshonly
     return not is_settled and bool(wanted.onlyif or wanted.unless)
 
@@ -149,18 +149,20 @@ def _execution(wanted: ExecProperties) -> Callable[[ExecProvider], Awaitable[Exe
 
 def judge(wanted: ExecProperties, done: Execution) -> ExecState:
     """
-    The state that a command left, if it has worked.
+    Return the state after a command that worked.
 
-    Its exit code counts, and it alone: what `creates` names may be there although the command failed half-way. A command that
-    made it and ended with 0 has worked even where `returns` names other codes.
+    Only the exit code counts: the path of `creates` may exist although the command failed halfway. A command that created it and
+    exited with 0 worked, even if `returns` lists other codes.
 
     Raises:
-        CommandError: It has not; with the end of what it said.
+        CommandError: The command failed; with the end of its output.
     """
     if done.timed_out:
-        raise CommandError(f"the command took longer than {wanted.timeout} and was ended", output=done.output)
+        raise CommandError(
+            f"the command took longer than {wanted.timeout} and was killed", output=done.output
+        )
     if done.exitcode < 0:
-        raise CommandError(f"the command was ended by {_signal_name(-done.exitcode)}", output=done.output)
+        raise CommandError(f"the command was killed by {_signal_name(-done.exitcode)}", output=done.output)
     made_it = done.creates_satisfied and done.exitcode == 0
     if done.exitcode not in wanted.success_codes and not made_it:
         codes = ", ".join(str(code) for code in wanted.success_codes)

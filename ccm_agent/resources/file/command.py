@@ -1,4 +1,4 @@
-"""What `ccm ensure file` takes: flags that differ from the properties."""
+"""The command line of `ccm ensure file`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DIRECTORY_MODE = "0755"
 
 def gather(given: dict[str, Any]) -> dict[str, Any]:
     """
-    Properties from what was given: owner and group of who runs it, and a plain mode, unless others are named.
+    Convert flags to properties. Owner and group default to those of this process, the mode to 0644.
 
     Raises:
-        UsageError: Two flags say what the content is, or a file that is named is not there.
+        UsageError: Two flags give the content, or a named file does not exist.
     """
     values = dict(given)
     if values.pop("no_replace", None):
         values["replace"] = False
     content_file = values.pop("content_file", None)
     if sum(one is not None for one in (content_file, values.get("content"), values.get("source"))) > 1:
-        raise UsageError("only one of --content, --content-file and --source can say what is in the file")
+        raise UsageError("--content, --content-file and --source exclude each other: give only one")
     if content_file is not None:
         values["content"] = _read(content_file)
     if "source" in values and "://" not in values["source"] and not os.path.exists(values["source"]):  # noqa: PTH110 - pathlib is slow to import
@@ -34,7 +34,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
     owner, _, group = str(values.get("owner", "")).partition(":")
     values["owner"] = owner or own_user()
     values["group"] = values.get("group") or group or own_group()
-    # a directory needs to be entered, so the mode meant for files is not meant for it
+    # the default mode of files is not for directories, which need permission to be entered
     if values.setdefault("mode", FILE_MODE) == FILE_MODE and values["ensure"] == "directory":
         values["mode"] = DIRECTORY_MODE
     return values

@@ -1,4 +1,4 @@
-"""What a file resource may say, and what is found of it."""
+"""Properties and state of a file resource."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 
 DIRECTORY = "directory"
 KEEP = "*"
-"""An owner or group that is left as it is; no system allows such a name."""
+"""An owner or group that is not managed. No system allows this name."""
 _NEW_FILE, _NEW_DIRECTORY = 0o644, 0o755
-"""What the digits of a mode that do not matter are when something is made."""
+"""The digits that replace `x` in a mode when a file or directory is created."""
 MASK = re.compile(r"[0-7x]{3}")
 """A mode whose `x` digits do not matter."""
 SCHEMES = ("http://", "https://")
-"""What a source begins with that is fetched."""
+"""Prefixes of a source that is downloaded."""
 
 
 class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -100,22 +100,22 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def manages_content(self) -> bool:
-        """Whether it says what is in the file; otherwise only owner, group and mode count."""
+        """Whether the content is managed; otherwise only owner, group and mode are."""
         return self.content is not None or self.source != ""
 
     @property
     def is_url(self) -> bool:
-        """Whether the content is to be fetched."""
+        """Whether the source is a URL."""
         return self.source.startswith(SCHEMES)
 
     @property
     def keeps_something(self) -> bool:
-        """Whether part of owner, group and mode is left as it is."""
+        """Whether part of owner, group or mode is not managed."""
         return KEEP in (self.owner, self.group) or "x" in self.mode
 
     @property
     def mode_bits(self) -> int:
-        """The permissions that are wanted. A directory that may be read or written by somebody may be entered too."""
+        """The desired permissions. Users who may read or write a directory may also enter it."""
         bits = parse_mode(self.mode, _NEW_DIRECTORY if self.ensure == DIRECTORY else _NEW_FILE)
         if self.ensure == DIRECTORY:
             bits |= sum(0o1 << shift for shift in (0, 3, 6) if bits & 0o6 << shift)
@@ -125,14 +125,14 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
 @lru_cache(maxsize=256)
 def parse_mode(mode: str, kept: int = 0) -> int:
     """
-    The bits of a mode: `0644`, `644`, `0o644`, or `6x4`.
+    Return the bits of a mode: `0644`, `644`, `0o644`, or `6x4`.
 
     Args:
         mode: The mode.
-        kept: Whose digits stand where `x` does.
+        kept: The mode whose digits replace each `x`.
 
     Raises:
-        ValueError: It is not an octal number of three or four digits, nor three digits and `x`.
+        ValueError: It is neither an octal number of three or four digits, nor three characters of digits and `x`.
     """
     if "x" in mode and MASK.fullmatch(mode):
         shifted = zip(mode, (6, 3, 0), strict=True)
@@ -145,18 +145,18 @@ def parse_mode(mode: str, kept: int = 0) -> int:
 
 class FileMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    What stands at the path; of a symlink what it leads to.
+    The current state at the path; of a symlink, that of its target.
 
     Attributes:
         name: The path.
-        owner, group: Names, or numbers where the system knows no name; "" when there is nothing.
-        mode: Permissions as four octal digits, without setuid, setgid and sticky bits; "" when there is nothing.
-        checksum: SHA-256 of a file's content; "" when it is so large that it cannot be the wanted one.
-        provider: The provider that looked.
-        mtime, size: Of what is there.
-        uid, gid: The same owner in numbers. Ours, as what follows.
-        link: Where the path points when it is a symlink.
-        error: Why it cannot be looked at, although something may be there.
+        owner, group: Names, or numbers if the system has no name for them; "" if the path does not exist.
+        mode: Permissions as four octal digits, without setuid, setgid and sticky bits; "" if the path does not exist.
+        checksum: SHA-256 of a file's content; "" if its size alone shows that the content differs.
+        provider: The provider that read the state.
+        mtime, size: Modification time and size.
+        uid, gid: Numbers of owner and group. Choria CCM does not have this field and the next ones.
+        link: The target of a symlink; "" if it is not one.
+        error: Why the state cannot be read, although the path may exist.
     """
 
     name: str
@@ -176,12 +176,12 @@ class FileMetadata(Struct, kw_only=True, omit_defaults=True):
 
 class SourceFile(Struct, kw_only=True, omit_defaults=True):
     """
-    The file or URL that content is to be copied from. Ours.
+    The file or URL of the desired content. Choria CCM does not have it.
 
     Attributes:
-        path: Where it is; of a URL nothing secret.
-        checksum: SHA-256 of its content; "" when it was not read because the size alone differs.
-        size: Of its content; 0 of a URL.
+        path: Path, or URL without secrets.
+        checksum: SHA-256 of its content; "" if it was not read because the size alone differs.
+        size: Size of its content; 0 for a URL.
         error: Why it cannot be used.
     """
 
@@ -192,7 +192,7 @@ class SourceFile(Struct, kw_only=True, omit_defaults=True):
 
 
 class FileState(CommonState, kw_only=True):
-    """A file as found; `ensure` is "present", "absent" or "directory". What cannot be looked at counts as present."""
+    """The current state; `ensure` is "present", "absent" or "directory". A path whose state cannot be read counts as present."""
 
     metadata: FileMetadata
     source: SourceFile | UnsetType = UNSET

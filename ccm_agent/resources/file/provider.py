@@ -1,4 +1,4 @@
-"""What a provider of files can do."""
+"""The Protocol of file providers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from ccm_agent.resources.file.model import FileProperties, FileState
 
 class FileProvider(Provider[FileProperties, FileState], Protocol):
     """
-    Looks at files and changes them.
+    Reads and changes files.
 
-    `status` MUST look through a symlink at the end of the path, and fail for what is neither file nor directory. No verb may
-    follow one. All of them raise HostError when the host refuses.
+    `status` MUST follow a symlink at the end of the path, and fail for what is neither file nor directory. No verb may follow
+    one. All raise HostError if the operating system refuses.
     """
 
     async def store(self, wanted: FileProperties) -> None:
-        """Write the file, whole or not at all, with owner, group and mode; empty when no content is managed."""
+        """Write the file atomically, with owner, group and mode; an empty one if no content is managed."""
         ...
 
     async def set_attributes(self, wanted: FileProperties) -> None:
-        """Set owner, group and mode of the file, and leave its content alone; a symlink is refused."""
+        """Set owner, group and mode of the file, not its content. A symlink is refused."""
         ...
 
     async def create_directory(self, wanted: FileProperties) -> None:
-        """Make the directory and those above it, and set its owner, group and mode. A symlink to no directory gives way."""
+        """
+        Create the directory and its parents, and set its owner, group and mode. It replaces a symlink that does not lead to a
+        directory.
+        """
         ...
 
     async def remove(self, wanted: FileProperties) -> None:
-        """Remove what is there; a directory that holds something only with `force`."""
+        """Remove the file or directory; a directory that is not empty only with `force`."""
         ...

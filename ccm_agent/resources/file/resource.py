@@ -1,4 +1,4 @@
-"""Decides what a file needs: pure, no I/O."""
+"""Decides the steps of a file resource: pure, no I/O."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def check(wanted: FileProperties) -> None:
-    """Refuse properties that cannot be right."""
+    """Refuse invalid properties."""
     check_each(
         wanted,
         _check_name,
@@ -88,7 +88,7 @@ def _check_name(wanted: FileProperties) -> None:
 
 
 def _canonical(path: str) -> str:
-    # POSIX lets two slashes at the start mean something of their own; on Linux they do not
+    # POSIX allows a special meaning of two slashes at the start; Linux does not have one
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
@@ -112,7 +112,7 @@ def _refuse(message: str, field: str) -> NoReturn:
 
 
 def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What Choria CCM does not understand in properties as they are written; see `ResourceType`."""
+    """Find extensions of Choria CCM in properties as written; see `ResourceType`."""
     mode, source = written.get("mode"), written.get("source")
     if isinstance(mode, str):
         if MASK.fullmatch(mode) and "x" in mode:
@@ -126,7 +126,7 @@ def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def reach(wanted: FileProperties) -> Reach:
-    """What it touches; see `ResourceType`."""
+    """Return what the resource touches; see `ResourceType`."""
     named = (wanted.name,)
     is_tree = wanted.ensure == ABSENT and wanted.force
     return Reach(
@@ -137,7 +137,7 @@ def reach(wanted: FileProperties) -> Reach:
 
 
 def finalize(wanted: FileProperties) -> None:
-    """A source's `.` and `..` are resolved as written, whatever links there may be."""
+    """Normalize the source: `.` and `..` are resolved by text, without regard to symlinks."""
     if wanted.source and not wanted.is_url:
         wanted.source = posixpath.normpath(wanted.source)
 
@@ -154,7 +154,10 @@ def decide(wanted: FileProperties, found: FileState, context: DecisionContext) -
 
 
 def _with_kept(wanted: FileProperties, found: FileState) -> FileProperties:
-    """The same with what is to be kept as it was found; a new file is made as files usually are, by whoever runs this."""
+    """
+    Replace unmanaged owner, group and mode digits with the current ones. A new file gets the usual mode and the user of this
+    process.
+    """
     metadata = found.metadata
     is_there = metadata.uid >= 0
     mode = wanted.mode
@@ -222,7 +225,7 @@ def _wrong_source(wanted: FileProperties, checksum: str) -> str:
 
 
 def _content(wanted: FileProperties, found: FileState) -> str:
-    """How the content differs; "" when it does not, or is not managed."""
+    """Return how the content differs; "" if it does not or is not managed."""
     if not wanted.manages_content or not wanted.replace:
         return ""
     metadata = found.metadata
@@ -234,7 +237,7 @@ def _content(wanted: FileProperties, found: FileState) -> str:
     if checksum and checksum == metadata.checksum:
         return ""
     if (not metadata.checksum and metadata.size and not metadata.error) or not checksum:
-        # nobody read it, for its size says enough
+        # it was not read, because its size differs
         return (
             f"content mismatch: found {metadata.size} bytes, wanted {f'{size} bytes' if size else checksum}"
         )
@@ -242,7 +245,7 @@ def _content(wanted: FileProperties, found: FileState) -> str:
 
 
 def _attributes(wanted: FileProperties, found: FileState) -> str:
-    """The first of owner, group and mode that differs; "" when none does."""
+    """Return the first difference in owner, group and mode; "" if there is none."""
     metadata = found.metadata
     if not is_same_owner(wanted.owner, metadata.owner, metadata.uid):
         return f"owner mismatch: found {metadata.owner or 'none'}, wanted {wanted.owner}"

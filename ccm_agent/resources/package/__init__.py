@@ -46,7 +46,7 @@ def _is_other(facts: Mapping[str, Any]) -> bool:
 
 
 def _gather(given: dict[str, Any]) -> dict[str, Any]:
-    """On a command line a package is to be there, unless something else is said."""
+    """On the command line `ensure` defaults to `present`."""
     return {"ensure": PRESENT, **given}
 
 

@@ -1,4 +1,4 @@
-"""What a package resource may say, and what is found of it."""
+"""Properties and state of a package resource."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class PackageProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
 
 class PackageMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    What the package manager says.
+    The state of a package in the package manager.
 
     Attributes:
-        name: The package's name there.
-        version: Full version: with apt all of it, with dnf version and release; "absent" when it is not installed.
+        name: The package's name.
+        version: Full version; with dnf, version and release. "absent" if the package is not installed.
         arch: Architecture, such as "amd64" or "noarch".
-        provider: The provider that looked.
-        extended: With apt `status` (dpkg's word), with dnf `epoch` and `release`.
+        provider: The provider that read the state.
+        extended: With apt `status` (as dpkg reports it), with dnf `epoch` and `release`.
     """
 
     name: str
@@ -40,6 +40,6 @@ class PackageMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class PackageState(CommonState, kw_only=True):
-    """A package as found; `ensure` is its version (with dnf without release and epoch) or "absent"."""
+    """The current state; `ensure` is the version (with dnf without release and epoch) or "absent"."""
 
     metadata: PackageMetadata

@@ -1,4 +1,4 @@
-"""What a package provider can do."""
+"""The Protocol of package providers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ccm_agent.resources.package.model import PackageProperties, PackageState
 
 class PackageProvider(Protocol):
     """
-    Looks at packages and changes them.
+    Reads and changes packages.
 
-    A verb MUST end by itself or fail: it never asks a question, and it says who holds the package manager's lock when that is
-    why it failed. All raise CommandError with the tail of what the tool said.
+    A verb MUST end by itself or fail. It never asks a question, and if it fails because of the package manager's lock, the error
+    names the process that holds the lock. All raise CommandError with the end of the tool's output.
     """
 
     async def status(self, wanted: PackageProperties) -> PackageState:
-        """The installed version, or absent. A package that is not wholly installed is absent."""
+        """Return the installed version, or absent. A package that is not completely installed is absent."""
         ...
 
     async def look_ahead(self, wanted: Sequence[PackageProperties]) -> Sequence[PackageState | None]:
-        """What `status` would say of each, by one question to the tool."""
+        """Return what `status` would for each, with one call of the tool."""
         ...
 
     async def install(self, name: str, version: str) -> None:
@@ -29,13 +29,13 @@ class PackageProvider(Protocol):
         ...
 
     async def upgrade(self, name: str, version: str) -> None:
-        """Bring an installed package to a newer version, or to the newest with "latest"."""
+        """Upgrade an installed package to a version, or to the newest with "latest"."""
         ...
 
     async def downgrade(self, name: str, version: str) -> None:
-        """Bring an installed package to an older version."""
+        """Downgrade an installed package to a version."""
         ...
 
     async def uninstall(self, name: str) -> None:
-        """Remove a package; its configuration files stay where the tool keeps them."""
+        """Remove a package. Configuration files that the tool keeps stay."""
         ...

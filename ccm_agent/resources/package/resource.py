@@ -1,4 +1,4 @@
-"""Decides what a package needs: pure, no I/O."""
+"""Decides the steps of a package resource: pure, no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 
 
 def check(wanted: PackageProperties) -> None:
-    """Refuse names and versions that a package manager could take for something else."""
+    """Refuse names and versions that a package manager could misread."""
     check_each(wanted, _check_name, _check_version)
 
 
@@ -45,7 +45,7 @@ def _check_version(wanted: PackageProperties) -> None:
 
 
 def reach(wanted: PackageProperties) -> Reach:
-    """What it touches; see `ResourceType`. What a package brings along is the package manager's business."""
+    """Return what the resource touches. Dependencies of the package are left to the package manager."""
     return Reach(packages=(wanted.name,))
 
 
@@ -55,9 +55,9 @@ def _debian(found: PackageState, version: str) -> int:
 
 def _rpm(found: PackageState, version: str) -> int:
     """
-    Compare by the parts that the wanted version names: without an epoch or a release any will do.
+    Compare only the parts that the desired version has: without epoch or release, any epoch or release matches.
 
-    dnf matches `name-version` in the same way, so what it is asked for and what is verified are one thing.
+    dnf matches `name-version` in the same way, so requesting and verifying agree.
     """
     epoch, mark, rest = version.rpartition(":")
     installed, _, release = found.metadata.version.rpartition("-")
@@ -76,11 +76,11 @@ def _number(epoch: str) -> int:
 
 
 COMPARE: dict[str, Callable[[PackageState, str], int]] = {"apt": _debian, "dnf": _rpm}
-"""How versions compare, by provider; those of others compare as rpm does."""
+"""Version comparison by provider. Providers of other packages compare as rpm does."""
 
 
 def compare(found: PackageState, version: str) -> int:
-    """-1, 0 or 1: the installed version is older than, matches or is newer than a wanted one."""
+    """Return -1, 0 or 1: the installed version is older than, matches, or is newer than the desired one."""
     return COMPARE.get(found.metadata.provider, _rpm)(found, version)
 
 
@@ -117,9 +117,10 @@ def decide(wanted: PackageProperties, found: PackageState, context: DecisionCont
 
 def _latest(name: str, is_absent: bool, context: DecisionContext) -> Decision:
     """
-    The package manager alone knows what is latest, so it is always asked.
+    Steps for `latest`: only the package manager knows the newest version, so it is always asked.
 
-    Afterwards all that can be verified is that the package is there; that it was asked makes the state not stable, as CCM has it.
+    Afterwards it can only be verified that the package is installed. Because a step ran, the state is not stable, as in Choria
+    CCM.
     """
     if is_absent:
         return _one(
@@ -135,7 +136,7 @@ def _one(noop: str, action: Callable[[PackageProvider], object], reason: str) ->
 
 
 def has_changed(before: PackageState, after: PackageState) -> bool:
-    """Another version, release or epoch is installed than before; asking for the latest alone is no change."""
+    """Whether another version, release or epoch is installed than before. Asking for the latest version alone is not a change."""
     return (before.metadata.version, before.metadata.extended.get("epoch")) != (
         after.metadata.version,
         after.metadata.extended.get("epoch"),

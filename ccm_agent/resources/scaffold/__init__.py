@@ -30,6 +30,6 @@ TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     stable_when_changed=True,
     reach=reach,
     can_status=False,
-    why_no_status="what a scaffold is compared with is rendered from a source, which stands in the manifest",
+    why_no_status="a scaffold is compared with files that are rendered from a source, which is in a manifest",
     command=COMMAND,
 )

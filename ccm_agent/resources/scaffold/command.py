@@ -1,4 +1,4 @@
-"""What `ccm ensure scaffold` takes: flags that differ from the properties."""
+"""The command line of `ccm ensure scaffold`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ccm_agent.resources.scaffold.model import DEFAULT_ENGINE, DELIMITERS
 
 def gather(given: dict[str, Any]) -> dict[str, Any]:
     """
-    Properties from what was given.
+    Convert flags to properties.
 
     Raises:
-        UsageError: The source is not a directory; for `absent` it need not be there.
+        UsageError: The source is not a directory; for `absent` it need not exist.
     """
     values = {"ensure": PRESENT, "engine": DEFAULT_ENGINE, **given}
     if "post" in values:
         values["post"] = [{glob: command} for glob, command in values["post"].items()]
     source = values.get("source", "")
     if values["ensure"] != ABSENT and not os.path.isdir(source):  # noqa: PTH112 - pathlib is slow to import
-        what = f"{source} is not a directory" if source else "no directory of templates is named"
+        what = f"{source} is not a directory" if source else "give a directory of templates"
         raise UsageError(f"SOURCE: {what}")
     return values
 

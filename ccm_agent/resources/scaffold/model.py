@@ -1,4 +1,4 @@
-"""What a scaffold resource may say, and what is found of it."""
+"""Properties and state of a scaffold resource."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ccm_agent.model.field_rules import (
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 DELIMITERS = {"jet": ("[[", "]]"), "go": ("{{", "}}"), "jinja": ("{{", "}}")}
-"""The engines, with the delimiters of each unless others are asked for."""
+"""The template engines, each with its default delimiters."""
 DEFAULT_ENGINE = "jet"
 DEFAULT_TIMEOUT = "15m"
-"""No formatter, check or encryption of one file takes so long: a command that does waits for what will not come."""
+"""Formatting, checking or encrypting one file does not take this long. A command that does probably waits for input."""
 
 
 class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -81,24 +81,24 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
 
     @property
     def post_limit_s(self) -> float:
-        """How long each command of `post` may take."""
+        """The time limit of each command of `post`."""
         return parse_duration(self.timeout or DEFAULT_TIMEOUT)
 
 
 class ScaffoldMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    How the directory compares with what is rendered. Paths are absolute and sorted.
+    How the directory compares with the rendered files. Paths are absolute and sorted.
 
     Attributes:
         name: Path of the directory.
-        provider: The provider that looked.
-        target_exists: The directory is there.
-        changed: Files that are to be written.
-        purged: Files that belong to nobody; only `purge` removes them.
-        stable: Files that are right.
+        provider: The provider that read the state.
+        target_exists: The directory exists.
+        changed: Files that must be written.
+        purged: Files that do not belong to the scaffold; only `purge` removes them.
+        stable: Files that are in their desired state.
         engine: The template engine.
-        failing: Files of which a `post` command failed when it last had this very content; it was not tried again.
-        reason: Why nothing is rendered; "" when something is.
+        failing: Files whose `post` command failed on the same content before; it was not tried again.
+        reason: Why nothing is rendered; "" if something is.
     """
 
     name: str
@@ -113,6 +113,9 @@ class ScaffoldMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ScaffoldState(CommonState, kw_only=True):
-    """A scaffold as found; `ensure` is `absent` only where it is to be and its directory is gone, as in Choria CCM otherwise."""
+    """
+    The current state. `ensure` is `absent` only if that is desired and the directory does not exist; otherwise it is as in Choria
+    CCM.
+    """
 
     metadata: ScaffoldMetadata

@@ -1,4 +1,4 @@
-"""What a scaffold provider can do."""
+"""The Protocol of scaffold providers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from ccm_agent.resources.scaffold.model import ScaffoldProperties, ScaffoldState
 
 
 class ScaffoldProvider(Protocol):
-    """Renders directories of templates. One template that fails leaves every file as it is."""
+    """Renders directories of templates. If one template fails, no file changes."""
 
     async def status(self, wanted: ScaffoldProperties) -> ScaffoldState:
-        """What is rendered, and how what is there compares with it; no `post` command runs."""
+        """Render the templates and compare the directory with the result; no `post` command runs."""
         ...
 
     async def render(self, wanted: ScaffoldProperties) -> None:
         """
-        Write the files that differ, each after the `post` commands that it matches, and purge if that is wanted.
+        Write the files that differ, each after its matching `post` commands, and purge if `purge` is set.
 
-        The directory is made even when nothing is rendered; nothing is purged then.
+        If nothing is rendered, the directory is still created, and nothing is purged.
         """
         ...
 
     async def remove(self, wanted: ScaffoldProperties) -> None:
-        """Remove the scaffold's files, the directories that are empty for it, and the directory itself if it is."""
+        """Remove the scaffold's files, directories that become empty, and the directory itself if it becomes empty."""
         ...

@@ -1,4 +1,4 @@
-"""Decides what a scaffold needs: pure, no I/O."""
+"""Decides the steps of a scaffold resource: pure, no I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JINJA_MARKS = ("{%", "%}", "{#", "#}")
 
 
 def check(wanted: ScaffoldProperties) -> None:
-    """Refuse properties that cannot be right; fill in engine and delimiters."""
+    """Refuse invalid properties; fill in engine and delimiters."""
     check_each(wanted, _check_name, _check_purge, _check_source, _check_engine, _check_post, _check_timeout)
 
 
@@ -89,13 +89,13 @@ def _refuse(message: str, field: str) -> NoReturn:
 
 
 def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What Choria CCM does not understand in properties as they are written; see `ResourceType`."""
+    """Find extensions of Choria CCM in properties as written; see `ResourceType`."""
     if not written.get("engine"):
         yield "engine", "must be told the `engine`"
 
 
 def reach(wanted: ScaffoldProperties) -> Reach:
-    """What it touches; see `ResourceType`. Templates and commands decide what lies below the directory."""
+    """Return what the resource touches. Templates and commands decide what is below the directory."""
     return Reach(trees=(wanted.name,), reads_trees=(wanted.source,) if wanted.source else ())
 
 
@@ -115,7 +115,7 @@ def decide(wanted: ScaffoldProperties, found: ScaffoldState, context: DecisionCo
         )
     purged = [path for path in metadata.purged if path != wanted.name] if wanted.purge else []
     pending = len(metadata.changed) + len(purged)
-    # a template may render to something else each time: that what was rendered has been written is for the provider to say
+    # a template may render to different content each time, so the provider reports whether the rendered content was written
     if not pending or context.verifying:
         return Decision()
     noop = f"Would have changed {pending} scaffold files"
@@ -133,8 +133,8 @@ def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> De
 def _decide_nothing(
     wanted: ScaffoldProperties, metadata: ScaffoldMetadata, context: DecisionContext
 ) -> Decision:
-    """Nothing is rendered: a failure, but as in Choria CCM the directory is made first."""
-    reason = metadata.reason or "no file is left of what is rendered"
+    """Steps if nothing is rendered: a failure, but as in Choria CCM the directory is created first."""
+    reason = metadata.reason or "no rendered file exists"
     if context.noop:
         return Decision(error=DesiredStateError(f"failed to reach desired state {wanted.ensure}: {reason}"))
     return Decision(steps=(Step(noop="", action=lambda p: p.render(wanted)),), reason=reason)

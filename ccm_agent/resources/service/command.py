@@ -1,4 +1,4 @@
-"""What `ccm ensure service` takes: flags that differ from the properties."""
+"""The command line of `ccm ensure service`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccm_agent.resources.contract import CommandLine, Flag
 
 def gather(given: dict[str, Any]) -> dict[str, Any]:
     """
-    Properties from what was given: `enable` from two switches, for leaving it alone is a third way.
+    Convert flags to properties. `enable` comes from two switches; without either it is not managed.
 
     Raises:
         UsageError: Both switches are given.
@@ -19,7 +19,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
     enable, disable = values.pop("enable", None), values.pop("disable", None)
     if enable and disable:
         raise UsageError(
-            "--enable and --disable exclude each other: give one of them, or none to leave that alone"
+            "--enable and --disable exclude each other: give one of them, or none to leave the setting unmanaged"
         )
     if enable or disable:
         values["enable"] = bool(enable)

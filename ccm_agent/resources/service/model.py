@@ -1,4 +1,4 @@
-"""What a service resource may say, and what is found of it."""
+"""Properties and state of a service resource."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STOPPED = "stopped"
 
 
 class ServiceProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A system service: whether it runs now, and whether it starts at boot; each is managed without the other."""
+    """A system service: whether it runs now, and whether it starts at boot. Each is managed independently."""
 
     name: Annotated[str, Meta(description="Unit name, with or without `.service`.")]
     ensure: Annotated[str, Meta(description="`running` (default) or `stopped`.")] = ""
@@ -28,13 +28,13 @@ class ServiceProperties(CommonProperties, kw_only=True, forbid_unknown_fields=Tr
 
 class ServiceMetadata(Struct, kw_only=True, omit_defaults=True):
     """
-    What the init system says.
+    The state of a service in the init system.
 
     Attributes:
         name: The service's name.
-        provider: The provider that looked.
-        enabled, running: Whether it starts at boot, whether it runs now.
-        said: What the last command that failed on it said; "" when none did.
+        provider: The provider that read the state.
+        enabled, running: Whether it starts at boot, and whether it runs now.
+        said: Output of the last command that failed on it; "" if none did.
     """
 
     name: str
@@ -45,6 +45,6 @@ class ServiceMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ServiceState(CommonState, kw_only=True):
-    """A service as found; `ensure` is "running" or "stopped"."""
+    """The current state; `ensure` is "running" or "stopped"."""
 
     metadata: ServiceMetadata

@@ -1,4 +1,4 @@
-"""What a service provider can do."""
+"""The Protocol of service providers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ccm_agent.resources.service.model import ServiceProperties, ServiceState
 
 class ServiceProvider(Protocol):
     """
-    Looks at services and changes them.
+    Reads and changes services.
 
-    Whether a verb worked is told by the state afterwards, not by its exit status: systems report failure for what they did, and
-    success for what they did not. What a verb complained about is in the next state's `said`.
+    The state afterwards decides whether a verb worked, not its exit status: init systems report failure for things they did, and
+    success for things they did not. Output of a failed verb is in the next state's `said`.
     """
 
     async def status(self, wanted: ServiceProperties) -> ServiceState:
-        """Whether it runs and is enabled; CommandError for a service that is not there."""
+        """Return whether the service runs and is enabled; CommandError if it does not exist."""
         ...
 
     async def look_ahead(self, wanted: Sequence[ServiceProperties]) -> Sequence[ServiceState | None]:
-        """What `status` would say of each, where one question to the system tells."""
+        """Return what `status` would for each, if one call of the init system's tool tells it."""
         ...
 
     async def start(self, name: str) -> None:
@@ -37,9 +37,9 @@ class ServiceProvider(Protocol):
         ...
 
     async def enable(self, name: str) -> None:
-        """Have it start at boot."""
+        """Enable the service at boot."""
         ...
 
     async def disable(self, name: str) -> None:
-        """Have it not start at boot."""
+        """Disable the service at boot."""
         ...

@@ -1,4 +1,4 @@
-"""Decides what a service needs: pure, no I/O."""
+"""Decides the steps of a service resource: pure, no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 
 
 def check(wanted: ServiceProperties) -> None:
-    """Refuse names that are no unit's, or that systemctl could take for something else."""
+    """Refuse names that are not those of units, or that systemctl could misread."""
     if DANGEROUS.search(wanted.name):
         raise PropertyError(
             f"service name contains dangerous characters: {wanted.name!r}", place=Place(path="$.name")
@@ -26,7 +26,7 @@ def check(wanted: ServiceProperties) -> None:
 
 
 def reach(wanted: ServiceProperties) -> Reach:
-    """What it touches; see `ResourceType`."""
+    """Return what the resource touches; see `ResourceType`."""
     return Reach(services=(wanted.name,))
 
 
@@ -36,7 +36,7 @@ def decide(wanted: ServiceProperties, found: ServiceState, context: DecisionCont
     reasons: list[str] = []
     name = wanted.name
     is_running = found.ensure == RUNNING
-    # a service that is to be stopped is not restarted, and one that does not run is started once, which is enough
+    # a service that must be stopped is not restarted, and one that does not run is only started
     refreshed = (
         bool(context.triggered_by) and wanted.ensure == RUNNING and is_running and not context.verifying
     )

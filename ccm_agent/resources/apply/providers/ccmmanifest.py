@@ -1,4 +1,4 @@
-"""Applies manifests of this program's own kind."""
+"""Applies child manifests in this program's own format."""
 
 from __future__ import annotations
 

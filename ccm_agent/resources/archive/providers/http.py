@@ -32,9 +32,9 @@ PROVIDER = "http"
 PROTOCOL = "io.choria.ccm.v1.resource.archive.state"
 LIMIT_BYTES = 1 << 40
 TOLD_BYTES = 1 << 30
-"""Where no checksum is wanted, that of a larger archive is not told: it would be read for that alone."""
+"""Without a desired checksum, a larger archive's checksum is not reported, because the file would be read only for that."""
 PROGRESS_BYTES = 64 << 20
-"""A long download says how far it is each time so much has come."""
+"""How many bytes lie between two progress messages of a download."""
 
 
 class Http:
@@ -46,7 +46,7 @@ class Http:
         self._unpack = unpack
         self._say = say
         self._staged: dict[str, str] = {}
-        self._got: dict[str, Transferred] = {}  # by name, what this run downloaded
+        self._got: dict[str, Transferred] = {}  # downloads of this run by name
         self._deadline: dict[str, float] = {}
 
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
@@ -74,12 +74,12 @@ class Http:
 
     async def download(self, wanted: ArchiveProperties) -> None:
         """
-        Fetch into a file beside the target.
+        Download into a file beside the target.
 
-        Where it is to be unpacked and no `creates` will tell whether that was done, or one that is there from before, the archive
-        takes its place after that: a run that ends in between, for whatever reason, then does all of it again.
+        If the archive is unpacked and no new `creates` path shows whether that was done, it is put in place only after unpacking.
+        So a run that is interrupted in between does everything again.
         """
-        # an owner that does not exist is found before a byte is fetched
+        # an unknown owner is reported before anything is downloaded
         await self._files.ids(wanted.owner, wanted.group)
         async with self._limit(wanted):
             staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{secrets.token_hex(8)}.part")
@@ -163,7 +163,7 @@ class Http:
 
     @asynccontextmanager
     async def _limit(self, wanted: ArchiveProperties) -> AsyncIterator[None]:
-        """The resource's own time limit, over all its steps."""
+        """Apply the resource's time limit to all its steps."""
         if not wanted.timeout:
             yield
             return
@@ -181,7 +181,7 @@ class Http:
 def metadata(
     wanted: ArchiveProperties, archive: FileInfo, is_there: bool, creates_exists: bool
 ) -> ArchiveMetadata:
-    """What a look at the archive says."""
+    """Return the state that the file's attributes give."""
     if not is_there:
         return ArchiveMetadata(
             name=wanted.name, owner="", group="", creates_exists=creates_exists, provider=PROVIDER
@@ -203,12 +203,12 @@ def metadata(
 
 
 def _proof(wanted: ArchiveProperties) -> str:
-    """What `creates` is called in the archive; "" when it is none of it."""
+    """Return the path of `creates` within the archive; "" if it is outside of it."""
     inside = wanted.extract_parent.rstrip("/") + "/"
     path = _absolute(wanted.creates) if wanted.creates else ""
     return path.removeprefix(inside) if path.startswith(inside) else ""
 
 
 def _absolute(path: str) -> str:
-    """By its text alone. A relative path is taken from where this program stands, as CCM has it."""
+    """Normalize a path by its text. A relative path begins in the working directory, as in Choria CCM."""
     return posixpath.normpath(path if path.startswith("/") else f"{os.getcwd()}/{path}")  # noqa: PTH109 - slow to import

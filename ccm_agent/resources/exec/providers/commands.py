@@ -1,4 +1,4 @@
-"""What both providers do alike; they differ in how a command line becomes a program and its arguments."""
+"""The common part of both exec providers. They differ in how a command line becomes a program with arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 
 PROTOCOL = "io.choria.ccm.v1.resource.exec.state"
 OUTPUT_BYTES = 16 * 1024
-"""What is kept of each stream: an event takes the last 8 KiB of both."""
+"""How much is kept of each stream. An event takes the last 8 KiB of both together."""
 
 
 class Commands:
@@ -24,9 +24,9 @@ class Commands:
 
     Args:
         runner, files: The ports.
-        say: Takes the lines of a command whose output is to be logged.
-        to_argv: Program and arguments of a command line; CommandError when it is none.
-        runs_guards: Whether `status` runs the guards; what they would say is left False otherwise.
+        say: Logs the output lines of a command with `logoutput`.
+        to_argv: Splits a command line into program and arguments; CommandError if it is invalid.
+        runs_guards: Whether `status` runs the guards. If not, their results are False.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Commands:
         return state
 
     async def look_ahead(self, wanted: Sequence[ExecProperties]) -> list[ExecState | None]:
-        """What `status` gives; None for a command with guards, which are run when its turn has come."""
+        """Return what `status` would; None for a command with guards, which run only just before the command."""
         created = await self._created(wanted)
         return [None if one.onlyif or one.unless else _state(one, created) for one in wanted]
 
@@ -77,10 +77,12 @@ class Commands:
             raise CommandError(f"the guard in `{which}` cannot be run: {err.message}") from err
         if done.timed_out:
             raise CommandError(
-                f"the guard in `{which}` took longer than {wanted.timeout} and was ended", output=_text(done)
+                f"the guard in `{which}` took longer than {wanted.timeout} and was killed", output=_text(done)
             )
         if done.code < 0:
-            raise CommandError(f"the guard in `{which}` was ended by signal {-done.code}", output=_text(done))
+            raise CommandError(
+                f"the guard in `{which}` was killed by signal {-done.code}", output=_text(done)
+            )
         return done.code == 0
 
     async def _run(
@@ -104,7 +106,7 @@ class Commands:
         return await self._runner.run(command, on_line)
 
     async def _created(self, wanted: Sequence[ExecProperties]) -> set[str]:
-        """Of the paths that `creates` names, those that lead to something."""
+        """Return the paths of `creates` that exist."""
         paths = list({_path(one) for one in wanted} - {""})
         if not paths:
             return set()
@@ -117,7 +119,7 @@ def _path(wanted: ExecProperties) -> str:
 
 
 def _absolute(path: str) -> str:
-    """By its text alone. A relative path is taken from where this program stands, not from the manifest, as with Choria CCM."""
+    """Normalize a path by its text. A relative path begins in the working directory, not in the manifest's, as in Choria CCM."""
     return posixpath.normpath(path if path.startswith("/") else f"{os.getcwd()}/{path}")  # noqa: PTH109 - slow to import
 
 

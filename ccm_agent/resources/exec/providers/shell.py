@@ -10,7 +10,7 @@ SHELL = "/bin/sh"
 
 
 class Shell(Commands):
-    """Gives a command line to `/bin/sh -c` as it is."""
+    """Passes a command line to `/bin/sh -c` unchanged."""
 
     def __init__(
         self, runner: Runner, files: Files, say: OutputCallback, *, runs_guards: bool = True

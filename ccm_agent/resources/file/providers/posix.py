@@ -25,26 +25,26 @@ from ccm_agent.resources.file.model import (
 
 PROTOCOL = "io.choria.ccm.v1.resource.file.state"
 URL_LIMIT_BYTES = 256 << 20
-"""A larger file is no configuration: `archive` fetches those."""
+"""The largest file that is downloaded or written from a text. Larger ones are for the `archive` type."""
 SOURCE_LIMIT_BYTES = 1 << 40
-"""Of a local source whose checksum the manifest says; there is no other way to compare them than to read all of it."""
+"""The largest local source with a checksum in the manifest: it must be read completely to be compared."""
 
 
 class PosixFile:
     """
-    The provider of every Unix.
+    The provider for Unix-like systems.
 
     Args:
         files: The port.
-        directory: Where relative sources begin.
-        download: Gives the port that URLs are fetched with; None where there is none.
+        directory: The base of relative sources.
+        download: Returns the port that downloads URLs; None if this program has none.
     """
 
     def __init__(self, files: Files, directory: str, download: Callable[[], Download] | None = None) -> None:
         self._files = files
         self._directory = directory
         self._download = download
-        self._digests: dict[str, str] = {}  # of what URLs held when this run asked for them
+        self._digests: dict[str, str] = {}  # of URLs' content, as downloaded in this run
 
     async def status(self, wanted: FileProperties) -> FileState:
         """See `FileProvider`."""
@@ -58,7 +58,7 @@ class PosixFile:
         return state
 
     async def look_ahead(self, wanted: Sequence[FileProperties]) -> list[FileState | None]:
-        """What `status` gives for each; None for what it refuses, and for what the network must be asked about."""
+        """Return what `status` would for each; None for what it refuses and for sources on the network."""
         found = await self._look(wanted)
         return [None if one.is_url else state for one, state in zip(wanted, found, strict=True)]
 
@@ -118,7 +118,7 @@ class PosixFile:
             raise FileError(message, errno=err.errno) from err
 
     async def _remote_source(self, wanted: FileProperties) -> SourceFile:
-        """What the URL holds: as the manifest says, or as it did when it was first asked in this run."""
+        """Return the digest of the URL's content: the one in the manifest, or that of the first download in this run."""
         shown = mask_url(wanted.source)
         checksum = wanted.checksum or self._digests.get(wanted.source, "")
         if not checksum:
@@ -130,7 +130,7 @@ class PosixFile:
         return SourceFile(path=shown, checksum=checksum)
 
     async def _store_url(self, wanted: FileProperties) -> None:
-        # an owner that does not exist is found before a byte is fetched
+        # an unknown owner is reported before anything is downloaded
         await self._files.ids(wanted.owner, wanted.group)
         staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{secrets.token_hex(8)}.part")
         got = await self._fetcher().save(Transfer(url=wanted.source, limit_bytes=URL_LIMIT_BYTES), staged)
@@ -154,20 +154,20 @@ class PosixFile:
         return self._download()
 
     def _source(self, wanted: FileProperties) -> str:
-        """The source as an absolute path; "" when there is none, or nobody needs it."""
+        """Return the source as an absolute path; "" if there is none or it is not needed."""
         if not wanted.source or wanted.is_url or wanted.ensure != PRESENT:
             return ""
         return posixpath.normpath(posixpath.join(self._directory, wanted.source))
 
     async def _name_alike(self, wanted: FileProperties, look: FileInfo, metadata: FileMetadata) -> None:
-        """A user may have several names: one that is wanted and means the owner found is the owner's name too."""
+        """Use the desired owner's name if it has the same number as the current owner: a user may have several names."""
         owner, group = wanted.owner.replace(KEEP, ""), wanted.group.replace(KEEP, "")
         if look.uid < 0 or (owner in ("", look.owner) and group in ("", look.group)):
             return
         try:
             uid, gid = await self._files.ids(owner, group)
         except FileError:
-            return  # nobody of that name: it differs from what was found, and a change will say why it cannot be
+            return  # an unknown name: it differs from the current owner, and the change will report it
         if uid == look.uid and not owner.isdigit():
             metadata.owner = owner
         if gid == look.gid and not group.isdigit():
@@ -175,7 +175,7 @@ class PosixFile:
 
 
 def _how_large(wanted: Sequence[FileProperties], sources: Sequence[str]) -> dict[str, list[int | str]]:
-    """By path how large a file may be to be read: one that should have other content is no larger than that."""
+    """Return for each path how large a file may be to be read. A larger file differs from the desired content anyway."""
     largest: dict[str, list[int | str]] = {}
     for one, source in zip(wanted, sources, strict=True):
         own = largest.setdefault(one.name, [])

@@ -23,8 +23,8 @@ ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "APT_LISTBUGS_FRONTEND": "none",
     "APT_LISTCHANGES_FRONTEND": "none",
-    "NEEDRESTART_MODE": "a",  # else needrestart asks which services to restart
-    "UCF_FORCE_CONFFOLD": "1",  # what --force-confold is for dpkg's own conffiles
+    "NEEDRESTART_MODE": "a",  # otherwise needrestart asks which services to restart
+    "UCF_FORCE_CONFFOLD": "1",  # like --force-confold for dpkg's own conffiles
 }
 OPTIONS = ("-o", "DPkg::Options::=--force-confold", "-o", f"DPkg::Lock::Timeout={LOCK_WAIT_S}")
 LOCK_WORDS = ("Could not get lock", "Unable to acquire the dpkg", "Unable to lock")
@@ -82,10 +82,10 @@ class Apt:
 
     async def _refuse_pattern(self, name: str) -> None:
         """
-        Refuse a name that apt would read as something else.
+        Refuse a name that apt would not read as a package's name.
 
-        Where no package of the very name exists, apt takes a `-` or `+` at its end for "remove" and "install", and a dot for a
-        regular expression that may match many.
+        If no package has exactly this name, apt reads a `-` or `+` at the end as "remove" and "install", and a dot as a regular
+        expression that may match many packages.
         """
         if not name.endswith(("-", "+")) and "." not in name:
             return
@@ -110,7 +110,7 @@ def plain_name(name: str) -> str:
 
 
 def parse_query(output: str) -> dict[str, list[Row]]:
-    """Rows of `dpkg-query -W` by package; a package may be there for several architectures, and without a version."""
+    """Return rows of `dpkg-query -W` by package. A package can have several architectures, and can have no version."""
     rows: dict[str, list[Row]] = {}
     for line in output.splitlines():
         fields = line.split(" ")
@@ -120,7 +120,7 @@ def parse_query(output: str) -> dict[str, list[Row]]:
 
 
 def choose(rows: Iterable[Row], name: str) -> Row | None:
-    """The row that a name means: of its architecture where it has one, an installed one before others."""
+    """Return the row for a name: the one of its architecture if it has one; otherwise an installed one is preferred."""
     arch = name.partition(":")[2]
     fitting = [row for row in rows if arch in ("", "any", row[2])]
     fitting.sort(key=lambda row: row[3] != INSTALLED)
@@ -128,7 +128,7 @@ def choose(rows: Iterable[Row], name: str) -> Row | None:
 
 
 def state(name: str, row: Row | None) -> PackageState:
-    """The state that a row says; only `installed` counts as present, so that the rest is repaired by an install."""
+    """Return the state that a row describes. Only `installed` counts as present, so that an install repairs everything else."""
     word = row[3] if row else UNKNOWN
     if row and word == INSTALLED:
         metadata = PackageMetadata(
@@ -140,7 +140,7 @@ def state(name: str, row: Row | None) -> PackageState:
 
 
 def parse_candidate(output: str) -> str:
-    """The version in the `Candidate:` line of `apt-cache policy`; "" when there is none."""
+    """Return the version in the `Candidate:` line of `apt-cache policy`; "" if there is none."""
     for line in output.splitlines():
         key, _, value = line.strip().partition(": ")
         if key == "Candidate":

@@ -1,7 +1,7 @@
 """
 Packages with dnf and rpm.
 
-Source: dnf(8), dnf.conf(5), rpm(8); dnf 4.14, rpm 4.18. dnf5 understands the same words.
+Source: dnf(8), dnf.conf(5), rpm(8); dnf 4.14, rpm 4.18. dnf5 has the same options.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROTOCOL = "io.choria.ccm.v1.resource.package.state"
 FORMAT = "%{NAME} %|EPOCH?{%{EPOCH}}:{0}| %{VERSION} %{RELEASE} %{ARCH}\\n"
 OPTIONS = ("-y", "--setopt=exit_on_lock=True")
 LOCK_CODE = 200
-"""What dnf ends with when it could not get its lock and was told not to wait."""
+"""dnf's exit status if it could not get its lock and must not wait."""
 LOCK_WORDS = ("already locked by", "Waiting for process with pid", "can't create transaction lock")
 HOLDER_WORDS = "The application with PID"
 LOCK_RETRY_S = 2.0
@@ -40,7 +40,7 @@ class Dnf:
         names = sorted({properties.name for properties in wanted})
         done = await self._tool.ask("rpm", "-q", "--queryformat", FORMAT, "--", *names)
         rows = parse_query(done.stdout.decode(errors="replace"))
-        # a name with an architecture or a version in it is answered under the plain one: left to `status`
+        # for a name with an architecture or version, rpm answers with the plain name: left to `status`
         return [state(p.name, rows.get(p.name)) for p in wanted]
 
     async def install(self, name: str, version: str) -> None:
@@ -59,8 +59,8 @@ class Dnf:
         before = (await self._tool.ask("rpm", "-q", "--", name)).stdout
         done = await self._run("downgrade", package)
         if done.code or (await self._tool.ask("rpm", "-q", "--", name)).stdout == before:
-            # a version without its epoch may stand for one of a higher epoch: then dnf has to go up to reach it, and says
-            # nothing, with success, when it is asked to go down
+            # a version without epoch may have a higher epoch than the installed one; then dnf must upgrade to reach it, and a
+            # downgrade does nothing and reports success
             await self._change(f"could not downgrade to {package}", "install", package)
 
     async def uninstall(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Dnf:
         refuse(await self._run(verb, package), what, LOCK_WORDS)
 
     async def _run(self, verb: str, package: str) -> Completed:
-        """Run dnf, again while somebody else holds its lock; by itself it would wait for ever."""
+        """Run dnf, and run it again while another process holds its lock. dnf itself would wait without limit."""
         waited_s = 0.0
         while True:
             done = await self._tool.change("dnf", verb, *OPTIONS, "--", package)
@@ -87,7 +87,7 @@ class Dnf:
 
 
 def holder(done: Completed) -> str:
-    """Who holds dnf's lock, as dnf says it: its number, and its name in a line of its own."""
+    """Return the holder of dnf's lock from its output: the process id, and the name on a separate line."""
     lines = [line.strip() for line in text(done).splitlines()]
     telling = [line for line in lines if any(word in line for word in (*LOCK_WORDS, HOLDER_WORDS))]
     return ", ".join(telling or lines[-1:])
@@ -99,9 +99,9 @@ Row = tuple[str, str, str, str, str]
 
 def parse_query(output: str) -> dict[str, Row]:
     """
-    Rows of `rpm -q` by name; of several installed versions the last, the newest.
+    Return rows of `rpm -q` by name; of several installed versions the last, which is the newest.
 
-    Other lines say what is not installed.
+    Other lines are about packages that are not installed.
     """
     rows: dict[str, Row] = {}
     for line in output.splitlines():
@@ -112,7 +112,7 @@ def parse_query(output: str) -> dict[str, Row]:
 
 
 def state(name: str, row: Row | None) -> PackageState:
-    """The state that a row says: `ensure` is the bare version, as CCM has it."""
+    """Return the state that a row describes: `ensure` is the version without release, as in Choria CCM."""
     if row is None:
         metadata = PackageMetadata(name=name, version=ABSENT, provider=PROVIDER)
         return PackageState(protocol=PROTOCOL, type="package", name=name, ensure=ABSENT, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Runs the package managers' programs: never a question, one at a time, with an error that says what happened."""
+"""Runs the package managers' programs one at a time, without questions, with errors that say what happened."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LOCK_WAIT_S = 30
 """How long a package manager waits for another one on this host; then the resource fails and names the holder."""
 
 CHANGE_LIMIT_S = 30 * 60
-"""A transaction that takes longer hangs: a question that nobody will answer, a mirror that stalls."""
+"""A transaction that takes longer hangs, for example at a question or at a stalled mirror."""
 
 QUERY_LIMIT_S = 120
-"""Looking reads local databases; with dnf perhaps a mirror's metadata."""
+"""Reading state uses local databases; dnf may also read a mirror's metadata."""
 
 TAIL_BYTES = 2000
-"""How much of what a tool said stands in an error; the event's `output` holds more."""
+"""How much of a tool's output an error quotes. The event's `output` has more."""
 
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -30,16 +30,16 @@ ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "TERM": "dumb",
 }
-"""What maintainer scripts may rely on; an agent's own environment may hold less, and secrets."""
+"""The environment that maintainer scripts rely on. The agent's own environment may have less, and secrets."""
 
 
 class PackageTool:
     """
-    One package manager's programs.
+    The programs of one package manager.
 
     Args:
         runner: Runs them.
-        locks: The host's package lock is held while one runs, so that two runs on a host wait for each other.
+        locks: Gives the host's package lock, which is held while a program runs, so that two runs on a host wait for each other.
         environment: Variables that keep them from asking anything.
     """
 
@@ -49,15 +49,15 @@ class PackageTool:
         self._environment = {**ENVIRONMENT, **environment}
 
     async def ask(self, *argv: str) -> Completed:
-        """Run a program that only looks; whatever its exit status is."""
+        """Run a program that only reads; any exit status is a result."""
         return await self._run(argv, QUERY_LIMIT_S)
 
     async def change(self, *argv: str) -> Completed:
         """
-        Run a program that changes packages; whatever its exit status is, see `refuse`.
+        Run a program that changes packages; any exit status is a result, see `refuse`.
 
         Raises:
-            CommandError: It could not be started, or took too long and was ended.
+            CommandError: It could not be started, or exceeded its time limit and was killed.
         """
         async with self._locks.hold("package"):
             return await self._run(argv, CHANGE_LIMIT_S)
@@ -74,28 +74,28 @@ class PackageTool:
         )
         if done.timed_out:
             raise CommandError(
-                f"`{' '.join(argv)}` ran for {limit_s:g} s and was ended: it hangs; the last it said: {tail(done)}",
+                f"`{' '.join(argv)}` ran for {limit_s:g} s and was killed, because it hangs; its last output: {tail(done)}",
                 output=text(done),
             )
         return done
 
 
 CHANGERS = frozenset({"apt-get", "dnf"})
-"""Programs of which people read the output in the order it was written."""
+"""Standard output and error joined, in the order they were written."""
 
 
 def text(done: Completed) -> str:
-    """All that was kept of what a program said."""
+    """Return all kept output of a program."""
     return (done.stdout + done.stderr).decode(errors="replace").strip()
 
 
 def tail(done: Completed) -> str:
-    """The last lines of what a program said, for an error."""
+    """Return the last lines of a program's output, for an error."""
     return text(done)[-TAIL_BYTES:].strip() or "nothing"
 
 
 ROOT_WORDS = ("are you root?", "superuser privileges")
-"""What apt and dnf say to a user who may not change packages."""
+"""Output of apt and dnf for a user who may not change packages."""
 
 
 def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:
@@ -103,11 +103,11 @@ def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:
     Raise for an exit status that is not 0.
 
     Args:
-        what: The sentence's beginning: "could not install zsh".
-        lock_words: What the tool says when somebody else holds its lock; the line with it names the holder.
+        what: The beginning of the message: "could not install zsh".
+        lock_words: Words in the tool's output when another process holds its lock; the line with them names the process.
 
     Raises:
-        LockError: Somebody else holds the tool's lock.
+        LockError: Another process holds the tool's lock.
         CommandError: The user is not root, or it failed for another reason.
     """
     if done.code == 0:

@@ -1,4 +1,4 @@
-"""Scaffolds as Choria CCM has them, with one more engine."""
+"""Scaffolds as in Choria CCM, with one more engine."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ SOURCE_BYTES = 64 << 20
 
 class ScaffoldPlan:
     """
-    What is rendered for a resource, and how the host compares.
+    The rendered files of a resource, and how the host compares with them.
 
     Attributes:
         wanted: The resource.
-        rendered: What its source renders to.
-        record: What is remembered of it.
+        rendered: The files that its source renders to.
+        record: The record of earlier runs.
         commands: The `post` commands of each rendered file that has some.
-        made: By path of the rendered file what it comes to, as far as is known: paths with content, or what is known of it.
-        unknown: Rendered files of which only their commands can tell what they come to.
-        look: How the directory compares with all of `made`.
-        reason: Why nothing is rendered; "" when something is.
+        made: The resulting files of each rendered file, as far as they are known: paths with content or its digest.
+        unknown: Rendered files whose result is known only after their commands run.
+        look: How the directory compares with `made`.
+        reason: Why nothing is rendered; "" if something is.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class ScaffoldPlan:
 
     @property
     def expected(self) -> dict[str, bytes | Digest]:
-        """All files with their content or its digest; of two that claim one path the later one has it."""
+        """Return all files with their content or its digest. If two have the same path, the later one counts."""
         return {path: content for files in self.made.values() for path, content in files.items()}
 
     @property
     def pending(self) -> list[str]:
-        """Rendered files for which something is to be written."""
+        """Return the rendered files for which something must be written."""
         owners = {path: source for source, files in self.made.items() for path in files}
         differing = {
             owners[path] for path, state in self.look.files.items() if state != "same" and path in owners
@@ -94,7 +94,7 @@ class ScaffoldPlan:
 
     @property
     def failing(self) -> list[str]:
-        """Rendered files whose commands failed on this very content."""
+        """Return the rendered files whose commands failed on the same content before."""
         return [
             path
             for path in self.unknown
@@ -117,7 +117,7 @@ class Choria:
     async def status(self, wanted: ScaffoldProperties) -> ScaffoldState:
         plan = await self._make_plan(wanted)
         state = _state(plan)
-        # what is rendered once need not be rendered again to be written, and is let go where nothing is to be
+        # rendered files are kept until they are written, and released if nothing must be written
         self._plan = plan if state.metadata.changed or state.metadata.purged else None
         return state
 
@@ -184,10 +184,14 @@ class Choria:
             raise
 
     def _source_of(self, wanted: ScaffoldProperties) -> str:
-        """The source's absolute path. Its property becomes the path from where the manifest is, as events show it."""
-        if id(wanted) not in self._sources:  # properties live as long as their manifest, as this object does
+        """
+        Return the source's absolute path. The property becomes the path relative to the working directory, as events show it.
+        """
+        if (
+            id(wanted) not in self._sources
+        ):  # an id is safe as a key here: the properties live as long as this object
             written = wanted.source
-            # an absolute path that ends with a slash names the directory behind a symlink, as in the reference
+            # an absolute path that ends with a slash means the directory behind a symlink, as in Choria CCM
             end = "/" if written.startswith("/") and written.endswith("/") else ""
             self._sources[id(wanted)] = self._below(self._context.directory, written) + end
             wanted.source = self._below(self._context.shown_directory, written) + end
@@ -198,7 +202,9 @@ class Choria:
         return posixpath.normpath(posixpath.join(directory, path))
 
     async def _look_for_removal(self, plan: ScaffoldPlan, source: Tree | None) -> None:
-        """What is rendered is to go, with all that was made of it; without a source what is remembered."""
+        """
+        Return the files to remove: the rendered ones with all that commands made of them; without a source, those in the record.
+        """
         wanted = plan.wanted
         before = plan.record.made if plan.record is not None else {}
         if plan.rendered.files:
@@ -218,7 +224,7 @@ class Choria:
             )
 
     async def _finished(self, plan: ScaffoldPlan, record: ScaffoldRecord) -> list[TreeEntry]:
-        """The files to be written, through their commands; what they come to is noted in the record."""
+        """Run the commands of the files to be written, and note the resulting files in the record."""
         finished: dict[str, TreeEntry] = {}
         pending = plan.pending
         worked = [path for path in pending if path in plan.commands]
@@ -247,7 +253,7 @@ class Choria:
         return made
 
     async def _note_failure(self, plan: ScaffoldPlan, path: str) -> None:
-        """Remember that commands fail on this content, beside what is known of the other files."""
+        """Record that commands failed on this content, and what is known of the other files."""
         record = plan.record or ScaffoldRecord(name=plan.wanted.name)
         files = record.made[path].files if path in record.made else {}
         record.made[path] = FileResult(key=plan.keys[path], files=files, failed=True)
@@ -263,7 +269,7 @@ def _made(plan: ScaffoldPlan, path: str, entries: list[TreeEntry]) -> FileResult
 
 
 def _unchanged(plan: ScaffoldPlan) -> dict[str, FileResult]:
-    """What the record says of files that are right as they are."""
+    """Return the record of the files that need no change."""
     pending = set(plan.pending)
     return {
         path: FileResult(
@@ -285,8 +291,8 @@ def _why_nothing(wanted: ScaffoldProperties, source: Tree | None) -> str:
         return f"the source {wanted.source} is a symlink: name the directory itself, or end an absolute path with a slash"
     if source.kind != "directory":
         return f"the source {wanted.source} is not a directory"
-    empty = " but such that come out empty" if wanted.skip_empty else ""
-    return f"the source {wanted.source} holds no template{empty}"
+    empty = " except ones that render to nothing" if wanted.skip_empty else ""
+    return f"the source {wanted.source} has no templates{empty}"
 
 
 def _state(plan: ScaffoldPlan) -> ScaffoldState:

@@ -1,8 +1,8 @@
 """
-Globs as Go's path/filepath has them, for names of files.
+Globs for file names, as in Go's path/filepath.
 
-`*` is any text and `?` one character, a dot at the start as well; `[a-z]` is one of some characters and `[^a-z]` none of them; a
-backslash takes the next character as it is.
+`*` matches any text and `?` one character, also a dot at the start. `[a-z]` matches one of these characters, `[^a-z]` any other.
+A backslash makes the next character literal.
 
 Source: https://pkg.go.dev/path/filepath#Match.
 """
@@ -16,7 +16,7 @@ from ccm_agent.model.errors import PropertyError
 
 def compile_glob(glob: str) -> re.Pattern[str]:
     """
-    What matches the names that a glob matches, by `fullmatch`.
+    Compile a glob to a pattern for `fullmatch`.
 
     Raises:
         PropertyError: It is not a glob.
@@ -34,13 +34,13 @@ def compile_glob(glob: str) -> re.Pattern[str]:
     first, *rest = ["".join(pieces) for pieces in parts]
     if not rest:
         return re.compile(first, re.DOTALL)
-    # each part where it matches first, and never looked for again: a glob of many stars costs no more than one of few
+    # each part matches at its first possible place, without backtracking: many stars cost no more than few
     middle = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
     return re.compile(f"{first}{middle}.*{rest[-1]}", re.DOTALL)
 
 
 def _piece(glob: str, at: int) -> tuple[str, int]:
-    """What one character is matched by, and where the next piece begins."""
+    """Return the pattern of one character, and the position of the next piece."""
     if glob[at] == "?":
         return ".", at + 1
     if glob[at] == "[":
@@ -62,7 +62,7 @@ def _class(glob: str, at: int) -> tuple[str, int]:
         if low <= high:
             ranges.append(f"{re.escape(low)}-{re.escape(high)}")
         else:
-            ranges.append("")  # nothing is in it
+            ranges.append("")  # an empty range
     if any(ranges):
         return f"[{negation}{''.join(ranges)}]", at + 1
     return ("." if negation else r"(?!)"), at + 1
@@ -70,7 +70,7 @@ def _class(glob: str, at: int) -> tuple[str, int]:
 
 def _char_of_class(glob: str, at: int) -> tuple[str, int]:
     if at == len(glob) or glob[at] in "-]":
-        raise PropertyError(f"`{glob}` in `post` is not a glob: what stands in its brackets is not complete")
+        raise PropertyError(f"`{glob}` in `post` is not a glob: the text in its brackets is not complete")
     return _char(glob, at)
 
 

@@ -1,9 +1,9 @@
 """
-Commands that run on rendered files.
+Runs commands on rendered files.
 
-They run on a copy in a directory that only who runs this may enter, before anything is written: a command that fails leaves
-all files as they are. What is a regular file there in the end belongs to the scaffold: a command may alter the file, remove
-it, or make others beside it.
+They run on a copy, in a directory that only the user of this process can enter, before anything is written. So a command that
+fails leaves all files unchanged. All regular files that are there afterwards belong to the scaffold: a command can change the
+file, remove it, or create others beside it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ccm_agent.resources.scaffold.providers.globs import compile_glob
 PLACEHOLDER = "{}"
 OUTPUT_BYTES = 16 * 1024
 RESULT_BYTES = 256 << 20
-"""All that commands may make of one file."""
+"""The size limit of all files that commands make of one rendered file."""
 
 
 class PostCommands:
@@ -36,7 +36,7 @@ class PostCommands:
     The commands of a scaffold.
 
     Args:
-        rules: Globs and command lines, as the manifest has them.
+        rules: Globs and command lines, as in the manifest.
 
     Raises:
         PropertyError: One is not a glob, or has a quote that is not closed.
@@ -48,23 +48,23 @@ class PostCommands:
         ]
 
     def commands(self, path: str) -> list[tuple[str, ...]]:
-        """The commands for a file, in order, each in words."""
+        """Return the commands for a file in order, each as words."""
         name = posixpath.basename(path)
         return [words for pattern, words in self._rules if pattern.fullmatch(name)]
 
 
 _OURS = ("CCM_", "NATS_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY")
-"""Variables that are for us alone: where credentials are, or passwords themselves, and how to speak to systemd in our name."""
+"""Environment variables that commands must not see: passwords, paths of credentials, and the agent's connection to systemd."""
 
 
 class PostCommandDir:
     """
-    A directory where commands run on copies of files; gone again at the end of the `async with`.
+    A directory in which commands run on copies of files. It is removed at the end of the `async with`.
 
     Args:
         trees, files, runner: The ports.
-        environ: What commands see of variables.
-        data: What templates saw: nothing of it is quoted from what a command says.
+        environ: The environment of the commands.
+        data: The data of the templates. Values of it are not quoted from a command's output.
         limit_s: How long each command may take.
     """
 
@@ -100,7 +100,7 @@ class PostCommandDir:
         await self._files.remove(self._path, recursive=True)
 
     async def _refuse_shared(self, directory: str) -> None:
-        """Who may move the directory that commands work in puts his own content into what they make."""
+        """Refuse a temporary directory that other users can move: they could put their own content into the result."""
         (seen,) = await self._files.inspect([directory], digest=False)
         is_shared = seen.mode & 0o022 and not seen.mode & 0o1000
         if seen.kind == "directory" and (is_shared or seen.uid not in (0, os.geteuid())):
@@ -108,10 +108,10 @@ class PostCommandDir:
 
     async def work(self, path: str, content: bytes, commands: list[tuple[str, ...]]) -> list[TreeEntry]:
         """
-        Run commands on a file, and what is there afterwards: the file itself, unless they removed it, and others.
+        Run commands on a file. Returns the files that exist afterwards: the file itself, unless it was removed, and others.
 
         Raises:
-            CommandError: One cannot be started, takes too long or ends with something else than 0.
+            CommandError: A command cannot be started, takes too long, or exits with another code than 0.
         """
         self._boxes += 1
         box = f"{self._path}/{self._boxes}"
@@ -126,7 +126,7 @@ class PostCommandDir:
         command = Command(
             argv=_argv(words, full),
             search_path=self._environ.get("PATH", ""),
-            # LC_ALL is the runner's, and would win over LANG
+            # the runner sets LC_ALL, which would override LANG
             env={"LC_ALL": "", **self._environ},
             cwd=self._cwd,
             output_limit_bytes=OUTPUT_BYTES,
@@ -144,13 +144,13 @@ class PostCommandDir:
 
     def _end_of(self, done: Completed) -> str:
         if done.timed_out:
-            return f"took longer than {format_duration(self._limit_s)} and was ended"
+            return f"took longer than {format_duration(self._limit_s)} and was killed"
         if done.code < 0:
-            return f"was ended by signal {-done.code}"
+            return f"was killed by signal {-done.code}"
         return f"ended with exit status {done.code}"
 
     def _without_content(self, output: str, content: bytes) -> str:
-        """What a command said, without the lines that it quotes: what is rendered may be secret."""
+        """Return a command's output without the lines that it quotes, because rendered content may be secret."""
         masker = Masker(
             [content.decode(errors="replace"), *map(str.strip, content.decode(errors="replace").splitlines())]
         )
@@ -174,13 +174,13 @@ def _argv(words: tuple[str, ...], full: str) -> tuple[str, ...]:
 
 
 def _prefixes(path: str) -> list[tuple[str, str]]:
-    """The directories above a path, outermost first."""
+    """Return the parent directories of a path, outermost first."""
     parts = path.split("/")[:-1]
     return [("/".join(parts[: n + 1]), parts[n]) for n in range(len(parts))]
 
 
 def _made(entry: TreeEntry) -> TreeEntry:
-    """An entry as it is to be written: its owner only where a command has changed it, and no setuid."""
+    """Return an entry to be written: with an owner only if a command changed it, and without setuid."""
     return replace(
         entry,
         mode=entry.mode & 0o777,
@@ -190,7 +190,7 @@ def _made(entry: TreeEntry) -> TreeEntry:
 
 
 def _texts(value: Any) -> list[str]:
-    """Every text in a value."""
+    """Return every text in a value."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):

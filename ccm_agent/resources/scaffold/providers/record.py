@@ -1,7 +1,7 @@
 """
-What a scaffold must remember: which files it wrote, and what `post` made of them.
+The record of a scaffold: which files it wrote, and what `post` commands made of them.
 
-Without it a file that a command altered would look like drift each time, and a scaffold whose source is gone could not be
+Without it, a file that a command changed would look like drift in every run, and a scaffold without its source could not be
 removed. See docs/adr/0050-scaffold-post.md.
 """
 
@@ -21,12 +21,12 @@ KIND = "scaffold"
 
 class FileResult(Struct, kw_only=True, omit_defaults=True):
     """
-    What came of one rendered file.
+    The result of one rendered file.
 
     Attributes:
-        key: Digest of what was rendered and of the commands that ran on it; "" when none did.
-        files: Paths of what was written for it; with commands the SHA-256 of each.
-        sizes: With commands how many bytes each has; records of earlier versions do not say it.
+        key: Digest of the rendered content and of the commands that ran on it; "" if none did.
+        files: Paths of the files written for it; with commands also the SHA-256 of each.
+        sizes: With commands, the size of each in bytes; missing in records of earlier versions.
         failed: A command failed, so nothing was written.
     """
 
@@ -36,17 +36,17 @@ class FileResult(Struct, kw_only=True, omit_defaults=True):
     failed: bool = False
 
     def digest(self, path: str) -> Digest:
-        """What is known of one of the files."""
+        """Return what is known of one of the files."""
         return Digest(self.files[path], self.sizes.get(path, -1))
 
 
 class ScaffoldRecord(Struct, kw_only=True, omit_defaults=True):
     """
-    A scaffold's memory.
+    What is stored about a scaffold.
 
     Attributes:
-        name: Its directory, for whoever looks into the file.
-        made: By path of the rendered file, relative to the directory.
+        name: Its directory, for people who read the file.
+        made: Results by path of the rendered file, relative to the directory.
     """
 
     name: str = ""
@@ -54,37 +54,37 @@ class ScaffoldRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def files(self) -> list[str]:
-        """Everything that was written."""
+        """Return the paths of all files that were written."""
         return sorted({path for made in self.made.values() for path in made.files})
 
 
 def key_of(content: bytes, commands: list[tuple[str, ...]]) -> str:
-    """What tells one rendered content with its commands from another."""
+    """Return a digest of rendered content together with its commands."""
     digest = sha256(msgspec.json.encode(commands))
     digest.update(content)
     return digest.hexdigest()
 
 
 async def recall(records: Records, name: str) -> ScaffoldRecord | None:
-    """The memory of the scaffold of a directory; None when there is none, or it cannot be understood."""
+    """Return the record of a directory's scaffold; None if there is none or it cannot be decoded."""
     document = await records.recall(KIND, name)
     if document is None:
         return None
     try:
         record = _with_paths(msgspec.json.decode(document, type=ScaffoldRecord), _from_json)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None  # as good as none: things are done once more
-    # what it names is removed one day, so it names nothing outside
+        return None  # like no record: commands run once more
+    # these paths will be removed one day, so they must not lead out of the directory
     return record if all(map(_is_inside, record.files)) else None
 
 
 async def keep(records: Records, record: ScaffoldRecord) -> None:
-    """Remember; a record of nothing is kept too, for it says that nothing is left to remove."""
+    """Store the record. An empty one is stored too: it says that nothing is left to remove."""
     await records.keep(KIND, record.name, msgspec.json.encode(_with_paths(record, _to_json)))
 
 
 async def forget(records: Records, name: str) -> None:
-    """There is nothing to be remembered any more."""
+    """Delete the record."""
     await records.keep(KIND, name, None)
 
 
@@ -105,7 +105,7 @@ def _with_paths(record: ScaffoldRecord, change: Callable[[str], str]) -> Scaffol
 
 
 def _to_json(path: str) -> str:
-    """A path may hold bytes that are not UTF-8, which JSON cannot say: each byte becomes a character."""
+    """Encode a path for JSON: its bytes may not be UTF-8, so each byte becomes a character."""
     return path if path.isascii() else path.encode(errors="surrogateescape").decode("latin-1")
 
 

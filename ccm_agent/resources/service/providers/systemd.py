@@ -25,20 +25,20 @@ DISABLED = frozenset({"linked", "linked-runtime", "masked", "masked-runtime", "d
 ACTIVE = "active"
 INACTIVE = frozenset({"inactive", "failed", "activating"})
 WAITING = "auto-restart"
-"""Sub-state of a unit that failed and that systemd starts again by itself."""
+"""Sub-state of a failed unit that systemd will restart by itself."""
 
 PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
 PLAIN = frozenset({"enabled", "disabled", "static", "indirect", "masked", "enabled-runtime"})
-"""Words of `UnitFileState` that `is-enabled` answers with as well; for the others it is asked."""
+"""Values of `UnitFileState` that `is-enabled` would also answer. For others `is-enabled` is called."""
 
 LOOK_LIMIT_S = 60
 CHANGE_LIMIT_S = 15 * 60
-"""Units have limits of their own (90 s to start and to stop, by default); those that have none end here."""
+"""Units have time limits of their own (by default 90 s to start and to stop). This one is for units without."""
 SAID_BYTES = 1000
 
 
 class Systemd:
-    """Services of a system that systemd runs; see ServiceProvider."""
+    """Services managed by systemd; see ServiceProvider."""
 
     def __init__(self, runner: Runner, locks: Locks) -> None:
         self._runner = runner
@@ -91,7 +91,7 @@ class Systemd:
             done = await self._run(verb, "--system", "--", name, limit_s=CHANGE_LIMIT_S)
         if done.timed_out:
             raise CommandError(
-                f"`systemctl {verb} {name}` ran for {CHANGE_LIMIT_S} s and was ended; "
+                f"`systemctl {verb} {name}` ran for {CHANGE_LIMIT_S} s and was killed; "
                 f"`systemctl status {name}` says what it waits for"
             )
         self._said[name] = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:] if done.code else ""
@@ -100,7 +100,7 @@ class Systemd:
         done = await self._run("is-active", "--system", "--", name)
         word = done.stdout.decode(errors="replace").strip()
         if word == "activating":
-            # a unit that waits for its restart would be started by systemd anyway: nothing has stopped it
+            # a unit that waits for its restart counts as running: systemd will start it, and no one stopped it
             shown = await self._show([name])
             return bool(shown) and shown[0].get("SubState") == WAITING
         if word == ACTIVE:
@@ -118,13 +118,13 @@ class Systemd:
             return False
         said = done.stderr.decode(errors="replace").strip()
         if word == "not-found" or (not word and "No such file" in said):
-            raise CommandError(f"service {name} not found: systemd knows no unit of that name")
+            raise CommandError(f"service {name} not found: systemd has no unit of that name")
         raise CommandError(
             f"cannot tell whether {name} starts at boot: {complaint(done, 'is-enabled', word)}"
         )
 
     def _from_show(self, name: str, unit: dict[str, str]) -> ServiceState | None:
-        """The state, where `systemctl show` says the same as the words that are asked for otherwise."""
+        """Return the state if `systemctl show` tells the same as `is-active` and `is-enabled` would."""
         own = unit.get("Id") in (name, f"{name}.service")
         active, file_state = unit.get("ActiveState", ""), unit.get("UnitFileState", "")
         if not own or unit.get("LoadState") not in ("loaded", "masked") or file_state not in PLAIN:
@@ -153,17 +153,17 @@ class Systemd:
 
 
 def parse_show(output: str) -> list[dict[str, str]]:
-    """What `systemctl show` says of each unit, in the order asked; units are parted by an empty line."""
+    """Parse the output of `systemctl show`: the properties of each unit, in the order asked. An empty line separates units."""
     blocks = output.strip("\n").split("\n\n") if output.strip() else []
     return [dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line) for block in blocks]
 
 
 def needs_reload(unit: dict[str, str]) -> bool:
-    """systemd says that the unit's files are newer than what it knows of them."""
+    """Whether systemd reports that the unit's files changed since it read them."""
     return unit.get("NeedDaemonReload") == "yes"
 
 
 def complaint(done: Completed, question: str, word: str) -> str:
-    """Why an answer of systemctl cannot be used."""
+    """Return why an answer of systemctl cannot be used."""
     said = done.stderr.decode(errors="replace").strip()[-SAID_BYTES:]
     return f"invalid systemctl {question} output: {word!r}{'; ' + said if said else ''}"

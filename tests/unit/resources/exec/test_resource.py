@@ -157,14 +157,14 @@ def test_a_command_that_worked_leaves_a_state(
             "exit code 1 is not among those that mean success: 0",
             id="it failed although it made what it was to make",
         ),
-        pytest.param({}, {"exitcode": -9}, "the command was ended by SIGKILL", id="a signal"),
+        pytest.param({}, {"exitcode": -9}, "the command was killed by SIGKILL", id="a signal"),
         pytest.param(
-            {}, {"exitcode": -99}, "the command was ended by signal 99", id="a signal without a name"
+            {}, {"exitcode": -99}, "the command was killed by signal 99", id="a signal without a name"
         ),
         pytest.param(
             {"timeout": "5m", "returns": [0, -15]},
             {"exitcode": 0, "timed_out": True},
-            "the command took longer than 5m and was ended",
+            "the command took longer than 5m and was killed",
             id="too long, whatever its exit code",
         ),
     ],

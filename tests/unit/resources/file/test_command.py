@@ -70,12 +70,12 @@ def test_a_source_that_is_there_is_left_to_the_type(tmp_path: Path) -> None:
     [
         pytest.param(
             {"content": "", "source": "/etc/passwd"},
-            "only one of --content, --content-file and --source can say what is in the file",
+            "--content, --content-file and --source exclude each other: give only one",
             id="content and source",
         ),
         pytest.param(
             {"content": "x", "content_file": "/etc/passwd"},
-            "only one of --content, --content-file and --source can say what is in the file",
+            "--content, --content-file and --source exclude each other: give only one",
             id="content twice",
         ),
         pytest.param({"source": "/no/such"}, "--source /no/such: there is no such file", id="no source"),

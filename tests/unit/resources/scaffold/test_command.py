@@ -27,7 +27,7 @@ def test_commands_stand_in_the_order_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "SOURCE: no directory of templates is named"),
+        ({}, "SOURCE: give a directory of templates"),
         ({"source": "/no/such"}, "SOURCE: /no/such is not a directory"),
         ({"source": "/etc/passwd"}, "SOURCE: /etc/passwd is not a directory"),
     ],

@@ -180,12 +180,12 @@ class TestNothingRendered:
     @pytest.mark.parametrize(
         ("sources", "properties", "reason"),
         [
-            pytest.param({"d/": ""}, {}, "the source src holds no template", id="no file"),
-            pytest.param({"_partials/p": "p"}, {}, "the source src holds no template", id="partials only"),
+            pytest.param({"d/": ""}, {}, "the source src has no templates", id="no file"),
+            pytest.param({"_partials/p": "p"}, {}, "the source src has no templates", id="partials only"),
             pytest.param(
                 {"a": " \n"},
                 {"skip_empty": True},
-                "the source src holds no template but such that come out empty",
+                "the source src has no templates except ones that render to nothing",
                 id="empty files only",
             ),
         ],

@@ -246,12 +246,12 @@ class TestDecide:
 
     def test_noop_says_that_nothing_is_rendered(self) -> None:
         decision = decide(
-            wanted(), state(reason="the source src holds no template"), DecisionContext(noop=True)
+            wanted(), state(reason="the source src has no templates"), DecisionContext(noop=True)
         )
 
         assert decision.error is not None
         assert decision.error.message == (
-            "failed to reach desired state present: the source src holds no template"
+            "failed to reach desired state present: the source src has no templates"
         )
 
     def test_what_renders_to_something_else_each_time_is_no_failure(self) -> None:
@@ -262,7 +262,7 @@ class TestDecide:
     @pytest.mark.parametrize(
         ("properties", "found", "reason"),
         [
-            pytest.param({}, state(), "no file is left of what is rendered", id="no file is there"),
+            pytest.param({}, state(), "no rendered file exists", id="no file is there"),
             pytest.param(
                 {}, state(reason="the source src is not a directory"), "the source src is not a directory", id="no source"
             ),

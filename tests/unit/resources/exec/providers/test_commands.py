@@ -124,9 +124,9 @@ class TestStatus:
                 "the guard in `onlyif` cannot be run: guard: no such program in /bin",
                 id="it cannot be started",
             ),
-            pytest.param({"code": -9}, "the guard in `onlyif` was ended by signal 9", id="it is killed"),
+            pytest.param({"code": -9}, "the guard in `onlyif` was killed by signal 9", id="it is killed"),
             pytest.param(
-                {"hangs": True}, "the guard in `onlyif` took longer than 5s and was ended", id="it hangs"
+                {"hangs": True}, "the guard in `onlyif` took longer than 5s and was killed", id="it hangs"
             ),
         ],
     )

@@ -248,7 +248,7 @@ class TestFailures:
         host.runner.when("apt-get", hangs=True, stdout="Setting up zsh ...\n")
 
         with pytest.raises(
-            CommandError, match="ran for 1800 s and was ended: it hangs; the last it said: Setting up"
+            CommandError, match="ran for 1800 s and was killed, because it hangs; its last output: Setting up"
         ):
             await host.apt.install("zsh", "present")
 

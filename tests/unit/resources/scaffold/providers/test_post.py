@@ -332,7 +332,7 @@ class TestFailures:
 
         event = await host.apply(post=[{"a": "tool"}])
 
-        assert event.error == ["a: the post command `tool` was ended by signal 9"]
+        assert event.error == ["a: the post command `tool` was killed by signal 9"]
 
     @pytest.mark.parametrize(
         ("given", "limit_s", "shown"), [("", 15 * 60.0, "15m"), ("90s", 90.0, "90s"), ("2m", 120.0, "2m")]
@@ -349,7 +349,7 @@ class TestFailures:
         assert (event.outcome.value, event.code, event.error) == (
             "failed",
             "host.command",
-            [f"b: the post command `tool --wait` took longer than {shown} and was ended"],
+            [f"b: the post command `tool --wait` took longer than {shown} and was killed"],
         )
         assert [command.time_limit_s for command in host.runner.commands] == [limit_s]
         assert "waiting" in event.output

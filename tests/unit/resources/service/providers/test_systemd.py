@@ -129,7 +129,7 @@ class TestStatus:
         with pytest.raises(CommandError) as caught:
             await host.systemd.status(wanted())
 
-        assert caught.value.message == "service httpd not found: systemd knows no unit of that name"
+        assert caught.value.message == "service httpd not found: systemd has no unit of that name"
 
     async def test_another_word_about_boot_is_an_error(self) -> None:
         host = Host()
@@ -234,5 +234,5 @@ class TestChanges:
         host = Host()
         host.runner.when("systemctl", "stop", hangs=True)
 
-        with pytest.raises(CommandError, match="`systemctl stop httpd` ran for 900 s and was ended"):
+        with pytest.raises(CommandError, match="`systemctl stop httpd` ran for 900 s and was killed"):
             await host.systemd.stop("httpd")
