@@ -353,7 +353,7 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Why and until when a node does not converge; its health checks go on.
 
     Attributes:
-        since, until: From when to when; without `until` it stands until somebody enables the node.
+        since, until: From when to when; without `until` it lasts until an operator enables the node.
         why, by: The reason that an operator gave, and that operator's name.
     """
 

@@ -98,6 +98,11 @@ class CtlGroup(CtlCommand, commands.Group):
     """A command with commands below it; called without one it does its own work, or shows its help."""
 
 
+def _load(name: str) -> click.Command:
+    attribute = name.replace("-", "_")
+    return commands.imported(f"ccm_ctl.commands.{attribute}", attribute)
+
+
 class CtlProgram(CtlGroup, commands.LazyGroup):
     """`ccmctl` itself."""
 
@@ -105,7 +110,7 @@ class CtlProgram(CtlGroup, commands.LazyGroup):
         super().__init__(
             name=PROGRAM,
             table=verbs,
-            load=lambda name: commands.imported(f"ccm_ctl.commands.{name}", name),
+            load=_load,
             help="Manage a fleet of agents over NATS.",
             params=[
                 click.Option(

@@ -85,7 +85,7 @@ def went(evidence: Evidence) -> AgentEvent | None:
 
 def disabled_words(disabled: Disabled, now: datetime) -> str:
     """`2 h ago by ann until …: why`."""
-    until = f" until {clock(disabled.until)}" if disabled.until else " until somebody enables it"
+    until = f" until {clock(disabled.until)}" if disabled.until else " until an operator enables it"
     if disabled.until:
         until += f" ({in_words(disabled.until, now)})"
     by = f" by {disabled.by}" if disabled.by else ""
@@ -161,7 +161,7 @@ def _disabled(evidence: Evidence, now: datetime) -> Reason | None:
         state="disabled",
         sentence=f"{evidence.node.name} was disabled {disabled_words(record.disabled, now)}.",
         meaning="change",
-        next=(Next("ccm agent enable", "to let it converge again", evidence.node.name),),
+        next=(Next(f"ccmctl enable -t node={evidence.node.name}", "to let it converge again"),),
     )
 
 
@@ -205,12 +205,13 @@ def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
     start = evidence.starts.get(run)
     cause = start.cause if start is not None else ""
     if cause == "request":
-        # an agent repeats no request, and `run-once` applies what the node converges on
+        # an agent repeats no request, and `run-now` applies what the node converges on
         again = "what was requested; send it again when the cause is fixed"
         return (Next(f"ccmctl run show {run}", again),) if is_id(run) else ()
     if cause == "schedule":
         return (Next("ccmctl schedule list", "when it runs next"),)
-    return (Next("ccm agent run-once", "to try again at once when the cause is fixed", evidence.node.name),)
+    name = evidence.node.name
+    return (Next(f"ccmctl run-now -t node={name}", "to try again at once when the cause is fixed"),)
 
 
 def _refused(evidence: Evidence, now: datetime) -> Reason | None:
@@ -302,7 +303,7 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
         sentence=one_line(f"{node} {did} with the assignment {name}, revision {revision}: {why}{when}."),
         meaning="change",
         next=(
-            Next("ccm agent run-once", "not to wait", node),
+            Next(f"ccmctl run-now -t node={node}", "not to wait"),
             Next(f"ccmctl assignment status {name}", "how the others stand to it"),
         ),
     )
@@ -322,7 +323,7 @@ def _refresh_pending(evidence: Evidence, now: datetime) -> Reason | None:
         ),
         meaning="change",
         next=(
-            Next("ccm agent run-once", "to refresh what its assignments and manifests declare", name),
+            Next(f"ccmctl run-now -t node={name}", "to refresh what its assignments and manifests declare"),
             Next(f"ccmctl apply MANIFEST -t node={name}", "to refresh what a request declared"),
         ),
     )

@@ -155,8 +155,8 @@ def test_a_node_that_fails_says_which_resource_why_and_what_it_said() -> None:
         "present     last heartbeat 5.0 s ago, its agent answers\n"
         "agent       1.2.3, started 2026-11-21 10:00:00Z (2 h ago), on machine m-1\n"
         "\n"
-        f"here:     ccmctl events --no-follow -n web1 -r {RUN}  all that it did in that run\n"
-        f"on web1:  {'ccm agent run-once':<66}to try again at once when the cause is fixed\n",
+        f"here:  ccmctl events --no-follow -n web1 -r {RUN}  all that it did in that run\n"
+        f"here:  {'ccmctl run-now -t node=web1':<66}to try again at once when the cause is fixed\n",
     )
 
 
@@ -176,8 +176,8 @@ def an_adhoc_failure(cause: str, error: str = "no") -> Desk:
     [
         ("request", f"ccmctl run show {RUN}"),
         ("schedule", "ccmctl schedule list"),
-        ("interval", "ccm agent run-once"),
-        ("", "ccm agent run-once"),
+        ("interval", "ccmctl run-now -t node=web1"),
+        ("", "ccmctl run-now -t node=web1"),
     ],
 )
 def test_advice_after_a_failed_run_names_what_does_that_work_again(cause: str, command: str) -> None:
@@ -213,7 +213,7 @@ def test_programs_get_all_of_it() -> None:
     assert record["failed"] == [msgspec.to_builtins(FAILED)]
     assert record["assignments"][0]["state"] == "failed"
     assert record["summary"]["run"] == RUN
-    assert [step["command"] for step in record["next"]][1:] == ["ccm agent run-once"]
+    assert [step["command"] for step in record["next"]][1:] == ["ccmctl run-now -t node=web1"]
 
 
 def test_a_disabled_node_says_since_when_until_when_by_whom_and_why() -> None:
@@ -225,7 +225,7 @@ def test_a_disabled_node_says_since_when_until_when_by_whom_and_why() -> None:
     assert done.out.splitlines()[0] == (
         "web1 was disabled 1 h ago by maria until 2026-11-21 15:00:00Z (in 3 h): disk swap."
     )
-    assert "on web1:  ccm agent enable  to let it converge again\n" in done.out
+    assert "here:  ccmctl enable -t node=web1  to let it converge again\n" in done.out
 
 
 def test_a_node_that_was_stopped_says_when() -> None:

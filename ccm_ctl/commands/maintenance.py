@@ -1,0 +1,92 @@
+"""What `disable`, `enable` and `run-now` have in common: their options, and how nodes' answers are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.text import fold_names, one_line, plural
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import AnswerState
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, target_options, target_spec, yes_option
+from ccm_ctl.fleet.discovery import resolve
+from ccm_ctl.fleet.node_commands import OFFLINE, REFUSED, SILENT, send_command
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.gather import Reply
+    from ccm_ctl.fleet.ports import Fleet
+
+
+def maintenance_options(*, is_why_required: bool) -> list[click.Parameter]:
+    """The options of all three commands."""
+    why = click.Option(
+        ["--why"],
+        metavar="TEXT",
+        help="The reason, which operators and the nodes' events show.",
+        **({"required": True} if is_why_required else {"default": ""}),
+    )
+    return [*target_options(), why, yes_option()]
+
+
+async def command_nodes(
+    application: Application,
+    fleet: Fleet,
+    protocol: str,
+    options: Mapping[str, Any],
+    *,
+    verb: str,
+    done: str,
+    until: datetime | None = None,
+) -> Exit:
+    """
+    Disable or enable the nodes that the options mean, and show what they answer.
+
+    Args:
+        application: Where to show it.
+        fleet: The bus.
+        protocol: NODE_DISABLE or NODE_ENABLE.
+        options: As given.
+        verb: "disable" or "enable".
+        done: What a node is that did so.
+        until: When disabled nodes are enabled again.
+    """
+    _, resolved = await resolve(fleet, target_spec(dict(options)))
+    if not await confirm(application, verb, resolved, yes=options["yes"]):
+        return NOT_AGREED
+    replies, silent = await send_command(fleet, protocol, resolved, options["why"], until)
+    _show(application, resolved, replies, silent, done)
+    if any(reply.answer.state == AnswerState.REFUSED for reply in replies.values()):
+        return Exit.FAILED
+    return Exit.MISSING if silent or resolved.offline else Exit.OK
+
+
+def _show(
+    application: Application,
+    resolved: TargetSet,
+    replies: Mapping[str, Reply],
+    silent: Sequence[str],
+    done: str,
+) -> None:
+    terminal = application.terminal
+    states = dict.fromkeys(resolved.offline, (OFFLINE, "")) | dict.fromkeys(silent, (SILENT, ""))
+    for name, reply in replies.items():
+        answer = reply.answer
+        is_refused = answer.state == AnswerState.REFUSED
+        states[name] = (REFUSED, one_line(answer.reason)) if is_refused else (done, "")
+    for name, (state, reason) in sorted(states.items()):
+        terminal.record(records.REPLY, node=name, state=state, reason=reason or None)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, key in states.items():
+        groups.setdefault(key, []).append(name)
+    for (state, reason), names in sorted(groups.items(), key=lambda item: (item[0][0] != done, item[0])):
+        why = {OFFLINE: "not reached", SILENT: "no answer"}.get(state, reason)
+        count = f" ({plural(len(names), 'node')})" if len(names) > 1 else ""
+        text = f"{state}: {fold_names(names)}{count}"
+        terminal.show(f"{text}; {why}\n" if why else f"{text}\n")

@@ -1,0 +1,118 @@
+"""The shape of the records about runs, and what the records of all commands have in common; see `record_types`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ccm_agent.model.outcome import SessionSummary
+
+Maybe = UnsetType
+Text = str | UnsetType
+Node = Annotated[str, Meta(description="Name of the node.")]
+Run = Annotated[str, Meta(description="Id of the run.")]
+OneRun = Annotated[Text, Meta(description="Id of the run.")]
+Time = Annotated[datetime, Meta(tz=True)] | UnsetType
+Count = int | UnsetType
+Flag = bool | UnsetType
+Texts = list[str] | UnsetType
+Verdict = Annotated[
+    Text, Meta(description="What signatures prove: `verified`, `provisional`, `unsigned`, `gap` or `forged`.")
+]
+Targets = Annotated[
+    list[str] | UnsetType, Meta(description="Selectors; nodes that match any of them are meant.")
+]
+Where = Annotated[Text, Meta(description="The expression that nodes must fulfill, too.")]
+
+
+class Line(Struct, frozen=True, kw_only=True, tag_field="record", omit_defaults=True):
+    """A line of `ccmctl --json`; `record` is its kind."""
+
+
+class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
+    """A run: what was requested of how many nodes. Also the answer of `run stop`."""
+
+    run: Run
+    action: Annotated[Text, Meta(description="`apply`, `plan`, `check` or `ensure`.")] = UNSET
+    name: Annotated[Text, Meta(description="Name of the manifest or resource.")] = UNSET
+    requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
+    time: Annotated[Time, Meta(description="When it started.")] = UNSET
+    targets: Targets = UNSET
+    where: Where = UNSET
+    nodes: Annotated[Count, Meta(description="How many nodes are expected.")] = UNSET
+    offline: Annotated[Count, Meta(description="How many of them were offline at the start.")] = UNSET
+    state: Annotated[
+        Text, Meta(description="`running`, `stopping` or `done`; in `run list`, `run show`, `run stop`.")
+    ] = UNSET
+    counts: Annotated[dict[str, int] | Maybe, Meta(description="Nodes by end state; in `run list`.")] = UNSET
+    closed_by: Annotated[Text, Meta(description="Another operator who reported the end; in `run list`.")] = (
+        UNSET
+    )
+    stopping: Annotated[Count, Meta(description="How many nodes stop; in `run stop`.")] = UNSET
+    ended: Annotated[Texts, Meta(description="Nodes that had ended before; in `run stop`.")] = UNSET
+    refused: Annotated[
+        dict[str, str] | Maybe, Meta(description="Nodes that refuse to stop, and why; in `run stop`.")
+    ] = UNSET
+    silent: Annotated[Texts, Meta(description="Nodes that did not answer; in `run stop`.")] = UNSET
+
+
+class EventLine(Line, frozen=True, kw_only=True, tag="event", omit_defaults=True):
+    """An event of a node."""
+
+    event: Annotated[
+        dict[str, Any],
+        Meta(description="The event as on the bus; `protocol` says which of the schemas applies."),
+    ]
+    node: Annotated[Text, Meta(description="Name of the node; in `events`.")] = UNSET
+    run: OneRun = UNSET
+    verdict: Verdict = UNSET
+
+
+class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=True):
+    """The end state of a node in a run. A later result of the same node replaces an earlier one."""
+
+    run: Run
+    node: Node
+    state: Annotated[
+        str, Meta(description="State of the node, such as `stable`, `changed`, `failed` or `offline`.")
+    ]
+    reason: Annotated[Text, Meta(description="Why.")] = UNSET
+    code: Annotated[Text, Meta(description="Error code of the reason.")] = UNSET
+    joined: Annotated[Flag, Meta(description="The node was not expected and matches now.")] = UNSET
+    missing: Annotated[list[int] | Maybe, Meta(description="Numbers of missing events, the first 1,000.")] = (
+        UNSET
+    )
+    missing_count: Annotated[Count, Meta(description="How many events are missing.")] = UNSET
+    summary: Annotated[SessionSummary | Maybe, Meta(description="The node's summary of the run.")] = UNSET
+    verdict: Verdict = UNSET
+    unproven: Annotated[Count, Meta(description="Missing events that exist and cannot be verified.")] = UNSET
+    forged: Annotated[
+        Count, Meta(description="Messages that were left out because they are not the node's.")
+    ] = UNSET
+    reasons: Annotated[Texts, Meta(description="Why they are not.")] = UNSET
+
+
+class EndLine(Line, frozen=True, kw_only=True, tag="end"):
+    """A run has ended."""
+
+    run: Run
+    counts: Annotated[dict[str, int], Meta(description="Nodes by end state.")]
+    exit: Annotated[int, Meta(description="The exit code of the command.")]
+
+
+class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout", omit_defaults=True):
+    """The state of a rollout; printed whenever it changes."""
+
+    run: Run
+    phase: Annotated[str, Meta(description="`running`, `baking`, `paused`, `aborted` or `done`.")]
+    wave: Annotated[str, Meta(description="Name of the current wave.")]
+    wave_index: Annotated[int, Meta(description="Number of the current wave, from 0.")]
+    waves: Annotated[int, Meta(description="How many waves there are.")]
+    asked: Annotated[int, Meta(description="How many nodes have started.")]
+    nodes: Annotated[int, Meta(description="How many nodes the rollout has.")]
+    reason: Annotated[Text, Meta(description="Why it is paused or aborted.")] = UNSET
+    by: Annotated[Text, Meta(description="The operator who paused, resumed or aborted it.")] = UNSET
+    bake_until: Annotated[Time, Meta(description="When the wait after a wave ends.")] = UNSET
+    driver: Annotated[Text, Meta(description="The operator and host that drive it.")] = UNSET
