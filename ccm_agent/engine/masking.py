@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ccm_agent.model.health import HealthCheck
-from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.model.secret import (
     MASK,
@@ -25,7 +25,6 @@ from ccm_agent.model.secret import (
     secrets_of_url,
 )
 from ccm_agent.resources.contract import AnyType
-from ccm_agent.resources.converge import OUTPUT_TAIL
 
 PLAIN_HEADERS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "user-agent"}
@@ -102,7 +101,7 @@ def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> Transa
     if masker.is_idle and not _may_quote_url(_told(event)):
         return event
     event.error = [masker.text(text) for text in event.error]
-    event.output = masker.text(event.output, is_cut=len(event.output) >= OUTPUT_TAIL)
+    event.output = masker.text(event.output, is_cut="output" in event.cut or len(event.output) >= OUTPUT_TAIL)
     event.noop_message = masker.text(event.noop_message)
     event.unknown = masker.text(event.unknown)
     event.health_check = [

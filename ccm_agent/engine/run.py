@@ -32,6 +32,7 @@ from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import BusError, CcmError, FileError, InputError, ManifestError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
+    OUTPUT_TAIL,
     SESSION_START,
     FailedResource,
     SessionStart,
@@ -452,8 +453,9 @@ class _ResourceLoop:
         await session.record(event, names)
         if event.failed and len(self.failed) < FAILED_IN_SUMMARY:
             resource = f"{event.type}#{event.name}"
+            output = event.output[-OUTPUT_TAIL:]
             self.failed.append(
-                FailedResource(resource=resource, error=event.error, code=event.code, output=event.output)
+                FailedResource(resource=resource, error=event.error, code=event.code, output=output)
             )
 
 

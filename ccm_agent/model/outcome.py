@@ -19,6 +19,12 @@ TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
 SESSION_START = "io.choria.ccm.v1.session.start"
 SESSION_SUMMARY = "io.choria.ccm.v1.session.summary"
 
+OUTPUT_TAIL = 8 * 1024
+"""Characters of a command's output that an event keeps."""
+
+LOGGED_OUTPUT_TAIL = 64 * 1024
+"""The same for an exec resource with `logoutput`. Over the bus goes as much of it as fits in an event."""
+
 
 class Outcome(StrEnum):
     """What happened to a resource, in one word; the words of log lines."""
@@ -49,11 +55,11 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
         node, run: Who and in which run; "" for a local apply.
         number: Place within the run, from 1 (the session's start); 0 for a local apply.
         corrective: A change under a manifest and data that had not changed: drift was corrected. None when unknown.
-        output: The last 8 KiB of what a failed command said, masked.
+        output: The end of what a command wrote, masked: 8 KiB, with `logoutput` of an exec resource up to 64 KiB.
         triggered_by: The subscribed resource that caused a refresh.
         parent: `apply#…` of the child manifest that the resource stands in, outermost first, joined by " > ".
         code: The stable code of the first error.
-        cut: Names of fields that were shortened to keep the event within 64 KiB.
+        cut: Names of fields that were shortened; an event on the bus has at most 64 KiB.
         unknown: What a restricted plan or check leaves open, as a sentence: "unknown until applied: the guards are not run in …".
             With `skipped` nothing is known of the resource; without it a health check was not run.
         refresh_pending: `type#name` of subscribed resources, the first 20, that have changed and after whose change this one has

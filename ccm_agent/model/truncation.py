@@ -19,12 +19,19 @@ MARK = "…(cut)"
 _SHORT = 2048
 """Length in characters to which a long text is cut at first, and then to ever less."""
 
+_OUTPUTS = (48 * 1024, 24 * 1024, 8 * 1024)
+"""Lengths in characters that are tried for output before anything else is cut: it is what operators ask for."""
+
 
 def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) -> bytes:
     """An event as JSON of at most `limit_bytes`; what had to go is named in its `cut`."""
     body = encode_message(event)
     if len(body) <= limit_bytes:
         return body
+    for length in _OUTPUTS:
+        shorter = _with_cut(event, "output", length)
+        if shorter is not event and len(body := encode_message(shorter)) <= limit_bytes:
+            return body
     for length in (_SHORT, _SHORT // 8, 0):
         for field in ("output", "health_check", "properties", "status", "noop_message", "error"):
             event = _with_cut(event, field, length)

@@ -62,6 +62,22 @@ class DecisionContext(Struct, frozen=True, kw_only=True):
     is_restricted: bool = False
 
 
+class StepResult(Struct, frozen=True, kw_only=True):
+    """
+    What a step leaves behind.
+
+    Attributes:
+        state: The resulting state, if it cannot be read afterwards (the exit code of a command). Then `status` is not
+            called again.
+        output: The end of what a command wrote, for the event.
+        is_output_cut: The command wrote more than that.
+    """
+
+    state: CommonState | None = None
+    output: str = ""
+    is_output_cut: bool = False
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """
     One change.
@@ -69,12 +85,12 @@ class Step(Struct, frozen=True, kw_only=True):
     Attributes:
         noop: The text printed under noop, such as "Would have created the file". The texts of several steps are joined by the
             type's `noop_separator`.
-        action: Makes the change with verbs of the provider. Returns None, or the resulting state if it cannot be read afterwards
-            (the exit code of a command); then `status` is not called again.
+        action: Makes the change with verbs of the provider. Returns None if `status` can read the resulting state, the state if
+            not, or a StepResult if there is also output.
     """
 
     noop: str
-    action: Callable[[Any], Awaitable[CommonState | None]]
+    action: Callable[[Any], Awaitable[CommonState | StepResult | None]]
 
 
 class Decision(Struct, frozen=True, kw_only=True):

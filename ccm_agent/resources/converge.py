@@ -23,15 +23,11 @@ from msgspec import Struct
 from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError, PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.outcome import TRANSACTION_EVENT, Outcome, TransactionEvent
+from ccm_agent.model.outcome import OUTPUT_TAIL, TRANSACTION_EVENT, Outcome, TransactionEvent
 from ccm_agent.model.resource import CommonProperties, CommonState
-from ccm_agent.resources.contract import AnyType, Decision, DecisionContext
+from ccm_agent.resources.contract import AnyType, Decision, DecisionContext, StepResult
 
 log = logging.getLogger(__name__)
-
-OUTPUT_TAIL = 8 * 1024
-"""How many characters of a failed command's output an event keeps."""
-
 
 UNKNOWN_LIMIT = 1000
 """The longest sentence about what is unknown, in characters. It may quote a path of the manifest."""
@@ -304,7 +300,7 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
         if is_noop:
             message, changed = _noop_message(decision, kind.noop_separator), True
         else:
-            state = await _act(declared, provider, run, decision)
+            state = await _act(declared, provider, run, decision, event)
             changed = kind.has_changed is None or kind.has_changed(found, state)
     stable = decision.is_stable
     if decision.steps and not is_noop:
@@ -343,7 +339,9 @@ def _noop_message(decision: Decision, joint: str) -> str:
     return joint.join([first, *rest])
 
 
-async def _act(declared: ResolvedResource, provider: Any, run: RunContext, decision: Decision) -> CommonState:
+async def _act(
+    declared: ResolvedResource, provider: Any, run: RunContext, decision: Decision, event: TransactionEvent
+) -> CommonState:
     """Run the steps and read the state again; DesiredStateError if it is still not the desired one."""
     kind, wanted = declared.kind, declared.wanted
     if not kind.contains_manifest:
@@ -351,7 +349,12 @@ async def _act(declared: ResolvedResource, provider: Any, run: RunContext, decis
         run.forget()
     left: CommonState | None = None
     for step in decision.steps:
-        left = await step.action(provider) or left
+        result = await step.action(provider)
+        if isinstance(result, StepResult):
+            left = result.state or left
+            event.output, event.cut = result.output, ["output"] if result.is_output_cut else []
+        elif result is not None:
+            left = result
     if left is not None:
         return left
     state: CommonState = await provider.status(wanted)

@@ -31,6 +31,7 @@ from ccm_ctl.render.outcome import (
     live_line,
     run_report,
 )
+from ccm_ctl.render.output import IN_BRIEF, IN_FULL, CommandOutput
 from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class RunView:
         offline_ok: Nodes that are offline are forgiven.
         offer: The command with which nodes that are offline would get the same when they come back; "": there is none.
         proof: What verifies the run's messages; None when these credentials cannot.
+        shows_output: What commands wrote is shown, not only where their resources say `logoutput`.
     """
 
     def __init__(
@@ -78,8 +80,10 @@ class RunView:
         offline_ok: bool,
         offer: str = "",
         proof: RunProof | None = None,
+        shows_output: bool = False,
     ) -> None:
         self.record = record
+        self._shows_output = shows_output
         self._proof = proof
         self._terminal = application.terminal
         self._application = application
@@ -159,11 +163,13 @@ class RunView:
             self._terminal.note(
                 f"ignored: {names} answered, but what is assigned there does not fit this run"
             )
-        results = [result_of(node) for node in self._run.nodes.values()]
+        is_every_output = self._shows_output or self.record.action == "ensure"
+        results = [result_of(node, is_every_output=is_every_output) for node in self._run.nodes.values()]
         seconds = _took_s(self.record, self._run, self._fleet.clock.now())
         style = self._terminal.style
         last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
-        report = run_report(results, style, plan=self.is_plan)
+        limits = IN_FULL if self.record.action == "ensure" else IN_BRIEF
+        report = run_report(results, style, plan=self.is_plan, output=limits)
         self._terminal.show(f"{report}\n{last}" if report else last)
         self._tell_unproven()
 
@@ -330,8 +336,8 @@ def exit_of(run: Run, *, offline_ok: bool) -> Exit:
     return Exit.MISSING if states - forgiven else Exit.OK
 
 
-def result_of(node: NodeRun) -> NodeResult:
-    """What there is to show of a node."""
+def result_of(node: NodeRun, *, is_every_output: bool = False) -> NodeResult:
+    """What there is to show of a node; of outputs those whose resources say `logoutput`, or every one."""
     events = [node.events[number] for number in sorted(node.events)]
     summary = node.summary
     told = [
@@ -349,6 +355,9 @@ def result_of(node: NodeRun) -> NodeResult:
         stable=summary.stable_resources if summary else 0,
         failures=_failures(node, events),
         missing=len(node.lacking),
+        outputs=tuple(
+            output for output in map(_output, events) if output.text and (is_every_output or output.is_logged)
+        ),
     )
 
 
@@ -370,6 +379,17 @@ def _resource(event: TransactionEvent) -> ResourceResult:
         note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
     note = f"{note}{pending_words(event.refresh_pending)}".removeprefix("; ")
     return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
+
+
+def _output(event: TransactionEvent) -> CommandOutput:
+    """What a command that succeeded wrote; that of a failed one stands with its error."""
+    properties = event.properties if isinstance(event.properties, dict) else {}
+    return CommandOutput(
+        f"{event.type}#{event.name}",
+        "" if event.failed else event.output,
+        is_cut="output" in event.cut,
+        is_logged=properties.get("logoutput") is True,
+    )
 
 
 def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, ...]:

@@ -51,7 +51,9 @@ async def pick_up(
     )
     rollout.apply(state)
     proof = await read_proof(fleet)
-    watch = RunView(application, fleet, recorded.record, state, offline_ok=offline_ok, proof=proof)
+    watch = RunView(
+        application, fleet, recorded.record, state, offline_ok=offline_ok, proof=proof, shows_output=True
+    )
 
     async def on_turn(news: list[News]) -> None:
         await rollout.update(state)

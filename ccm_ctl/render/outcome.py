@@ -10,6 +10,7 @@ from ccm_agent.clikit.table import UNLIMITED, Cell, Column, Style, paint, table
 from ccm_agent.clikit.text import counted, fold_names, one_line, plural, safe, short_id, span
 from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.render.output import IN_BRIEF, CommandOutput, OutputLimits, output_blocks, output_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,6 +91,7 @@ class NodeResult(Struct, frozen=True, kw_only=True):
         stable: How many resources were stable.
         failures: What failed.
         missing: How many of its events exist and were not found.
+        outputs: What its commands wrote that succeeded.
     """
 
     node: str
@@ -101,6 +103,7 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     stable: int = 0
     failures: tuple[Failure, ...] = ()
     missing: int = 0
+    outputs: tuple[CommandOutput, ...] = ()
 
 
 class At(Struct, frozen=True, kw_only=True):
@@ -156,14 +159,17 @@ def live_line(
     return line[:limit]
 
 
-def run_report(results: Sequence[NodeResult], style: Style, *, plan: bool) -> str:
-    """The table of a run, then each failure; "" when there is no node."""
+def run_report(
+    results: Sequence[NodeResult], style: Style, *, plan: bool, output: OutputLimits = IN_BRIEF
+) -> str:
+    """The table of a run, then what commands wrote, then each failure; "" when there is no node."""
     text = table(
         [Column("NODES", fold=True), Column("STATE"), Column("WHAT", fold=True), Column("TIME", right=True)],
         [_row(group, plan=plan) for group in _groups(results, merges=style.merges is not False)],
         style,
     )
-    blocks = _failure_blocks(results, style)
+    blocks = output_blocks(((one.node, one.outputs) for one in results), output, style)
+    blocks += _failure_blocks(results, style)
     return "\n".join([f"{text.rstrip()}\n", *blocks]) if text and blocks else text
 
 
@@ -242,7 +248,6 @@ def _failure_blocks(results: Sequence[NodeResult], style: Style) -> list[str]:
         head = f"{fold_names(names)}: {one_line(failure.resource) or 'the session'} failed"
         lines = [paint(head, "bad", style)]
         lines += [f"  {line}" for line in safe(failure.error).splitlines()]
-        said = safe(failure.output).rstrip().splitlines()
-        lines += [f"  │ {line}".rstrip() for line in said[-OUTPUT_LINES:]]
+        lines += output_lines(failure.output, OUTPUT_LINES)
         blocks.append("\n".join(lines) + "\n")
     return blocks

@@ -6,7 +6,14 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ccm_agent.model.field_rules import Alias, Deferred, NeededByLookAhead, PublishNames, RunsCommand
+from ccm_agent.model.field_rules import (
+    Alias,
+    Deferred,
+    Extension,
+    NeededByLookAhead,
+    PublishNames,
+    RunsCommand,
+)
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 
@@ -67,7 +74,16 @@ class ExecProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
             description="Resources (`type#name`) whose changes trigger the command, regardless of `creates` and the guards."
         ),
     ] = []
-    logoutput: Annotated[bool, Meta(description="Log the command's standard output.")] = False
+    logoutput: Annotated[
+        bool, Meta(description="Log the command's standard output, and keep more of the output in the event.")
+    ] = False
+    sensitive: Annotated[
+        bool,
+        Extension,
+        Meta(
+            description="The output may contain secrets: it is not logged or published, not even if the command or a guard fails."
+        ),
+    ] = False
 
     @property
     def command_line(self) -> str:
@@ -102,12 +118,14 @@ class Execution(Struct, frozen=True, kw_only=True):
 
     Attributes:
         exitcode: Its exit code; -N when signal N ended it.
-        output: The end of its output.
+        output: The end of its output; "" if it may contain secrets.
+        is_cut: It wrote more than that.
         timed_out: It exceeded its time limit and was killed.
         creates_satisfied: The path of `creates` exists now.
     """
 
     exitcode: int
     output: str = ""
+    is_cut: bool = False
     timed_out: bool = False
     creates_satisfied: bool = False

@@ -9,10 +9,11 @@ from typing import NoReturn
 
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
+from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL, OUTPUT_TAIL
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.shellwords import split_words
 from ccm_agent.resources.checks import check_each
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step, StepResult
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 from ccm_agent.resources.exec.provider import ExecProvider
 
@@ -140,9 +141,14 @@ def _needs_guards(wanted: ExecProperties, found: ExecState, context: DecisionCon
     return not is_settled and bool(wanted.onlyif or wanted.unless)
 
 
-def _execution(wanted: ExecProperties) -> Callable[[ExecProvider], Awaitable[ExecState]]:
-    async def execute(provider: ExecProvider) -> ExecState:
-        return judge(wanted, await provider.execute(wanted))
+def _execution(wanted: ExecProperties) -> Callable[[ExecProvider], Awaitable[StepResult]]:
+    async def execute(provider: ExecProvider) -> StepResult:
+        done = await provider.execute(wanted)
+        state = judge(wanted, done)
+        output = done.output[-(LOGGED_OUTPUT_TAIL if wanted.logoutput else OUTPUT_TAIL) :]
+        return StepResult(
+            state=state, output=output, is_output_cut=done.is_cut or len(output) < len(done.output)
+        )
 
     return execute
 

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 from ccm_agent.engine import masking
 from ccm_agent.model.field_rules import PublishDigest, PublishNames, Sensitive
 from ccm_agent.model.health import HealthResult
-from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.converge import OUTPUT_TAIL
 from tests.support.engine import Board, NoteProperties, note_type
 
 KIND = note_type(Board())
@@ -183,6 +182,16 @@ def test_tokens_in_urls_are_taken_out_of_every_field_and_of_what_quotes_them() -
     assert found.name == "get https://h/?sig=***"
     assert found.properties["plain"] == "curl 'https://h/?access_token=***&n=1'"
     assert found.error == ["*** and ***"]
+
+
+def test_a_longer_output_that_was_cut_does_not_begin_with_the_end_of_a_secret_either() -> None:
+    masker = Masker(["a-very-long-secret"])
+
+    found = masking.mask_event(
+        event(NoteProperties(name="a"), output="long-secret in a line", cut=["output"]), KIND, masker
+    )
+
+    assert found.output == "*** in a line"
 
 
 def test_an_output_that_was_cut_does_not_begin_with_the_end_of_a_secret() -> None:

@@ -30,6 +30,15 @@ def test_long_output_is_cut_first_keeps_its_end_and_is_marked() -> None:
     assert told["error"] == ["no"]
 
 
+def test_output_that_nearly_fits_loses_its_beginning_and_nothing_else_is_cut() -> None:
+    event = resource_event("/a", output="x" * 64 * 1024, properties={"name": "/a", "content": "c" * 9000})
+
+    told = json.loads(encode_event(event))
+
+    assert told["output"] == MARK + "x" * 48 * 1024
+    assert (told["cut"], told["properties"]) == (["output"], {"name": "/a", "content": "c" * 9000})
+
+
 @pytest.mark.parametrize(
     "fields",
     [

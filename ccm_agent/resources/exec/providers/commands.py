@@ -17,6 +17,9 @@ PROTOCOL = "io.choria.ccm.v1.resource.exec.state"
 OUTPUT_BYTES = 16 * 1024
 """How much is kept of each stream. An event takes the last 8 KiB of both together."""
 
+LOGGED_OUTPUT_BYTES = 64 * 1024
+"""The same with `logoutput`, of which an event takes up to 64 KiB."""
+
 
 class Commands:
     """
@@ -60,12 +63,13 @@ class Commands:
 
     async def execute(self, wanted: ExecProperties) -> Execution:
         """See `ExecProvider`."""
-        on_line = self._say if wanted.logoutput else None
+        on_line = self._say if wanted.logoutput and not wanted.sensitive else None
         done = await self._run(wanted.command_line, wanted, on_line)
         created = await self._created([wanted])
         return Execution(
             exitcode=done.code,
-            output=_text(done),
+            output=_output(done, wanted),
+            is_cut=done.dropped_bytes > 0,
             timed_out=done.timed_out,
             creates_satisfied=_path(wanted) in created,
         )
@@ -77,11 +81,12 @@ class Commands:
             raise CommandError(f"the guard in `{which}` cannot be run: {err.message}") from err
         if done.timed_out:
             raise CommandError(
-                f"the guard in `{which}` took longer than {wanted.timeout} and was killed", output=_text(done)
+                f"the guard in `{which}` took longer than {wanted.timeout} and was killed",
+                output=_output(done, wanted),
             )
         if done.code < 0:
             raise CommandError(
-                f"the guard in `{which}` was killed by signal {-done.code}", output=_text(done)
+                f"the guard in `{which}` was killed by signal {-done.code}", output=_output(done, wanted)
             )
         return done.code == 0
 
@@ -99,7 +104,7 @@ class Commands:
             search_path=wanted.path,
             env=env,
             cwd=_absolute(wanted.cwd or "/"),
-            output_limit_bytes=OUTPUT_BYTES,
+            output_limit_bytes=LOGGED_OUTPUT_BYTES if wanted.logoutput else OUTPUT_BYTES,
             merge_stderr=on_line is None,
             time_limit_s=parse_duration(wanted.timeout) if wanted.timeout else 0.0,
         )
@@ -133,5 +138,8 @@ def _state(wanted: ExecProperties, created: set[str]) -> ExecState:
     )
 
 
-def _text(done: Completed) -> str:
+def _output(done: Completed, wanted: ExecProperties) -> str:
+    """The end of what a command wrote, for events and errors; "" if it may contain secrets."""
+    if wanted.sensitive:
+        return ""
     return (done.stdout + done.stderr).decode(errors="replace")

@@ -171,9 +171,23 @@ def test_a_failure_is_shown_last_with_the_tail_of_its_output(motd: str) -> None:
         "db[1-2]  failed  exec#migrate failed  12 ms\n"
         "\n"
         "db[1-2]: exec#migrate failed\n"
-        "  exit code 3\n" + "".join(f"  │ line {number}\n" for number in range(18, 30)) + "\n"
+        "  exit code 3\n  │ … 18 lines above\n"
+        + "".join(f"  │ line {number}\n" for number in range(18, 30))
+        + "\n"
         "apply motd: 3 nodes: 1 stable, 2 failed in T (run RUN)\n",
     )
+
+
+def test_output_is_shown_where_the_resource_says_logoutput_and_all_of_it_by_run_show(motd: str) -> None:
+    quiet = event("migrate", 2, type="exec", output="10 tables\n")
+    loud = event("version", 3, type="exec", output="PostgreSQL 17\n", properties={"logoutput": True})
+    desk = Desk(FakeNode("db1", {"role": "db"}, [quiet, loud]))
+
+    applied = desk.ccmctl("apply", motd, "--targets", "role=db", "--yes").out
+    shown = desk.ccmctl("run", "show", "last").out
+
+    assert ("  │ PostgreSQL 17\n" in applied, "  │ 10 tables\n" in applied) == (True, False)
+    assert "db1: exec#migrate\n  │ 10 tables\n\ndb1: exec#version\n  │ PostgreSQL 17\n" in shown
 
 
 def test_offline_nodes_are_forgiven_when_that_is_said(motd: str) -> None:

@@ -56,6 +56,15 @@ def test_properties_are_sent_as_the_type_has_them(words: str, properties: dict[s
     assert desk.nodes[0].heard[0]["properties"] == {"name": name} | properties
 
 
+def test_the_output_of_a_command_is_shown_with_equal_nodes_folded() -> None:
+    ran = event("uptime", 2, type="exec", output="up 3 days\n")
+    desk = Desk(FakeNode("web1", {}, [ran]), FakeNode("web2", {}, [ran]))
+
+    said = desk.ccmctl("ensure", "exec", "uptime", "--all", "--yes")
+
+    assert "\nweb[1-2]: exec#uptime\n  │ up 3 days\n\nensure exec#uptime: 2 nodes" in said.out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

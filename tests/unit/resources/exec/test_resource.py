@@ -405,3 +405,38 @@ class TestInTheFlow:
             "no such host",
         )
         assert event.error == ["exit code 1 is not among those that mean success: 0"]
+
+
+class Speaks:
+    """A provider whose command writes a text."""
+
+    def __init__(self, output: str, *, is_cut: bool = False) -> None:
+        self.done = Execution(exitcode=0, output=output, is_cut=is_cut)
+
+    async def status(self, wanted: ExecProperties) -> ExecState:
+        return state()
+
+    async def execute(self, wanted: ExecProperties) -> Execution:
+        return self.done
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_cut", "kept", "cut"),
+    [
+        pytest.param({}, False, 8 * 1024, ["output"], id="its end"),
+        pytest.param({"logoutput": True}, False, 20_000, [], id="more of it with logoutput"),
+        pytest.param({"logoutput": True}, True, 20_000, ["output"], id="what was left of it"),
+    ],
+)
+async def test_the_event_of_a_command_that_worked_holds_what_it_wrote(
+    properties: dict[str, Any], is_cut: bool, kept: int, cut: list[str]
+) -> None:
+    written = "x" * 19_996 + "end\n"
+
+    found = await manage(TYPE, Speaks(written, is_cut=is_cut), wanted(**properties))
+
+    assert (found.output, found.cut, found.changed) == (written[-kept:], cut, True)
+
+
+async def test_a_plan_holds_no_output() -> None:
+    assert (await manage(TYPE, Speaks("words"), wanted(), noop=True)).output == ""

@@ -256,6 +256,19 @@ class TestExecuting:
         assert said == ["one", "two"]
         assert quiet == loud == Execution(exitcode=0, output="one\ntwo\nbad\n")
 
+    async def test_output_that_may_hold_secrets_is_neither_logged_nor_kept(
+        self, runner: FakeRunner, files: FakeFiles, said: list[str]
+    ) -> None:
+        runner.when("build", stdout="one\n", stderr="bad\n")
+        runner.when("guard", stdout="two", code=-9)
+        posix = PosixExec(runner, files, lambda message, **fields: said.append(message))
+
+        done = await posix.execute(wanted(command="build", logoutput=True, sensitive=True))
+        with pytest.raises(CommandError) as caught:
+            await posix.status(wanted(command="build", onlyif="guard", sensitive=True))
+
+        assert (said, done, caught.value.output) == ([], Execution(exitcode=0), "")
+
     async def test_what_was_made_is_looked_for_afterwards(
         self, provider: PosixExec | Shell, runner: FakeRunner, files: FakeFiles
     ) -> None:
