@@ -378,7 +378,7 @@ class VerificationLine(Line, frozen=True, kw_only=True, tag="verification", omit
     copies: Annotated[Count, Meta(description="Events that are copies.")] = UNSET
     reordered: Annotated[Count, Meta(description="Events that are out of order.")] = UNSET
     doubled: Annotated[Count, Meta(description="Events that are stored twice.")] = UNSET
-    reasons: Annotated[Texts, Meta(description="Why events are not genuine.")] = UNSET
+    reasons: Annotated[Reasons, Meta(description="Why events are not genuine, with how many each.")] = UNSET
 
 
 class ErrorLine(Line, frozen=True, kw_only=True, tag="error"):

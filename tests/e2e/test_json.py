@@ -19,8 +19,8 @@ from tests.support.warm_ccm import warm_programs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
-LEFT_OUT = {"completion", "node add", "operator add", "rollout serve"}
-"""They print a script or credentials, or run until they are stopped."""
+LEFT_OUT = {"completion", "help", "node add", "operator add", "rollout serve"}
+"""They print a script, help or credentials, or run until they are stopped."""
 
 COMMANDS = """\
 init --security
@@ -53,6 +53,8 @@ run list                                     # run
 run show last                                # run result
 run watch last                               # run result end
 run stop last --yes                          # run
+apply fails.yaml --all --yes                 # run event result end
+run retry last fails.yaml --yes              # run event result end
 apply site.yaml --all --batch 1 --detach --yes                    # run
 run pause last                               # rollout
 rollout list                                 # rollout
@@ -84,7 +86,11 @@ node rm web1 --force --yes                   # node
 """
 """Command lines in order, each with the kinds of records that it prints at least."""
 
-FAILING = {"apply broken.yaml --all --yes"}
+FAILING = {
+    "apply broken.yaml --all --yes",
+    "apply fails.yaml --all --yes",
+    "run retry last fails.yaml --yes",
+}
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +126,7 @@ def test_every_command_is_run() -> None:
 def test_records_of_every_command_fit_their_schemas(secured: Secured, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(manifest(a_file("motd")))
     (tmp_path / "broken.yaml").write_text("ccm: [")
+    (tmp_path / "fails.yaml").write_text(manifest(("exec", "fails", {"command": "false"})))
     (tmp_path / "common.yaml").write_text("data: {port: 80}\n")
     found: dict[str, int] = {}
 
