@@ -23,6 +23,7 @@ from ccm_ctl.render.run_record_types import (
     Line,
     Maybe,
     Node,
+    Reasons,
     ResultLine,
     RolloutLine,
     RunLine,

@@ -18,6 +18,7 @@ Time = Annotated[datetime, Meta(tz=True)] | UnsetType
 Count = int | UnsetType
 Flag = bool | UnsetType
 Texts = list[str] | UnsetType
+Reasons = dict[str, int] | UnsetType
 Verdict = Annotated[
     Text, Meta(description="What signatures prove: `verified`, `provisional`, `unsigned`, `gap` or `forged`.")
 ]
@@ -91,7 +92,7 @@ class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=Tr
     forged: Annotated[
         Count, Meta(description="Messages that were left out because they are not the node's.")
     ] = UNSET
-    reasons: Annotated[Texts, Meta(description="Why they are not.")] = UNSET
+    reasons: Annotated[Reasons, Meta(description="Why they are not, with how many messages each.")] = UNSET
 
 
 class EndLine(Line, frozen=True, kw_only=True, tag="end"):

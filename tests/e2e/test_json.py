@@ -77,6 +77,9 @@ schedule list                                # schedule
 schedule run nightly --yes                   # run result end
 schedule rm nightly                          # schedule
 doctor                                       # check checks
+disable --all --for 1h --why "new disk" --yes                     # reply
+enable --all --yes                           # reply
+run-now --all --yes                          # reply
 operator revoke bob                          # made
 node revoke web1                             # made
 node reset web1 --force --yes                # node

@@ -41,7 +41,7 @@ from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed
 from ccm_agent.testing.clock import FakeClock
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.messages import hear
-from ccm_ctl.fleet.stored_schedule import read_past, read_schedule
+from ccm_ctl.fleet.stored_schedule import next_time, read_past, read_schedule
 from tests.fuzz.target import Target
 from tests.fuzz.wrapped import run_now, text_of
 
@@ -178,6 +178,7 @@ def schedule(data: bytes) -> object:
     headers = {"Nats-Schedule": when, "Nats-Schedule-Time-Zone": zone, "Nats-Scheduler": f"{SCHEDULE}.x"}
     stored = Stored(subject=f"{SCHEDULE}.x", body=body, sequence=1, time=MOMENT, headers=headers)
     found = read_schedule(stored, {})
+    next_time(when, zone, since=MOMENT, now=MOMENT)
     return read_past(stored), found and found.next_after(MOMENT)
 
 

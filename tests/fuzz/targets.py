@@ -57,6 +57,7 @@ FUNCTIONS = [
     _function("ccm_agent.model.codec:decode_yaml", _YAML),
     _function("ccm_agent.model.codec:decode_json", _JSON),
     _function("ccm_agent.model.registration:decode_entry", _JSON),
+    _function("ccm_agent.manifest.paths:parse_path", '$.require[0]["a"]'),
     _function("ccm_agent.model.resource:parse_reference", "file#/etc/x"),
     _function("ccm_agent.model.durations:parse_duration", "1h30m", "1.5d", "10ms"),
     _function("ccm_agent.model.scalars:parse_number", "0x1f", "-1_000", ".inf", "1e10"),

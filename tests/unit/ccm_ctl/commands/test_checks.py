@@ -150,7 +150,8 @@ def test_what_an_assignment_reads_together_is_tried_together_on_its_nodes(docume
         f"  {document}:4: the key `port` is required but has no value: set it in `data` or an override; "
         "on web[1-3], by the assignment base",
     ]
-    assert (stored.code, stored.err) == (0, "")
+    follows = "the assignment base follows it: 3 nodes will apply it again: web[1-3]\n"
+    assert (stored.code, stored.err) == (0, follows)
 
 
 def test_a_rollback_to_what_would_be_refused_now_is_refused(document: Path) -> None:
