@@ -48,7 +48,7 @@ _FIELD = "\036"
 
 _VARYING = [
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),
-    (re.compile(r"\b[0-9A-Za-z]{27}\b"), "ID"),
+    (re.compile(r"\b(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])([0-9A-Za-z]{8}|[0-9A-Za-z]{27})\b"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?"), "TIME"),
     (re.compile(r"\b\d{13}\b"), "NUMBER"),
     (re.compile(r"\b[0-9a-f]{12,64}\b"), "DIGEST"),

@@ -74,6 +74,7 @@ def test_scene_comes_before_the_block_that_it_is_for() -> None:
     [
         pytest.param("done in 12 ms", "\x1b[31mdone\x1b[0m  in 1.3 s\n", id="durations, colors, blanks"),
         pytest.param("run 3MTD7luCgmsU2EKdfI7ztFkHCY8", "run 3MTCESORVWGzlJBoc5dzO1kR33V", id="ids"),
+        pytest.param("run 3MTD7luC: apply", "run 3MTP3M9g: apply", id="ids that are shortened"),
         pytest.param("failed for 12 min: x", "failed: x", id="a duration that is left out"),
         pytest.param("a\n…\nd\n", "a\nb\nc\nd\n", id="lines that are left out"),
         pytest.param("one line that\n  is broken", "one line that is broken", id="line breaks"),
