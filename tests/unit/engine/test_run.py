@@ -96,7 +96,7 @@ async def test_a_bug_fails_its_resource_and_no_other(caplog: pytest.LogCaptureFi
 
     assert on.outcomes == [("a", "failed"), ("b", "changed")]
     assert on.events[0].error == ["internal error: ZeroDivisionError: division by zero"]
-    assert "nobody expected" in caplog.text
+    assert "unexpected error" in caplog.text
 
 
 async def test_what_cannot_be_done_at_all_is_not_tried() -> None:
@@ -649,7 +649,9 @@ class TestStatus:
         assert (found.ensure, found.text, found.name) == ("present", "x", "linux")
 
     async def test_of_a_type_that_a_name_does_not_say_enough_about(self) -> None:
-        with pytest.raises(ManifestError, match="`ccm status` does not support `apply`: what a manifest"):
+        with pytest.raises(
+            ManifestError, match="`ccm status` does not support `apply`: use `ccm apply --noop`"
+        ):
             await bench().engine.status("apply", "x.yaml", ApplyOptions())
 
 
