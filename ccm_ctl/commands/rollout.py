@@ -104,7 +104,7 @@ async def serve(application: Application, fleet: Fleet, *, once: bool = False) -
 
 
 def is_waiting(state: RolloutState, fleet: Fleet) -> bool:
-    """A rollout that a server is to drive, and that nobody drives."""
+    """A rollout that a server is to drive, and that has no driver."""
     from ccm_agent.model.rollout_records import Phase
 
     is_held = state.lease is not None and state.lease.until > fleet.clock.now()

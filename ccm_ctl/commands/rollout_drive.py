@@ -180,7 +180,7 @@ async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
     async def on_turn(_news: list[News]) -> None:
         pass
 
-    await Follower(fleet, run, ask=None, may_join=_nobody, on_turn=on_turn, proof=proof).look()
+    await Follower(fleet, run, ask=None, may_join=_no_node, on_turn=on_turn, proof=proof).look()
     restore_ends(run, recorded, now)
     return {name: node.state for name, node in run.nodes.items()}
 
@@ -240,7 +240,7 @@ async def drive(
         fleet,
         run,
         ask=driver.send_again,
-        may_join=_nobody,
+        may_join=_no_node,
         on_turn=on_turn,
         proof=proof,
         is_ended=lambda: driver.is_waiting_for_operator and driver.state.by == "",
@@ -261,7 +261,7 @@ async def drive(
     return await view.finish()
 
 
-async def _nobody(_node: str) -> bool:
+async def _no_node(_node: str) -> bool:
     """A rollout is for the nodes that it was planned for."""
     return False
 

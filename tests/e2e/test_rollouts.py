@@ -119,7 +119,7 @@ def test_a_driver_that_is_killed_leaves_a_rollout_that_another_continues(four: F
         assert four.stored(run)[agent.name] == sorted(set(four.stored(run)[agent.name]))
 
 
-def test_nobody_starts_after_a_pause_from_another_machine(four: Fleet) -> None:
+def test_no_node_starts_after_a_pause_from_another_machine(four: Fleet) -> None:
     controller = start(four, "--batch", "1")
     four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")
     run = run_id(controller)

@@ -66,7 +66,7 @@ def skip_reason(state: RolloutState) -> str:
 
 def check_lease(state: RolloutState, now: datetime) -> None:
     """
-    Nobody drives a rollout now.
+    Check that no process drives a rollout now.
 
     Raises:
         RunError: Another process does.
