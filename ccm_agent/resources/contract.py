@@ -5,9 +5,9 @@ A type is a folder beside this file with one public name, `TYPE`, a `ResourceTyp
 resource:
 
     look      found = await provider.status(wanted)             # changes nothing
-    decide    decision = TYPE.decide(wanted, found, context)    # pure: no await, I/O or clock act       await
-    step.action(provider)                       # for each step; noop prints step.noop verify    look and decide again: a step is
-    a failure        # unless verify=False
+    decide    decision = TYPE.decide(wanted, found, context)    # pure: no await, I/O or clock
+    act       await step.action(provider)                       # for each step; noop prints step.noop
+    verify    look and decide again: a step is a failure        # unless verify=False
 
 *wanted* is the desired state: the resource's properties (a Struct that extends `CommonProperties`). *found* is the current state
 that a provider read (a Struct that extends `CommonState`). A provider has `status` and verbs, and nothing else: it makes no
