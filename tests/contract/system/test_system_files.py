@@ -95,8 +95,8 @@ class TestKills:
     def test_a_killed_download_leaves_nothing(self, tmp_path: Path) -> None:
         script = """
 import os, signal, sys
-from ccm_agent.system.download_file import Received
-received = Received(sys.argv[1] + "/.ccm-1.part")
+from ccm_agent.system.download_file import DownloadedFile
+received = DownloadedFile(sys.argv[1] + "/.ccm-1.part")
 received.add(b"x" * 1_000_000)
 os.kill(os.getpid(), signal.SIGKILL)
 """
