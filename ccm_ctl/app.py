@@ -188,7 +188,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.registered_services import RegisteredServices
 
-    signatory, trust = await asyncio.to_thread(_keys_of, settings)
+    signatory, trust = await asyncio.to_thread(_load_keys, settings)
     async with Connection(settings) as connection:
         await connection.connect_now()
         nodes = NatsKeyValue(connection, "CCM_NODES")
@@ -220,7 +220,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             raise await explain_no_responders(connection, err) from err
 
 
-def _keys_of(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
+def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
     """The key that signs, and what the credentials say about trust. The connection explains a file that cannot be read."""
     from pathlib import Path
 

@@ -55,14 +55,14 @@ def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
     """
     if not wanted.ensure:
         if not kind.default_ensure:
-            _refuse(f"`ensure` is missing: write {_ensure_words(kind)}", "ensure")
+            _refuse(f"`ensure` is missing: write {_format_ensure_values(kind)}", "ensure")
         wanted.ensure = kind.default_ensure
     elif kind.ensure and wanted.ensure not in kind.ensure:
         hint = did_you_mean(wanted.ensure, kind.ensure)
         _refuse(f"`ensure` is `{wanted.ensure}`{hint or f', and must be {_either(kind.ensure)}'}", "ensure")
 
 
-def _ensure_words(kind: AnyType) -> str:
+def _format_ensure_values(kind: AnyType) -> str:
     """The values of `ensure`, for a sentence; the property's description where any text is one."""
     if kind.ensure:
         return _either(kind.ensure)

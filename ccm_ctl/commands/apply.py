@@ -113,7 +113,7 @@ async def _apply(
         digest=content.digest,
         events=options["events"],
         data=list(options["data"]),
-        deadline=deadline_of(options["deadline"], fleet.clock.now()),
+        deadline=parse_deadline(options["deadline"], fleet.clock.now()),
     )
     launch = prepare(fleet, request, resolved, action, content.name)
     if rollout is not None:
@@ -143,8 +143,8 @@ async def _roll_out(
     state = RolloutState(
         run=launch.record.run,
         plan=plan,
-        start_at=deadline_of(text, now, "--at") if text else None,
-        deadline_s=(deadline_of(options["deadline"], now) - now).total_seconds(),
+        start_at=parse_deadline(text, now, "--at") if text else None,
+        deadline_s=(parse_deadline(options["deadline"], now) - now).total_seconds(),
         is_detached=options["detach"],
     )
     # the record lists the nodes in the order of the waves
@@ -183,7 +183,7 @@ def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, 
     return shlex.join([*words, "--all"] if not resolved.targets and not resolved.where else words)
 
 
-def deadline_of(text: str, now: datetime, option: str = "--deadline") -> datetime:
+def parse_deadline(text: str, now: datetime, option: str = "--deadline") -> datetime:
     """
     The moment that a duration from now, or a time, means.
 

@@ -13,16 +13,16 @@ from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import Assignment
-from ccm_ctl.commands.apply import deadline_of
+from ccm_ctl.commands.apply import parse_deadline
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
+    build_target_set,
+    choose_scope,
     counts_for,
     difference,
     not_both,
     print_assigned,
     read_fleet,
-    resolved_of,
-    scope_of,
     scope_option,
 )
 from ccm_ctl.commands.command_tree import verb
@@ -148,7 +148,7 @@ async def _assign(
         data_revision=0 if options["follow_data"] else await fleet.data.revision(),
         mode="plan" if options["noop"] else options["mode"] or "apply",
         interval_s=float(options["interval"] or 0),
-        deadline=deadline_of(options["deadline"], fleet.clock.now()) if options["deadline"] else None,
+        deadline=parse_deadline(options["deadline"], fleet.clock.now()) if options["deadline"] else None,
     )
     gone = _moved(known, assignment, options)
     await _check_data(fleet, assignment)
@@ -177,7 +177,7 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
     ]
     if path or said:
         raise UsageError("--refresh takes what stands as it is; name a FILE or DIR to assign something else")
-    scope = scope_of(options["scope"])
+    scope = choose_scope(options["scope"])
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.bundles import read_inside
@@ -187,7 +187,7 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
         if not old.data_revision:
             raise UsageError(f"{name}: it follows its data as they change; there is nothing to bring forward")
         now = fleet.clock.now()
-        deadline = deadline_of(options["deadline"], now) if options["deadline"] else None
+        deadline = parse_deadline(options["deadline"], now) if options["deadline"] else None
         assignment = msgspec.structs.replace(
             old, data_revision=await fleet.data.revision(), deadline=deadline, rolled_back_from=0
         )
@@ -205,9 +205,9 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
     Raises:
         UsageError: The name stands for others of the same layer, and nobody said what is to become of that.
     """
-    from ccm_ctl.fleet.assignments import layer_of, scope_words
+    from ccm_ctl.fleet.assignments import find_layer, format_scope
 
-    layer = layer_of(assignment.scope)
+    layer = find_layer(assignment.scope)
     named = known.named(assignment.name)
     others = [one for one in named if one.assignment.scope != assignment.scope]
     if options["move"]:
@@ -215,9 +215,9 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
     beside = [one for one in others if one.layer == layer != "node"]
     was_answered = len(others) < len(named)  # it stands for these as well, so somebody said --beside
     if beside and not options["beside"] and not was_answered:
-        where = " and ".join(scope_words(one.assignment.scope) for one in beside)
+        where = " and ".join(format_scope(one.assignment.scope) for one in beside)
         raise UsageError(
-            f"{assignment.name}: it stands for {where}, and this is for {scope_words(assignment.scope)}; "
+            f"{assignment.name}: it stands for {where}, and this is for {format_scope(assignment.scope)}; "
             "say --move to take it away there, or --beside to leave it there too"
         )
     return []
@@ -276,7 +276,7 @@ class _Change:
 
     async def make(self, *, yes: bool, message: str) -> Exit:
         """Refuse, ask, and let it stand."""
-        from ccm_ctl.fleet.assignments import remove_assignment, scope_words, store_assignment
+        from ccm_ctl.fleet.assignments import format_scope, remove_assignment, store_assignment
 
         application, fleet, name = self._application, self._fleet, self._standing.name
         nodes = counts_for(self._inventory, self._after, self._standing)
@@ -289,7 +289,9 @@ class _Change:
             application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
             return Exit.OK
         await self._tell(nodes)
-        if not await confirm(application, f"assign {name} to", resolved_of(self._inventory, nodes), yes=yes):
+        if not await confirm(
+            application, f"assign {name} to", build_target_set(self._inventory, nodes), yes=yes
+        ):
             return NOT_AGREED
         await self._put_bundle()
         standing = await store_assignment(fleet, self._standing.assignment, self._known, message)
@@ -297,7 +299,7 @@ class _Change:
             try:
                 await remove_assignment(fleet, one)
             except BusError as err:
-                where = scope_words(one.assignment.scope)
+                where = format_scope(one.assignment.scope)
                 raise type(err)(f"{err}; {name} stands as it was asked, and for {where} as well") from err
         print_assigned(application, standing, nodes, was="assigned")
         return Exit.OK
@@ -308,7 +310,7 @@ class _Change:
 
     async def _tell(self, nodes: list[str]) -> None:
         """Before the question: what is replaced, what goes, and who keeps something else."""
-        from ccm_ctl.fleet.assignments import scope_words
+        from ccm_ctl.fleet.assignments import format_scope
 
         terminal = self._application.terminal
         name = self._standing.name
@@ -318,10 +320,10 @@ class _Change:
             )
             terminal.show(print_assigned)
         for one in self._gone:
-            terminal.note(f"{name} {one.revision} goes: it stands for {scope_words(one.assignment.scope)}")
+            terminal.note(f"{name} {one.revision} goes: it stands for {format_scope(one.assignment.scope)}")
         for one in self._after.named(name):
             if one.key != self._standing.key and (theirs := counts_for(self._inventory, self._after, one)):
-                where = scope_words(one.assignment.scope)
+                where = format_scope(one.assignment.scope)
                 terminal.note(
                     f"{name} {one.revision} stands for {where} and counts there: {fold_names(theirs)}"
                 )

@@ -11,14 +11,14 @@ from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
-    data_words,
+    choose_scope,
+    count_states,
+    format_data_revision,
+    format_targets,
+    format_title,
     read_fleet,
-    scope_of,
     scope_option,
     short,
-    states_of,
-    targets_words,
-    title_of,
 )
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.targets import no_fold_option
@@ -78,7 +78,7 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
             found = await read_standings(fleet, inventory, known, name)
         shown = [one for one in found if not (lagging and one.is_converged)]
         _show(application, known.need(name), found, shown, fleet.clock.now())
-        return _exit_of(found)
+        return _choose_exit(found)
 
     return application.run(work)
 
@@ -91,7 +91,7 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
 )
 def _history(application: Application, name: str, scope: str) -> Exit:
     """List the stored revisions, newest first. Restore one with `ccmctl rollback NAME --to REVISION`."""
-    place = scope_of(scope)
+    place = choose_scope(scope)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
@@ -114,11 +114,11 @@ def _history(application: Application, name: str, scope: str) -> Exit:
                 [
                     str(standing.revision),
                     short(said.bundle.digest),
-                    data_words(said),
+                    format_data_revision(said),
                     "plan" if said.mode == "plan" else "",
                     standing.written_by,
                     clock(standing.time),
-                    targets_words(said),
+                    format_targets(said),
                     f"in the place of {said.rolled_back_from}" if said.rolled_back_from else "",
                     one_line(standing.message),
                 ]
@@ -150,7 +150,7 @@ def _show(
     terminal = application.terminal
     for one in standing:
         terminal.record(records.ASSIGNMENT, **assignment_fields(one))
-        terminal.show(f"{title_of(one, now)}\n")
+        terminal.show(f"{format_title(one, now)}\n")
     ordered = sorted(shown, key=lambda one: (one.has_failed, not one.is_converged))
     for node in ordered:
         terminal.record(records.STANDING, **standing_fields(node))
@@ -162,7 +162,7 @@ def _show(
     ]
     columns += [Column("SINCE"), Column("WHY", fold=True)]
     terminal.table(columns, [_row(node, now) for node in ordered])
-    states = ", ".join(f"{count} {state}" for state, count in states_of(found).items())
+    states = ", ".join(f"{count} {state}" for state, count in count_states(found).items())
     terminal.show(f"{plural(len(found), 'node')}{f': {states}' if states else ''}\n")
 
 
@@ -178,13 +178,13 @@ def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
         one.node,
         Cell(one.state, meaning),
         short(one.digest),
-        _data_words(one),
+        _format_data(one),
         Cell("", amount=elapsed(one.since, now)),
         Cell(f"{one_line(one.reason)};" if one.reason and again else one_line(one.reason), amount=again),
     ]
 
 
-def _data_words(one: NodeStanding) -> str:
+def _format_data(one: NodeStanding) -> str:
     """Which data a node applied last."""
     if not one.digest:
         return ""
@@ -207,7 +207,7 @@ def standing_fields(one: NodeStanding) -> dict[str, Any]:
     }
 
 
-def _exit_of(found: Sequence[NodeStanding]) -> Exit:
+def _choose_exit(found: Sequence[NodeStanding]) -> Exit:
     if any(one.has_failed for one in found):
         return Exit.FAILED
     return Exit.OK if all(one.is_converged for one in found) else Exit.MISSING

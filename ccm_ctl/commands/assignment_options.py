@@ -35,11 +35,11 @@ def scope_option() -> click.Option:
     )
 
 
-def scope_of(words: str) -> str:
+def choose_scope(words: str) -> str:
     """The scope that was said; "" when none was."""
-    from ccm_ctl.fleet.assignments import parse_scope_words
+    from ccm_ctl.fleet.assignments import parse_scope
 
-    return parse_scope_words(words) if words else ""
+    return parse_scope(words) if words else ""
 
 
 def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -> dict[str, list[str]]:
@@ -89,7 +89,7 @@ def counts_for(inventory: Inventory, known: Assignments, standing: Standing) -> 
     ]
 
 
-def resolved_of(inventory: Inventory, nodes: list[str]) -> TargetSet:
+def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
     """These nodes, as the question about a change shows them."""
     from ccm_ctl.fleet.discovery import TargetSet
 
@@ -99,15 +99,15 @@ def resolved_of(inventory: Inventory, nodes: list[str]) -> TargetSet:
 
 def described(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
     """What an assignment says, line by line, to be compared with another."""
-    lines = [f"targets: {targets_words(assignment)}", f"manifest: {assignment.manifest}"]
+    lines = [f"targets: {format_targets(assignment)}", f"manifest: {assignment.manifest}"]
     lines += [f"bundle: {short(assignment.bundle.digest)}"]
     lines += [f"  {path}: {short(digest)}" for path, digest in sorted(inside.files.items())]
     lines += [
         f"data: {' '.join(assignment.data) or 'none but its own'}",
-        f"data revision: {data_words(assignment)}",
+        f"data revision: {format_data_revision(assignment)}",
     ]
     lines += [f"  {key}: {revision}" for key, revision in sorted(documents.items())]
-    lines += [f"mode: {assignment.mode}", f"interval: {interval_words(assignment)}"]
+    lines += [f"mode: {assignment.mode}", f"interval: {format_interval(assignment)}"]
     if assignment.deadline:
         lines.append(f"deadline: {clock(assignment.deadline)}")
     return "\n".join(lines)
@@ -130,7 +130,7 @@ async def difference(
     return diff(before, after, f"{old.name} {old.revision}", f"{old.name} (new)", application.terminal.style)
 
 
-def states_of(nodes: Sequence[NodeStanding]) -> dict[str, int]:
+def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:
     """How many nodes are in which state: converged ones first, then the most."""
     counts: dict[str, int] = {}
     for node in nodes:
@@ -138,18 +138,18 @@ def states_of(nodes: Sequence[NodeStanding]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda one: (one[0] != "converged", -one[1], one[0])))
 
 
-def targets_words(assignment: Assignment) -> str:
+def format_targets(assignment: Assignment) -> str:
     """Whom an assignment means, as it was written."""
     words = " or ".join(assignment.targets) or "all"
     return f"{words} where {assignment.where}" if assignment.where else words
 
 
-def data_words(assignment: Assignment) -> str:
+def format_data_revision(assignment: Assignment) -> str:
     """The data's revision; `newest` where data are followed."""
     return str(assignment.data_revision) if assignment.data_revision else "newest"
 
 
-def interval_words(assignment: Assignment) -> str:
+def format_interval(assignment: Assignment) -> str:
     """How often nodes converge."""
     return format_duration(assignment.interval_s) if assignment.interval_s else "the node's own"
 
@@ -159,7 +159,7 @@ def short(digest: str) -> str:
     return digest[:DIGEST_SHOWN]
 
 
-def title_of(standing: Standing, now: datetime) -> str:
+def format_title(standing: Standing, now: datetime) -> str:
     """An assignment in a line."""
     assignment = standing.assignment
     by = f" by {standing.written_by}" if standing.written_by else ""
@@ -167,7 +167,7 @@ def title_of(standing: Standing, now: datetime) -> str:
     until = f", to begin by {clock(assignment.deadline)}" if assignment.deadline else ""
     return (
         f"{standing.name} {standing.revision}: {assignment.mode} {assignment.manifest or '?'}{every} on "
-        f"{targets_words(assignment)} (bundle {short(assignment.bundle.digest)}, data {data_words(assignment)},"
+        f"{format_targets(assignment)} (bundle {short(assignment.bundle.digest)}, data {format_data_revision(assignment)},"
         f"{by} {ago(standing.time, now)}{until})"
     )
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
-    data_words,
+    count_states,
+    format_data_revision,
+    format_targets,
     read_fleet,
     short,
-    states_of,
-    targets_words,
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
@@ -47,7 +47,7 @@ def assignments(application: Application) -> Exit:
                 **assignment_fields(standing),
                 nodes=len(found),
                 converged=sum(one.is_converged for one in found),
-                states=states_of(found),
+                states=count_states(found),
             )
             rows.append(_row(standing, found, now))
         columns = [Column("NAME"), Column("REV", right=True), Column("TARGETS", fold=True), Column("SCOPE")]
@@ -66,10 +66,10 @@ def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[s
     from ccm_agent.clikit.table import Cell
     from ccm_agent.clikit.text import ago
     from ccm_agent.model.durations import format_duration
-    from ccm_ctl.fleet.assignments import scope_words
+    from ccm_ctl.fleet.assignments import format_scope
 
     assignment = standing.assignment
-    targets, scope = targets_words(assignment), scope_words(assignment.scope)
+    targets, scope = format_targets(assignment), format_scope(assignment.scope)
     converged = sum(one.is_converged for one in found)
     meaning = (
         "bad" if any(one.has_failed for one in found) else "good" if converged == len(found) else "change"
@@ -81,7 +81,7 @@ def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[s
         "" if scope == targets else scope,
         "plan" if assignment.mode == "plan" else "",
         short(assignment.bundle.digest),
-        data_words(assignment),
+        format_data_revision(assignment),
         format_duration(assignment.interval_s) if assignment.interval_s else "",
         Cell(f"{converged} of {len(found)}", meaning if found else "quiet"),
         standing.written_by,

@@ -47,12 +47,12 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
 
         return offer(type_names(), incomplete)
     if metavar.startswith("[ENSURE]"):
-        return offer(_property_words(str(ctx.params.get("type_name") or ""), incomplete), incomplete)
-    kind = kind_of(ctx.command_path.split()[1:], metavar)
+        return offer(_complete_properties(str(ctx.params.get("type_name") or ""), incomplete), incomplete)
+    kind = choose_kind(ctx.command_path.split()[1:], metavar)
     if kind == "selector":
         # A selector has several parts; the part after the last comma is completed.
         before, comma, part = incomplete.rpartition(",")
-        found = offer(fact_words(_names(ctx, "facts"), part), part)
+        found = offer(complete_facts(_names(ctx, "facts"), part), part)
         for item in found:
             item.value = f"{before}{comma}{item.value}"
         return found
@@ -61,11 +61,11 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
         prefix = f"{ctx.params.get('type_name')}#"
         names = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
     if metavar == "[NODE... KEY=VALUE...]" and (ctx.params.get("words") or "=" in incomplete):
-        names = [*names, *fact_words(_names(ctx, "facts"), incomplete)]
+        names = [*names, *complete_facts(_names(ctx, "facts"), incomplete)]
     return offer(names, incomplete)
 
 
-def kind_of(path: list[str], metavar: str) -> str:
+def choose_kind(path: list[str], metavar: str) -> str:
     """The kind of name that a word of a command is; "" when there is nothing to look up."""
     if metavar == "SELECTOR":
         return "selector"
@@ -86,7 +86,7 @@ def kind_of(path: list[str], metavar: str) -> str:
     return ""
 
 
-def fact_words(facts: Iterable[str], typed: str) -> list[str]:
+def complete_facts(facts: Iterable[str], typed: str) -> list[str]:
     """
     Parts of selectors.
 
@@ -113,14 +113,14 @@ def fact_words(facts: Iterable[str], typed: str) -> list[str]:
     return words
 
 
-def _property_words(type_name: str, incomplete: str) -> Iterator[str]:
+def _complete_properties(type_name: str, incomplete: str) -> Iterator[str]:
     """States, and properties as KEY=VALUE."""
     from ccm_agent.clikit.properties import SWITCH
-    from ccm_ctl.commands.properties import properties_of, type_names
+    from ccm_ctl.commands.properties import find_properties, type_names
 
     if type_name not in type_names():
         return
-    for name, what in properties_of(type_name).items():
+    for name, what in find_properties(type_name).items():
         if name == "ensure":
             yield from what.states
         elif what.kind == SWITCH and incomplete.startswith(f"{name}="):

@@ -14,13 +14,13 @@ from ccm_ctl.commands.data_history import diff, edit, history, rollback
 from ccm_ctl.commands.data_removal import remove
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
+    build_fields,
     checked_data,
-    fields_of,
+    format_document,
     message_option,
     no_document,
     read_source,
     store_data,
-    text_of,
 )
 from ccm_ctl.commands.following import yes_to_followers
 from ccm_ctl.commands.protecting import EVERY_NODE, protect
@@ -106,9 +106,9 @@ def _get(application: Application, key: str) -> Exit:
         document = await Documents(fleet, fleet.data, DATA_BUCKET).read(key)
         if document.body is None:
             raise await no_document(fleet, key)
-        terminal.record(records.DOCUMENT, **fields_of(document), body=document.body)
+        terminal.record(records.DOCUMENT, **build_fields(document), body=document.body)
         if not terminal.json:
-            text = text_of(document)
+            text = format_document(document)
             terminal.raw(text if text.endswith("\n") else f"{text}\n")
         return Exit.OK
 
@@ -136,13 +136,13 @@ def _ls(application: Application, prefix: str) -> Exit:
             is_exposed = document.key in exposed
             readers = (owner_of(document.key) if not is_exposed else "") or EVERY_NODE
             terminal.record(
-                records.DOCUMENT, **fields_of(document), readers=readers, exposed=is_exposed or None
+                records.DOCUMENT, **build_fields(document), readers=readers, exposed=is_exposed or None
             )
             rows.append(
                 [
                     document.key,
                     str(document.revision),
-                    size(len(text_of(document).encode())),
+                    size(len(format_document(document).encode())),
                     document.written_by or ("(plain)" if document.is_plain else ""),
                     ago(document.time, fleet.clock.now()),
                     Cell(readers, "bad" if is_exposed else ""),

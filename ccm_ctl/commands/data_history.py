@@ -16,12 +16,12 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
     checked_data,
+    format_document,
     message_option,
     read_kept,
     read_source,
     show_history,
     store_data,
-    text_of,
 )
 from ccm_ctl.commands.following import NOT_STORED, yes_to_followers
 from ccm_ctl.render import records
@@ -59,7 +59,7 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
     [old] = read
     environ = application.environ
     text = click.edit(
-        text_of(old) or "data:\n",
+        format_document(old) or "data:\n",
         editor=environ.get("VISUAL") or environ.get("EDITOR"),
         extension=".yaml",
     )
@@ -105,17 +105,19 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Style
-        from ccm_ctl.fleet.document_history import before_newest, revision_of
+        from ccm_ctl.fleet.document_history import before_newest, find_revision
         from ccm_ctl.render.diff import diff as difference
 
         kept = await read_kept(fleet, key)
-        named = [revision_of(kept, revision) for revision in revisions]
+        named = [find_revision(kept, revision) for revision in revisions]
         old = named[0] if named else kept[-1] if source else before_newest(kept)
         new = named[1] if len(named) > 1 else kept[-1]
-        new_text, new_name = (text_of(new), f"{key} {new.revision}") if text is None else (text, source or "")
+        new_text, new_name = (
+            (format_document(new), f"{key} {new.revision}") if text is None else (text, source or "")
+        )
         terminal = application.terminal
         style = Style() if terminal.json else terminal.style
-        told = difference(text_of(old), new_text, f"{key} {old.revision}", new_name, style)
+        told = difference(format_document(old), new_text, f"{key} {old.revision}", new_name, style)
         terminal.record(records.DOCUMENT, key=key, revision=old.revision, changed=bool(told), diff=told)
         terminal.show(told or f"{key}: no difference\n")
         return Exit.OK
@@ -153,17 +155,17 @@ def rollback(
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.document_history import before_newest, revision_of
+        from ccm_ctl.fleet.document_history import before_newest, find_revision
 
         kept = await read_kept(fleet, key)
-        old = before_newest(kept) if revision is None else revision_of(kept, revision)
+        old = before_newest(kept) if revision is None else find_revision(kept, revision)
         if old.body is None:
             raise UsageError(f"{key}: revision {old.revision} is a removal; there is nothing to go back to")
         newest, name = kept[-1], f"{key} {old.revision}"
-        await check_before_storing(application, fleet, key, text_of(old), name, force=force)
+        await check_before_storing(application, fleet, key, format_document(old), name, force=force)
         expected = newest.revision if newest.body is not None else 0
         why = message or f"rollback to revision {old.revision}"
-        return await store_data(application, fleet, key, text_of(old), expected, yes=yes, message=why)
+        return await store_data(application, fleet, key, format_document(old), expected, yes=yes, message=why)
 
     return application.run(work)
 

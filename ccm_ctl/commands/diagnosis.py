@@ -83,16 +83,16 @@ def went(evidence: Evidence) -> AgentEvent | None:
     return goodbye
 
 
-def disabled_words(disabled: Disabled, now: datetime) -> str:
+def format_disabled(disabled: Disabled, now: datetime) -> str:
     """`2 h ago by ann until …: why`."""
     until = f" until {clock(disabled.until)}" if disabled.until else " until an operator enables it"
     if disabled.until:
-        until += f" ({in_words(disabled.until, now)})"
+        until += f" ({format_due(disabled.until, now)})"
     by = f" by {disabled.by}" if disabled.by else ""
     return one_line(f"{ago(disabled.since, now)}{by}{until}: {disabled.why or 'no reason was given'}")
 
 
-def in_words(moment: datetime, now: datetime) -> str:
+def format_due(moment: datetime, now: datetime) -> str:
     """`in 12 min`, or `due` when the moment has passed."""
     seconds = (moment - now).total_seconds()
     return f"in {span(seconds)}" if seconds >= 1 else "due"
@@ -159,7 +159,7 @@ def _disabled(evidence: Evidence, now: datetime) -> Reason | None:
         return None
     return Reason(
         state="disabled",
-        sentence=f"{evidence.node.name} was disabled {disabled_words(record.disabled, now)}.",
+        sentence=f"{evidence.node.name} was disabled {format_disabled(record.disabled, now)}.",
         meaning="change",
         next=(Next(f"ccmctl enable -t node={evidence.node.name}", "to let it converge again"),),
     )
@@ -250,7 +250,7 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
     if not run:
         return None
     name, blocked = evidence.node.name, _behind(evidence)
-    words = hand_words(run, status)
+    words = format_current_run(run, status)
     return Reason(
         state="waiting" if blocked else "running",
         sentence=one_line(
@@ -276,7 +276,7 @@ def _behind(evidence: Evidence) -> str:
     return status.waiting[0].name or status.waiting[0].run if status.waiting else ""
 
 
-def hand_words(run: str, status: Status) -> str:
+def format_current_run(run: str, status: Status) -> str:
     """The run in hand, and where it is."""
     words = f"run {run}" + (f" of {status.name}" if status.name else "")
     at = status.progress
@@ -363,7 +363,7 @@ def _well(evidence: Evidence, now: datetime) -> Reason:
 
 
 def _when(moment: datetime, now: datetime) -> str:
-    return in_words(moment, now) if moment > now else "any moment"
+    return format_due(moment, now) if moment > now else "any moment"
 
 
 def _first(errors: Sequence[str]) -> str:

@@ -106,13 +106,13 @@ async def store_data(
         return NOT_STORED
     old, new = await documents.change(key, lambda _: text, revision=revision, message=message)
     is_changed = new.revision != old.revision
-    terminal.record(records.DOCUMENT, **fields_of(new), changed=is_changed)
+    terminal.record(records.DOCUMENT, **build_fields(new), changed=is_changed)
     if not is_changed:
         terminal.show(f"{key}: unchanged, revision {old.revision}\n")
         return Exit.OK
     if old.body is not None:
         names = f"{key} {old.revision}", f"{key} {new.revision}"
-        terminal.show(diff(text_of(old), text, *names, terminal.style))
+        terminal.show(diff(format_document(old), text, *names, terminal.style))
     terminal.show(f"{key}: revision {new.revision}\n")
     if owner_of(key) and not await fleet.data.is_kept_apart(key):
         terminal.note(exposed_note(key))
@@ -159,7 +159,7 @@ async def no_document(fleet: Fleet, key: str) -> NotFoundError:
     return NotFoundError(f"{key}: there is no such document{near or f'; `{LISTING}` shows which there are'}")
 
 
-def text_of(document: StoredDocument) -> str:
+def format_document(document: StoredDocument) -> str:
     """A document as a text; "" when there is none."""
     body: Any = document.body
     if body is None:
@@ -167,7 +167,7 @@ def text_of(document: StoredDocument) -> str:
     return body if isinstance(body, str) else msgspec.json.format(msgspec.json.encode(body)).decode() + "\n"
 
 
-def fields_of(document: StoredDocument) -> dict[str, object]:
+def build_fields(document: StoredDocument) -> dict[str, object]:
     """What a record tells of a document besides its body."""
     return {
         "key": document.key,
@@ -191,7 +191,7 @@ def show_history(application: Application, history: Sequence[StoredDocument], *,
         is_gone = document.body is None
         terminal.record(
             records.DOCUMENT,
-            **fields_of(document),
+            **build_fields(document),
             removed=is_gone or None,
             body=document.body if shown else None,
         )
@@ -199,7 +199,7 @@ def show_history(application: Application, history: Sequence[StoredDocument], *,
         rows.append(
             [
                 str(document.revision),
-                "removed" if is_gone else size(len(text_of(document).encode())),
+                "removed" if is_gone else size(len(format_document(document).encode())),
                 document.written_by or ("(plain)" if document.is_plain else ""),
                 clock(document.time),
                 one_line(document.message),

@@ -12,7 +12,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
 from ccm_ctl.commands import properties
-from ccm_ctl.commands.apply import deadline_of
+from ccm_ctl.commands.apply import parse_deadline
 from ccm_ctl.commands.command_tree import PROGRAM, CtlCommand, verb
 from ccm_ctl.commands.conflicts import warn_of_resources
 from ccm_ctl.commands.manifest_check import check_properties
@@ -38,7 +38,7 @@ class Ensure(CtlCommand):
         if _TYPE not in ctx.meta:
             return params
         taken = {name for param in params for name in (*param.opts, *param.secondary_opts)}
-        flags = properties.flags_of(ctx.meta[_TYPE], taken)
+        flags = properties.build_flags(ctx.meta[_TYPE], taken)
         arguments = sum(isinstance(param, click.Argument) for param in params)
         return [*params[:arguments], *flags, *params[arguments:]]
 
@@ -46,7 +46,7 @@ class Ensure(CtlCommand):
         """The types, or what the arguments of a type are."""
         if _TYPE not in ctx.meta:
             return ", ".join(properties.type_names()) if argument.name == "type_name" else ""
-        known = properties.properties_of(ctx.meta[_TYPE])
+        known = properties.find_properties(ctx.meta[_TYPE])
         about = {
             "name": properties.name_about(ctx.meta[_TYPE]),
             "words": f"ENSURE: {known['ensure'].about} KEY=VALUE sets a property, like its option.",
@@ -63,7 +63,7 @@ class Ensure(CtlCommand):
         words = [given.get("type_name"), given.get("name"), *(rest if isinstance(rest, tuple | list) else ())]
         type_name = next((word for word in words if isinstance(word, str) and not word.startswith("-")), None)
         if type_name is not None:
-            properties.properties_of(type_name)
+            properties.find_properties(type_name)
             ctx.meta[_TYPE] = type_name
         try:
             return super().parse_args(ctx, args)
@@ -122,7 +122,7 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
         await warn_of_resources(application, fleet, inventory, resolved.nodes, [title])
         if not await confirm(application, f"ensure {title} on", resolved, yes=options["yes"]):
             return NOT_AGREED
-        deadline = deadline_of(options["deadline"], fleet.clock.now())
+        deadline = parse_deadline(options["deadline"], fleet.clock.now())
         request = EnsureRequest(
             protocol=RESOURCE_ENSURE, type=type_name, properties=wanted, deadline=deadline
         )

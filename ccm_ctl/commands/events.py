@@ -163,12 +163,12 @@ async def _judge(
     """The verdicts on stored events by sequence: all events of a node, or those of a run."""
     from ccm_ctl.fleet.authors import learn_records
     from ccm_ctl.fleet.proof import judge_run
-    from ccm_ctl.fleet.verification import judge_events, node_of
+    from ccm_ctl.fleet.verification import find_node, judge_events
 
     if is_run:
         return await judge_run(fleet, authors, found)
     await learn_records(fleet, authors, [node])
-    return judge_events(node, authors, [one for one in found if node_of(one) == node])
+    return judge_events(node, authors, [one for one in found if find_node(one) == node])
 
 
 async def _look_for(application: Application, fleet: Fleet, node: str, *, needed: bool) -> None:
@@ -214,7 +214,7 @@ class _Shown:
             return  # what breaks the protocol is nobody's word
         if (self._node and heard.node != self._node) or (self._run and heard.run != self._run):
             return
-        verdict = verdict or self._verdict_of(heard.node, message)
+        verdict = verdict or self._judge_event(heard.node, message)
         flag = str(verdict) if verdict in BAD else ""
         if (self._kinds and _kind(heard) not in self._kinds) or not (flag or self._is_new(heard)):
             return
@@ -224,7 +224,7 @@ class _Shown:
         self._terminal.show(event_line(heard.node, heard.said, self._terminal.style, flag))
         self._terminal.flush()
 
-    def _verdict_of(self, node: str, message: StoredEvent) -> Verdict | None:
+    def _judge_event(self, node: str, message: StoredEvent) -> Verdict | None:
         """What its signature proves; what a later signature covers cannot be known yet."""
         if self._authors is None:
             return None

@@ -101,7 +101,7 @@ def _set(application: Application, words: tuple[str, ...], source: str | None, n
     """
     if bool(source) == bool(words):
         raise UsageError("say NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples")
-    wanted = read_facts_file(Path(source)) if source else _read_words(words)
+    wanted = read_facts_file(Path(source)) if source else _parse_arguments(words)
 
     def change(name: str) -> Callable[[Any], Any]:
         from ccm_ctl.fleet.fact_edits import with_facts
@@ -219,7 +219,7 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _read_words(words: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _parse_arguments(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     names = [word for word in words if "=" not in word]
     pairs = [word for word in words if "=" in word]
     if not names or not pairs:

@@ -36,7 +36,7 @@ def _show(application: Application, name: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.text import ago, clock
-        from ccm_ctl.commands.nodes import is_disputed, node_fields, note_of
+        from ccm_ctl.commands.nodes import format_note, is_disputed, node_fields
         from ccm_ctl.fleet.discovery import read_inventory, read_twins
         from ccm_ctl.render.tree import tree
 
@@ -51,7 +51,7 @@ def _show(application: Application, name: str) -> Exit:
         told: dict[str, object] = {
             "node": found.name,
             "state": f"{found.state}{seen}",
-            "note": note_of(found, twins),
+            "note": format_note(found, twins),
         }
         if record:
             started = f", started {clock(record.started)}" if record.started else ""

@@ -144,12 +144,12 @@ async def _agreed(
     from ccm_agent.clikit.text import plural
 
     for one in held:
-        application.terminal.note(_words(one, now, whole=what == "Remove"))
+        application.terminal.note(_format_removal(one, now, whole=what == "Remove"))
     names = held[0].node.name if len(held) == 1 else plural(len(held), "node")
     return await application.terminal.ask(f"{what} {names}?", otherwise="say --yes")
 
 
-def _words(one: Holding, now: datetime, *, whole: bool) -> str:
+def _format_removal(one: Holding, now: datetime, *, whole: bool) -> str:
     """What is about to go."""
     from ccm_agent.clikit.text import ago, plural
 

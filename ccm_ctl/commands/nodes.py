@@ -99,7 +99,7 @@ def is_disputed(node: Node) -> bool:
     return bool(node.record and node.record.conflict)
 
 
-def note_of(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
+def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
     """What an operator should know of a node; two agents of one identity are told apart by machine and start."""
     from ccm_agent.clikit.text import short_id
 
@@ -131,7 +131,7 @@ def _row(node: Node, twins: Sequence[DuplicateIdentity], now: datetime) -> list[
             record.last_state if record else "", meaning, elapsed(record.last_time if record else None, now)
         ),
         record.version if record else "",
-        Cell(note_of(node, twins), "bad" if is_disputed(node) else ""),
+        Cell(format_note(node, twins), "bad" if is_disputed(node) else ""),
     ]
 
 

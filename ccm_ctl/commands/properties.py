@@ -50,7 +50,7 @@ def type_names() -> list[str]:
 
 
 @cache
-def properties_of(type_name: str) -> dict[str, Property]:
+def find_properties(type_name: str) -> dict[str, Property]:
     """
     The properties of a type by name, without `name` itself.
 
@@ -63,7 +63,7 @@ def properties_of(type_name: str) -> dict[str, Property]:
         raise UsageError(f"unknown resource type `{type_name}`{hint}")
     return {
         name: Property(
-            about=field.get("description", ""), kind=_kind_of(field), values=tuple(field.get("enum", ()))
+            about=field.get("description", ""), kind=_choose_kind(field), values=tuple(field.get("enum", ()))
         )
         for name, field in _schema(type_name)["properties"].items()
         if name != "name"
@@ -75,7 +75,7 @@ def _schema(type_name: str) -> dict[str, Any]:
     return schema
 
 
-def _kind_of(field: dict[str, Any]) -> str:
+def _choose_kind(field: dict[str, Any]) -> str:
     """How a value is asked for; a property that also takes a template is what it is without."""
     first = field["anyOf"][0] if "anyOf" in field else field
     kind = first.get("type")
@@ -93,7 +93,7 @@ def name_about(type_name: str) -> str:
     return str(_schema(type_name)["properties"]["name"].get("description", ""))
 
 
-def flags_of(type_name: str, taken: set[str]) -> list[click.Parameter]:
+def build_flags(type_name: str, taken: set[str]) -> list[click.Parameter]:
     """
     A flag for each property of a type, and the common ones.
 
@@ -101,7 +101,7 @@ def flags_of(type_name: str, taken: set[str]) -> list[click.Parameter]:
     flag is for scripts.
     """
     made: list[click.Parameter] = []
-    known = properties_of(type_name)
+    known = find_properties(type_name)
     for name, what in sorted(known.items(), key=lambda item: item[0] in _OF_EVERY_RESOURCE):
         word = f"--{name.replace('_', '-')}"
         if not what.kind or word in taken or name in CONTROLS:
@@ -148,7 +148,7 @@ def add(found: dict[str, Any], type_name: str, name: str, value: object) -> None
     Raises:
         UsageError: The type has no such property, or the text is no value of it, or it was given before.
     """
-    known = properties_of(type_name)
+    known = find_properties(type_name)
     what = known.get(name)
     if what is None:
         raise UsageError(

@@ -8,12 +8,12 @@ import click
 
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
+    build_target_set,
+    choose_scope,
     counts_for,
     difference,
     print_assigned,
     read_fleet,
-    resolved_of,
-    scope_of,
     scope_option,
 )
 from ccm_ctl.commands.command_tree import verb
@@ -46,7 +46,7 @@ def rollback(application: Application, name: str, revision: int | None, scope: s
 
     Without --to, each rollback goes back one more revision. A rollback also restores an unassigned assignment.
     """
-    place = scope_of(scope)
+    place = choose_scope(scope)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.assignment_history import check_there, find_past, revived
@@ -66,7 +66,7 @@ def rollback(application: Application, name: str, revision: int | None, scope: s
             application.terminal.show(changes)
         nodes = counts_for(inventory, after, standing)
         question = f"roll {name} back to revision {old.revision} on"
-        if not await confirm(application, question, resolved_of(inventory, nodes), yes=yes):
+        if not await confirm(application, question, build_target_set(inventory, nodes), yes=yes):
             return NOT_AGREED
         stored = await store_assignment(fleet, standing.assignment, known)
         print_assigned(application, stored, nodes, was=f"rolled back to revision {old.revision}")

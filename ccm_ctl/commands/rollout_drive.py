@@ -79,13 +79,13 @@ async def resume_driving(
         recorded,
         state,
         revision,
-        request_of(fleet, recorded),
+        build_request(fleet, recorded),
         offline_ok=False,
         view_type=ServedView if is_served else RolloutView,
     )
 
 
-def request_of(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
+def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
     """
     The request of a run, made again from its record.
 

@@ -12,7 +12,7 @@ from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.run_orders import abort_run, pause_run, promote_run, resume_run
 from ccm_ctl.commands.run_retry import retry
 from ccm_ctl.commands.run_stop import stop
-from ccm_ctl.commands.stored_runs import look, outcome_words, pick_up, run_argument
+from ccm_ctl.commands.stored_runs import format_outcome, look, pick_up, run_argument
 from ccm_ctl.commands.targets import no_fold_option
 from ccm_ctl.render import records
 
@@ -63,7 +63,7 @@ def _list(application: Application, limit: int) -> Exit:
                     record.requester,
                     f"{record.action} {record.name}",
                     str(record.nodes),
-                    outcome_words(record.action, state, closed_by),
+                    format_outcome(record.action, state, closed_by),
                 ]
             )
         columns = [Column("RUN"), Column("WHEN", spare=1), Column("BY", spare=2), Column("WHAT", fold=True)]

@@ -127,10 +127,10 @@ def _what(one: NodeConvergence) -> str:
     if one.reason:
         return one_line(one.reason)
     ordered = sorted(one.results, key=lambda result: result.state in _WELL)
-    return one_line(", ".join(_result_words(result) for result in ordered))
+    return one_line(", ".join(_format_result(result) for result in ordered))
 
 
-def _result_words(result: ManifestResult) -> str:
+def _format_result(result: ManifestResult) -> str:
     counts = counted({"changed": result.changed, "failed": result.failed})
     words = f"{result.name} {counts or result.state}"
     return f"{words}: {result.reason}" if result.reason else words

@@ -65,7 +65,7 @@ def retry(application: Application, run: str, path: str | None, only: str, deadl
     wanted = _states(only)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.apply import deadline_of
+        from ccm_ctl.commands.apply import parse_deadline
         from ccm_ctl.commands.rollout_drive import known_ends
         from ccm_ctl.commands.run_view import start_and_watch
         from ccm_ctl.fleet.discovery import read_inventory
@@ -82,7 +82,7 @@ def retry(application: Application, run: str, path: str | None, only: str, deadl
             application, f"apply {record.name} again to", resolved, yes=yes
         ):
             return NOT_AGREED
-        request = replace(request, deadline=deadline_of(deadline, fleet.clock.now()))
+        request = replace(request, deadline=parse_deadline(deadline, fleet.clock.now()))
         launch = prepare(fleet, request, resolved, record.action, record.name)
         launch = replace(launch, record=replace(launch.record, retry_of=record.run))
         return await start_and_watch(application, fleet, launch, offline_ok=False)
@@ -115,7 +115,7 @@ def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: frozenset[N
 
 def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequest:
     """The request of the run; of a single file its text comes from `path`."""
-    from ccm_ctl.commands.rollout_drive import request_of
+    from ccm_ctl.commands.rollout_drive import build_request
 
     record = recorded.record
     if record.action not in ("apply", "plan", "check"):
@@ -123,14 +123,14 @@ def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequ
     if record.request.get("bundle"):
         if path is not None:
             raise UsageError(f"{path}: the manifest of {record.run} is stored; leave out FILE")
-        return request_of(fleet, recorded)
+        return build_request(fleet, recorded)
     if path is None:
         raise UsageError(
             f"{record.run}: its manifest was a single file, which is not stored; name the file again"
         )
     content = _read(path, str(record.request.get("digest", "")))
     bare = {**record.request, "manifest": content.text}
-    return request_of(fleet, replace(recorded, record=replace(record, request=bare)))
+    return build_request(fleet, replace(recorded, record=replace(record, request=bare)))
 
 
 def _read(path: str, digest: str) -> Content:

@@ -10,13 +10,13 @@ from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import AnswerState
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.stored_runs import outcome_words, pick_up, run_argument
+from ccm_ctl.commands.stored_runs import format_outcome, pick_up, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, yes_option
 from ccm_ctl.fleet.history import NEWEST, History
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_request import send_stop
 from ccm_ctl.render import records
-from ccm_ctl.render.outcome import count_words
+from ccm_ctl.render.outcome import format_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,9 +57,9 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
         await follower.look()
         is_closed = recorded.state.state == "done" and not recorded.closed_by
         if is_closed or state.is_done:
-            words = count_words(state.counts(), plan=record.action == "plan")
+            words = format_counts(state.counts(), plan=record.action == "plan")
             if is_closed:
-                words = outcome_words(record.action, recorded.state, "")
+                words = format_outcome(record.action, recorded.state, "")
             application.terminal.record(records.RUN, run=record.run, state="done")
             application.terminal.show(f"{_title(record)} has ended already: {words}\n")
             return Exit.OK

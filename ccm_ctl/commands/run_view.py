@@ -21,7 +21,7 @@ from ccm_ctl.fleet.returning import ReturningNodes
 from ccm_ctl.fleet.run import LIMIT_S, Run
 from ccm_ctl.fleet.run_request import put_on_record, send, send_again
 from ccm_ctl.render import records
-from ccm_ctl.render.event import pending_words
+from ccm_ctl.render.event import format_pending
 from ccm_ctl.render.outcome import (
     At,
     Failure,
@@ -143,7 +143,7 @@ class RunView:
         except BusError as err:
             self._terminal.note(f"the run's record could not be closed: {err}")
         self._application.farewell = ""
-        code = exit_of(self._run, offline_ok=self._offline_ok)
+        code = choose_exit(self._run, offline_ok=self._offline_ok)
         self.show()
         self._terminal.record(
             records.END,
@@ -164,7 +164,7 @@ class RunView:
                 f"ignored: {names} answered, but what is assigned there does not fit this run"
             )
         is_every_output = self._shows_output or self.record.action == "ensure"
-        results = [result_of(node, is_every_output=is_every_output) for node in self._run.nodes.values()]
+        results = [build_result(node, is_every_output=is_every_output) for node in self._run.nodes.values()]
         seconds = _took_s(self.record, self._run, self._fleet.clock.now())
         style = self._terminal.style
         last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
@@ -327,7 +327,7 @@ def _limit_s(deadline: datetime | None, now: datetime) -> float:
     return LIMIT_S + (max(0.0, (deadline - now).total_seconds()) if deadline else 0.0)
 
 
-def exit_of(run: Run, *, offline_ok: bool) -> Exit:
+def choose_exit(run: Run, *, offline_ok: bool) -> Exit:
     """The exit code that a run's end means."""
     states = set(run.counts())
     if states & {NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED}:
@@ -336,7 +336,7 @@ def exit_of(run: Run, *, offline_ok: bool) -> Exit:
     return Exit.MISSING if states - forgiven else Exit.OK
 
 
-def result_of(node: NodeRun, *, is_every_output: bool = False) -> NodeResult:
+def build_result(node: NodeRun, *, is_every_output: bool = False) -> NodeResult:
     """What there is to show of a node; of outputs those whose resources say `logoutput`, or every one."""
     events = [node.events[number] for number in sorted(node.events)]
     summary = node.summary
@@ -377,7 +377,7 @@ def _resource(event: TransactionEvent) -> ResourceResult:
     note = event.noop_message if event.noop else ""
     if event.unknown and not event.skipped:
         note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
-    note = f"{note}{pending_words(event.refresh_pending)}".removeprefix("; ")
+    note = f"{note}{format_pending(event.refresh_pending)}".removeprefix("; ")
     return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
 
 

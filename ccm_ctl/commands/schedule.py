@@ -102,7 +102,7 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r}: no name of a schedule; use letters, digits, `-` and `_`")
-    when, zone = when_of(options["cron"], options["tz"], options["every"], options["at"])
+    when, zone = parse_when(options["cron"], options["tz"], options["every"], options["at"])
     content = read_checked(application, path, options["manifest"], force=options["force"])
 
     async def work(broker: Broker) -> Exit:
@@ -136,8 +136,8 @@ async def _store(
     place = await schedules.place(request.protocol, scope, name)
     older = _older_agents(inventory, resolved) if place.has_own_subject else []
     if older:
-        terminal.warn(_refused_words(name, scope, older))
-    words = when_words(when, zone)
+        terminal.warn(_format_refusal(name, scope, older))
+    words = format_when(when, zone)
     if not await confirm(application, f"schedule {content.name}, {words}, for", resolved, yes=options["yes"]):
         return NOT_AGREED
     if content.bundle is not None:
@@ -163,11 +163,11 @@ async def _store(
     return Exit.OK
 
 
-def _refused_words(name: str, scope: str, older: list[str]) -> str:
-    from ccm_ctl.fleet.assignments import scope_words
+def _format_refusal(name: str, scope: str, older: list[str]) -> str:
+    from ccm_ctl.fleet.assignments import format_scope
 
     return (
-        f"{fold_names(older)}: the agent is too old for a second schedule of {scope_words(scope)} and refuses {name}; "
+        f"{fold_names(older)}: the agent is too old for a second schedule of {format_scope(scope)} and refuses {name}; "
         "upgrade it, or remove the other schedule first"
     )
 
@@ -187,7 +187,7 @@ def _request(
         targets=resolved.targets,
         where=resolved.where,
         requester=operator,
-        deadline_s=deadline_of(options["deadline"], catch_up=options["catch_up"]),
+        deadline_s=choose_deadline_s(options["deadline"], catch_up=options["catch_up"]),
         catch_up=options["catch_up"],
         name=content.name,
         manifest=content.text,
@@ -198,7 +198,7 @@ def _request(
     )
 
 
-def deadline_of(given: int | None, *, catch_up: bool) -> float:
+def choose_deadline_s(given: int | None, *, catch_up: bool) -> float:
     """How late nodes may begin, in seconds; 0 is however late, for a node that is to catch up may have been away for a week."""
     return float(given if given is not None else 0 if catch_up else DEADLINE_S)
 
@@ -215,7 +215,7 @@ def _list(application: Application) -> Exit:
         for one in await _open(broker).all():
             application.terminal.record(records.SCHEDULE, **_fields(one, now))
             action = "plan" if one.protocol == MANIFEST_PLAN else "apply"
-            when = when_words(one.when, one.zone) or "was due once"
+            when = format_when(one.when, one.zone) or "was due once"
             if one.request.catch_up:
                 when += ", catch up"
             targets = " or ".join(one.request.targets) or one.scope
@@ -297,7 +297,7 @@ for _command in (_add, _list, _rm, _run):
     schedule.add_command(_command)
 
 
-def when_of(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]:
+def parse_when(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]:
     """
     What the broker is told, and in which time zone.
 
@@ -325,7 +325,7 @@ def when_of(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]
     return f"@at {moment.strftime('%Y-%m-%dT%H:%M:%SZ')}", ""
 
 
-def when_words(when: str, zone: str) -> str:
+def format_when(when: str, zone: str) -> str:
     """The same, as people say it: `every 7d`, `at 2026-12-01T02:00:00Z`, `0 2 * * * Europe/Berlin`."""
     from ccm_agent.model.cron import shown_fields
 

@@ -157,10 +157,10 @@ def _fields(one: Signer) -> dict[str, Any]:
 
 
 def _role(one: Signer) -> str:
-    from ccm_ctl.fleet.assignments import scope_words
+    from ccm_ctl.fleet.assignments import format_scope
 
     def scopes(found: tuple[str, ...]) -> str:
-        return ", ".join("everybody" if scope == ">" else scope_words(scope) for scope in found)
+        return ", ".join("everybody" if scope == ">" else format_scope(scope) for scope in found)
 
     scoped = {"plan": one.plan, "apply": one.apply, "maintain": one.maintain}
     parts = [f"{verb} {scopes(found)}" for verb, found in scoped.items() if found]

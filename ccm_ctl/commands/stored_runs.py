@@ -15,7 +15,7 @@ from ccm_ctl.fleet.history import History, restore_ends
 from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.run import LIMIT_S, Run
-from ccm_ctl.render.outcome import count_words
+from ccm_ctl.render.outcome import format_counts
 
 if TYPE_CHECKING:
     from ccm_agent.model.run_records import RunState
@@ -72,10 +72,10 @@ async def look(follower: Follower, state: Run, recorded: Recorded) -> None:
     restore_ends(state, recorded, asyncio.get_running_loop().time())
 
 
-def outcome_words(action: str, state: RunState, closed_by: str) -> str:
+def format_outcome(action: str, state: RunState, closed_by: str) -> str:
     """How a run ended, as its record says: `2 changed, 1 failed (seen by anna)`."""
     if state.state != "done":
         return state.state if state.state == "stopping" else "open"
     counts = {NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)}
-    words = count_words(counts, plan=action == "plan") or "nothing was done"
+    words = format_counts(counts, plan=action == "plan") or "nothing was done"
     return f"{words} (seen by {closed_by})" if closed_by else words

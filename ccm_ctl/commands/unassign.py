@@ -10,11 +10,11 @@ from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
+    build_target_set,
+    choose_scope,
     counts_for,
     find_lost,
     read_fleet,
-    resolved_of,
-    scope_of,
     scope_option,
 )
 from ccm_ctl.commands.command_tree import verb
@@ -38,10 +38,10 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
     Where another assignment of the same name then counts, its nodes change, so that is asked about. `ccmctl rollback NAME`
     brings back what was unassigned. An assignment that vanished from the broker is removed from the nodes that report it.
     """
-    place = scope_of(scope)
+    place = choose_scope(scope)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments import remove_assignment, scope_words
+        from ccm_ctl.fleet.assignments import format_scope, remove_assignment
 
         inventory, known = await read_fleet(fleet)
         is_there = any(place in ("", one.assignment.scope) for one in known.named(name))
@@ -55,14 +55,14 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
             application.terminal.note(
                 f"another {name} counts on {fold_names(taken)} then, and is what they converge on"
             )
-            question = f"unassign {name} for {scope_words(standing.assignment.scope)} and so change"
-            if not await confirm(application, question, resolved_of(inventory, taken), yes=yes):
+            question = f"unassign {name} for {format_scope(standing.assignment.scope)} and so change"
+            if not await confirm(application, question, build_target_set(inventory, taken), yes=yes):
                 return NOT_AGREED
         await remove_assignment(fleet, standing)
         application.terminal.record(
             records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), removed=True
         )
-        words = scope_words(standing.assignment.scope)
+        words = format_scope(standing.assignment.scope)
         application.terminal.show(
             f"{name}: unassigned for {words}; {_outcome(name, len(nodes), len(taken))}\n"
             f"  bring it back:  ccmctl rollback {name} --scope {words}\n"
@@ -74,7 +74,7 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
 
 async def _remove_lost(application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]]) -> Exit:
     """Delete the keys of an assignment that vanished from the bucket: nodes keep it until an operator says that it is over."""
-    from ccm_ctl.fleet.assignments import remove_key, scope_words
+    from ccm_ctl.fleet.assignments import format_scope, remove_key
 
     for key, nodes in sorted(lost.items()):
         scope = key.rpartition(".")[0]
@@ -83,7 +83,7 @@ async def _remove_lost(application: Application, fleet: Fleet, name: str, lost: 
             records.ASSIGNMENT, name=name, scope=scope, nodes=len(nodes), removed=True
         )
         application.terminal.show(
-            f"{name}: unassigned for {scope_words(scope)}; it had vanished from the broker, and {fold_names(nodes)} kept it\n"
+            f"{name}: unassigned for {format_scope(scope)}; it had vanished from the broker, and {fold_names(nodes)} kept it\n"
         )
     return Exit.OK
 

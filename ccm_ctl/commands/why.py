@@ -101,7 +101,7 @@ def _fields(evidence: Evidence, reason: Reason) -> dict[str, Any]:
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """What is known, in the order in which somebody would ask."""
     from ccm_agent.clikit.text import ago, clock
-    from ccm_ctl.commands.diagnosis import disabled_words, is_duplicate
+    from ccm_ctl.commands.diagnosis import format_disabled, is_duplicate
     from ccm_ctl.render.why import Fact
 
     record = evidence.node.record
@@ -113,7 +113,7 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
         for twin in evidence.twins:
             yield Fact("one agent", f"machine {twin.machine}, started {twin.started}", "bad")
     if record is not None and record.disabled is not None and reason.state != "disabled":
-        yield Fact("disabled", disabled_words(record.disabled, now), "change")
+        yield Fact("disabled", format_disabled(record.disabled, now), "change")
     yield from _assignment_facts(evidence, now)
     for pending in record.refresh_pending[:REFRESHES_SHOWN] if record is not None else ():
         yield Fact("refresh pending", pending, "change")
@@ -140,43 +140,41 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
     order = sorted(evidence.judged.items(), key=lambda item: (item[1].is_converged, item[0]))
     for name, judged in order[:ASSIGNMENTS_SHOWN]:
         meaning = next((mean for word, mean in MEANINGS.items() if word == judged.state), "")
-        words = _assignment_words(name, judged, evidence.standing[name], now)
+        words = _format_assignment(name, judged, evidence.standing[name], now)
         yield Fact("assignment", words, "good" if judged.is_converged else meaning or "change")
     if (rest := len(order) - ASSIGNMENTS_SHOWN) > 0:
         yield Fact("assignment", f"and {rest} more")
     if not order:
         yield Fact("assignment", "no assignment selects this node")
     for own in evidence.status.manifests[:ASSIGNMENTS_SHOWN]:
-        yield Fact("manifest", _manifest_words(own, now), "change" if own.trouble else "")
+        yield Fact("manifest", _format_manifest(own, now), "change" if own.trouble else "")
 
 
-def _assignment_words(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
+def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
     """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
     from ccm_agent.clikit.text import lasting
-    from ccm_ctl.commands.diagnosis import in_words
-    from ccm_ctl.fleet.assignments import scope_words
+    from ccm_ctl.commands.diagnosis import format_due
+    from ccm_ctl.fleet.assignments import format_scope
 
     since = lasting(judged.since, now)
     mode = " (plan)" if standing.assignment.mode == "plan" else ""
-    words = (
-        f"{name} {standing.revision} of {scope_words(standing.assignment.scope)}{mode}: {judged.state}{since}"
-    )
+    words = f"{name} {standing.revision} of {format_scope(standing.assignment.scope)}{mode}: {judged.state}{since}"
     if judged.digest:
         other = f"revision {judged.revision}, " if judged.revision != standing.revision else ""
         data = f", data {judged.data_revision}" if judged.data_revision else ""
         words += f"; it has {other}bundle {judged.digest[:DIGEST_SHOWN]}{data}"
     if judged.next_time:
-        words += f"; next attempt {in_words(judged.next_time, now)}"
+        words += f"; next attempt {format_due(judged.next_time, now)}"
     return words
 
 
-def _manifest_words(own: Own, now: datetime) -> str:
+def _format_manifest(own: Own, now: datetime) -> str:
     """A manifest of the node's own configuration, as its agent tells of it."""
-    from ccm_ctl.commands.diagnosis import in_words
+    from ccm_ctl.commands.diagnosis import format_due
 
     words = f"{own.name}: digest {own.digest[:DIGEST_SHOWN]}" if own.digest else own.name
     if own.next is not None:
-        words += f"; next attempt {in_words(own.next, now)}"
+        words += f"; next attempt {format_due(own.next, now)}"
     return f"{words}; cannot be fetched: {own.trouble}" if own.trouble else words
 
 
@@ -189,10 +187,10 @@ def _last_run(evidence: Evidence, now: datetime) -> str:
         return "none yet" if record is not None else ""
     words = f"{short_id(record.last_run)} {record.last_state} {ago(record.last_time, now)}"
     summary = evidence.summaries.get(record.last_run)
-    return f"{words}: {_summary_words(summary)}" if summary is not None else words
+    return f"{words}: {_format_summary(summary)}" if summary is not None else words
 
 
-def _summary_words(summary: SessionSummary) -> str:
+def _format_summary(summary: SessionSummary) -> str:
     from ccm_agent.clikit.text import counted, span
 
     counts = {
@@ -213,7 +211,7 @@ def _summary_words(summary: SessionSummary) -> str:
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Presence, and what the agent itself answers."""
     from ccm_agent.clikit.text import ago, plural, size
-    from ccm_ctl.commands.diagnosis import hand_words
+    from ccm_ctl.commands.diagnosis import format_current_run
     from ccm_ctl.fleet.node_diagnostics import ANSWERED, DENIED
     from ccm_ctl.render.why import Fact
 
@@ -227,7 +225,7 @@ def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[
         words += "; you may not ask its agent"
     yield Fact("present", words)
     if status.run and reason.state not in ("running", "waiting"):
-        yield Fact("at work", hand_words(status.run, status), "change")
+        yield Fact("at work", format_current_run(status.run, status), "change")
     if status.waiting:
         names = ", ".join(one.name or one.run for one in status.waiting)
         yield Fact("queue", f"{plural(len(status.waiting), 'run')}: {names}")

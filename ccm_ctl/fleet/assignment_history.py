@@ -13,7 +13,7 @@ from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.errors import NotFoundError
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import Assignment
-from ccm_ctl.fleet.assignments import LATEST, LISTING, Assignments, Standing, standing_of
+from ccm_ctl.fleet.assignments import LATEST, LISTING, Assignments, Standing, build_standing
 from ccm_ctl.fleet.document_history import read_history
 from ccm_ctl.fleet.pinned_data import lost_data
 
@@ -110,7 +110,7 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
         )
     key = assignment_key(scope or known.one(name).assignment.scope, name)
     history = await read_history(fleet.assignments, key, "assignment", LISTING)
-    revisions = [Revision(standing=standing_of(one), time=one.time) for one in history]
+    revisions = [Revision(standing=build_standing(one), time=one.time) for one in history]
     past = Past(name=name, revisions=revisions)
     if not past.stood:
         raise NotFoundError(f"{name}: no revision of it is kept")

@@ -80,7 +80,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     @property
     def layer(self) -> str:
         """`node`, `fact` or `all`."""
-        return layer_of(self.assignment.scope)
+        return find_layer(self.assignment.scope)
 
 
 class Assignments:
@@ -128,10 +128,10 @@ class Assignments:
         found = [one for one in self.need(name) if scope in ("", one.assignment.scope)]
         if not found:
             raise NotFoundError(
-                f"{name}: does not stand for {scope_words(scope)}; `{LISTING}` shows for whom it does"
+                f"{name}: does not stand for {format_scope(scope)}; `{LISTING}` shows for whom it does"
             )
         if len(found) > 1:
-            scopes = " or ".join(f"--scope {scope_words(one.assignment.scope)}" for one in found)
+            scopes = " or ".join(f"--scope {format_scope(one.assignment.scope)}" for one in found)
             raise UsageError(f"{name}: it stands for {len(found)} scopes; say which: {scopes}")
         return found[0]
 
@@ -143,7 +143,7 @@ class Assignments:
         return found
 
     def _look_up(self, node: Node) -> dict[str, Standing]:
-        scopes, facts = _scopes_of(node), node.facts
+        scopes, facts = _list_scopes(node), node.facts
         found: dict[str, Standing] = {}
         for one in self.standing:
             is_reached = one.name not in found and one.assignment.scope in scopes
@@ -200,7 +200,7 @@ async def read_assignments(fleet: Fleet) -> Assignments:
     found: list[Standing] = []
     unreadable = []
     for entry in await fleet.assignments.matching([">"]):
-        standing = standing_of(decode_document(entry))
+        standing = build_standing(decode_document(entry))
         if standing is None:
             unreadable.append(entry.key)
         else:
@@ -208,7 +208,7 @@ async def read_assignments(fleet: Fleet) -> Assignments:
     return Assignments(found, unreadable)
 
 
-def standing_of(document: StoredDocument) -> Standing | None:
+def build_standing(document: StoredDocument) -> Standing | None:
     """The assignment in a document; None when it holds none, or one that belongs elsewhere."""
     if document.is_plain or document.is_foreign or document.body is None:
         return None
@@ -299,12 +299,12 @@ async def remove_key(fleet: Fleet, key: str) -> None:
 
 def _denied(fleet: Fleet, name: str, scope: str) -> BusDeniedError:
     return BusDeniedError(
-        f"{name}: the broker does not let {fleet.operator} change assignments for {scope_words(scope)}; "
+        f"{name}: the broker does not let {fleet.operator} change assignments for {format_scope(scope)}; "
         "`ccmctl operator add --apply` says where an operator may, and the first `fact=value` of --targets decides"
     )
 
 
-def scope_words(scope: str) -> str:
+def format_scope(scope: str) -> str:
     """A scope as people write it: `all`, `node=web1`, `role=web`."""
     kind, _, rest = scope.partition(".")
     if kind == ALL:
@@ -315,7 +315,7 @@ def scope_words(scope: str) -> str:
     return "=".join(text if (text := decode_token(token)) is not None else token for token in (key, value))
 
 
-def parse_scope_words(words: str) -> str:
+def parse_scope(words: str) -> str:
     """
     The scope that people mean by `all`, `node=web1` or `role=web`.
 
@@ -330,11 +330,11 @@ def parse_scope_words(words: str) -> str:
     return node_scope(value) if key == "node" else fact_scope(key, value)
 
 
-def layer_of(scope: str) -> str:
+def find_layer(scope: str) -> str:
     """`node`, `fact` or `all`."""
     return scope.partition(".")[0]
 
 
-def _scopes_of(node: Node) -> set[str]:
+def _list_scopes(node: Node) -> set[str]:
     """What a node listens to, facts counted in that were assigned to it and that it has not taken yet."""
     return set(scopes_of(node.name, node.routed | dict(flat_facts(node.assigned))))

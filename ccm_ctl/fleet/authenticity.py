@@ -130,7 +130,7 @@ class NodeEvents:
             self._judge(at, Verdict.FORGED, "its place in the chain is malformed")
             return
         link = link_of(event.subject, event.chain, event.body)
-        chain = self._chain_of(place.chain, at)
+        chain = self._get_chain(place.chain, at)
         if link in chain.recent or link in chain.waiting:
             self._report.copies += 1  # as after a lost acknowledgment
             return
@@ -201,7 +201,7 @@ class NodeEvents:
         while True:
             anchor = read_anchor(one.previous)
             if anchor is not None:
-                chain, link, number = self._chain_of(anchor.chain, one.at), anchor.link, anchor.number
+                chain, link, number = self._get_chain(anchor.chain, one.at), anchor.link, anchor.number
             else:
                 link, number = one.previous, one.number - 1
             if number == 0 or number in chain.verified:
@@ -243,7 +243,7 @@ class NodeEvents:
         self._waiting -= len(oldest.waiting)
         self._finish_other(oldest)
 
-    def _chain_of(self, identity: str, at: int) -> _Chain:
+    def _get_chain(self, identity: str, at: int) -> _Chain:
         chain = self._proven.get(identity) or self._others.get(identity)
         if chain is None:
             chain = self._others[identity] = _Chain(identity)
@@ -272,16 +272,16 @@ class NodeEvents:
 
     def _finish_proven(self, chain: _Chain, *, is_earliest: bool) -> None:
         """A chain with verified events: what is missing in it, and what of it no signature covers."""
-        here = {one.number for one in chain.waiting.values() if not self._problem_of(one)}
+        here = {one.number for one in chain.waiting.values() if not self._find_problem(one)}
         lowest = min(here | {chain.verified.lowest}) if is_earliest else 1
         named = set(chain.wanted.values())
         highest = max(chain.verified.highest, *named, 0)
         is_excused = self._find_missing(chain, here, lowest, highest)
-        tail = _tail_of(chain)
+        tail = _collect_tail(chain)
         for one in chain.waiting.values():
             if one.number in chain.verified:
                 self._judge(one.at, Verdict.FORGED, one.problem or TAKEN)
-            elif problem := self._problem_of(one):
+            elif problem := self._find_problem(one):
                 self._judge(one.at, Verdict.FORGED, problem)
             elif is_excused(one.number) or (one.number > highest and one.at in tail):
                 self._judge(one.at, Verdict.PROVISIONAL)
@@ -294,7 +294,7 @@ class NodeEvents:
             else:
                 self._judge(one.at, Verdict.GAP, "an event after it is missing or was changed")
 
-    def _problem_of(self, one: _Waiting) -> str:
+    def _find_problem(self, one: _Waiting) -> str:
         """Why the event cannot be the node's; "" when it can."""
         signs = self._proven or self._authors.certified(self._report.node)
         if one.lacks_signature and signs and not self._authors.accepts_unsigned:
@@ -339,7 +339,7 @@ class NodeEvents:
         follows = self._following_anchor(chain)
         is_first = chain.first_at < self._first_proven_at
         for one in chain.waiting.values():
-            if problem := self._problem_of(one):
+            if problem := self._find_problem(one):
                 self._judge(one.at, Verdict.FORGED, problem)
             elif not self._proven:
                 signs = self._authors.certified(self._report.node)
@@ -367,7 +367,7 @@ class NodeEvents:
         self._on_verdict(at, verdict, reason)
 
 
-def _tail_of(chain: _Chain) -> set[int]:
+def _collect_tail(chain: _Chain) -> set[int]:
     """Events that follow, link by link, the highest verified one."""
     highest = chain.verified.highest
     ends = [link for link, (number, _) in chain.recent.items() if number == highest]

@@ -13,7 +13,7 @@ from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_SHUTDOWN, DISABLED, RIGHT, WAITING, AgentEvent, NodeState
-from ccm_ctl.fleet.followed_data import FollowedData, followed_keys, older_data, older_words, reported
+from ccm_ctl.fleet.followed_data import FollowedData, followed_keys, format_older_data, older_data, reported
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -214,7 +214,9 @@ def judge(
     told = record.assignments.get(standing.name) if record else None
     older = older_data(standing, told, newest)
     if told is not None and (told.key, told.revision) == (standing.key, standing.number):
-        state, reason = _current(node, told, standing, away, [*_pending_words(told), *older_words(older)])
+        state, reason = _current(
+            node, told, standing, away, [*_format_pending(told), *format_older_data(older)]
+        )
         since = told.since
     else:
         state, reason = _behind(node, told, standing, now, away)
@@ -246,24 +248,24 @@ def _current(
         is_drift = standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
         notes = (
             "would change" if is_drift else "",
-            _unreported_words(told, standing),
-            _away_words(away),
-            _disabled_words(record),
+            _format_unreported(told, standing),
+            _format_absence(away),
+            _format_disabled(record),
         )
         return CONVERGED, "; ".join(note for note in notes if note)
     if told.state in (WAITING, DISABLED, *RIGHT):
         if away is not None:
-            return OFFLINE, "; ".join([_away_words(away), *left])
+            return OFFLINE, "; ".join([_format_absence(away), *left])
         if record is not None and record.disabled is not None:
-            return DISABLED, "; ".join([_disabled_words(record), *left])
+            return DISABLED, "; ".join([_format_disabled(record), *left])
         if told.state in RIGHT:
             return WAITING, "; ".join(left)
         return told.state, told.reason or "its turn comes"
     reason = told.reason or (record.conflict if record else "")
-    return str(told.state), "; ".join(part for part in (reason, *left, _away_words(away)) if part)
+    return str(told.state), "; ".join(part for part in (reason, *left, _format_absence(away)) if part)
 
 
-def _unreported_words(told: AssignmentState, standing: Standing) -> str:
+def _format_unreported(told: AssignmentState, standing: Standing) -> str:
     """The sentence about a node that has applied data and does not say which."""
     assignment = standing.assignment
     if assignment.data_revision or not assignment.data or told.data_revisions:
@@ -271,7 +273,7 @@ def _unreported_words(told: AssignmentState, standing: Standing) -> str:
     return "its agent is too old to report which data it has"
 
 
-def _pending_words(told: AssignmentState) -> list[str]:
+def _format_pending(told: AssignmentState) -> list[str]:
     """The sentence about refreshes that are pending, if there is one to say."""
     if not told.refresh_pending:
         return []
@@ -294,9 +296,9 @@ def _behind(
     if record is None:
         state, reason = OFFLINE, "never came"
     elif away is not None:
-        state, reason = OFFLINE, _away_words(away)
+        state, reason = OFFLINE, _format_absence(away)
     elif record.disabled is not None:
-        state, reason = DISABLED, _disabled_words(record)
+        state, reason = DISABLED, _format_disabled(record)
     elif record.conflict:
         state, reason = REFUSED, record.conflict
     else:
@@ -306,7 +308,7 @@ def _behind(
     return state, "; ".join(part for part in (reason, has) if part)
 
 
-def _away_words(away: AbsentSince | None) -> str:
+def _format_absence(away: AbsentSince | None) -> str:
     if away is None:
         return ""
     if away.since is None:
@@ -316,7 +318,7 @@ def _away_words(away: AbsentSince | None) -> str:
     )
 
 
-def _disabled_words(record: NodeRecord | None) -> str:
+def _format_disabled(record: NodeRecord | None) -> str:
     if record is None or record.disabled is None:
         return ""
     disabled = record.disabled

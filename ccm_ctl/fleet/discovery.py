@@ -239,18 +239,18 @@ def _scopes(selectors: Sequence[Selector], nodes: Sequence[Node]) -> list[str]:
     scopes: dict[str, None] = {}
     for selector in selectors:
         mine = [node for node in nodes if selector.matches(node.name, node.facts)]
-        for scope in _scopes_of(selector, mine):
+        for scope in _choose_scopes(selector, mine):
             scopes[scope] = None
     return [ALL] if ALL in scopes else list(scopes)
 
 
-def _scopes_of(selector: Selector, nodes: Sequence[Node]) -> list[str]:
+def _choose_scopes(selector: Selector, nodes: Sequence[Node]) -> list[str]:
     if selector.nodes:
         return [node_scope(name) for name in selector.nodes]
-    return [_fact_scope_of(selector, nodes) or ALL]
+    return [_find_fact_scope(selector, nodes) or ALL]
 
 
-def _fact_scope_of(selector: Selector, nodes: Sequence[Node]) -> str:
+def _find_fact_scope(selector: Selector, nodes: Sequence[Node]) -> str:
     """That of the first equality on a fact that all these nodes route; "" when there is none."""
     for key, value in selector.equalities:
         if all(fact_text(_assigned_or_routed(node, key)) == value for node in nodes):
@@ -272,7 +272,7 @@ def lasting_scope(inventory: Inventory, resolved: TargetSet) -> str:
     [selector] = selectors
     if len(selector.nodes) == 1:
         return node_scope(selector.nodes[0])
-    return _fact_scope_of(selector, [inventory.nodes[name] for name in resolved.nodes]) or ALL
+    return _find_fact_scope(selector, [inventory.nodes[name] for name in resolved.nodes]) or ALL
 
 
 def _assigned_or_routed(node: Node, key: str) -> object:

@@ -31,7 +31,7 @@ async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> lis
     return found
 
 
-def revision_of(history: Sequence[StoredDocument], revision: int) -> StoredDocument:
+def find_revision(history: Sequence[StoredDocument], revision: int) -> StoredDocument:
     """
     One of them, by its revision.
 

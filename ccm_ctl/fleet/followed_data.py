@@ -85,7 +85,7 @@ def older_data(
     return {key: (has[key], newest[key]) for key in sorted(has) if newest.get(key, has[key]) != has[key]}
 
 
-def older_words(older: Mapping[str, tuple[int, int]]) -> list[str]:
+def format_older_data(older: Mapping[str, tuple[int, int]]) -> list[str]:
     """The sentence about documents of which a node has an older revision, if there are any."""
     if not older:
         return []

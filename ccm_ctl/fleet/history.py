@@ -104,7 +104,7 @@ class _Pieces(Struct, kw_only=True):
         """Whose request was stored first; None when there is none."""
         return min(self.requests, key=lambda token: self.requests[token][0].revision, default=None)
 
-    def state_of(self, run: str, owner: str) -> tuple[RunState, str]:
+    def merge_states(self, run: str, owner: str) -> tuple[RunState, str]:
         """How far the run is, and who closed it, if that was not its owner."""
         _, state = self.states.get(owner, (None, RunState(run=run)))
         others = sorted(
@@ -118,12 +118,12 @@ class _Pieces(Struct, kw_only=True):
                 ended = RunState(
                     run=run, state="done", time=state.time, counts=told.counts, joined=told.joined
                 )
-                return ended, _name_of(token)
+                return ended, _decode_operator(token)
             if told.state == "stopping":
-                state = msgspec.structs.replace(state, state="stopping", stopped_by=_name_of(token))
+                state = msgspec.structs.replace(state, state="stopping", stopped_by=_decode_operator(token))
         return state, ""
 
-    def ends_of(self, owner: str) -> dict[str, NodeEnd]:
+    def merge_ends(self, owner: str) -> dict[str, NodeEnd]:
         """How nodes ended: by the run's owner, and for the rest by who else watched."""
         ends: dict[str, NodeEnd] = {}
         for token in sorted(self.ends, key=lambda token: token != owner):
@@ -200,14 +200,14 @@ class History:
             bad = next((err for key, err in left_out.items() if key.endswith(f"{run}.{_REQUEST}")), None)
             raise bad or RunError(f"there is no run `{run}`; `ccmctl run list` lists the newest runs")
         targets = [targets for _, targets in sorted(pieces.targets.get(owner, {}).items())]
-        state, closed_by = pieces.state_of(run, owner)
+        state, closed_by = pieces.merge_states(run, owner)
         return Recorded(
             record=pieces.requests[owner][1],
             state=state,
             closed_by=closed_by,
             nodes=[node for piece in targets for node in piece.nodes if is_node(node)],
             offline=[node for piece in targets for node in piece.offline if is_node(node)],
-            ends=pieces.ends_of(owner),
+            ends=pieces.merge_ends(owner),
         )
 
     async def newest(self, most: int) -> Listed:
@@ -219,7 +219,7 @@ class History:
                 pieces = await self._former(run, pieces, left_out)
             owner = pieces.owner
             if owner is not None:
-                runs.append((pieces.requests[owner][1], *pieces.state_of(run, owner)))
+                runs.append((pieces.requests[owner][1], *pieces.merge_states(run, owner)))
         return Listed(runs=runs, left_out=sorted(left_out))
 
     async def change(self, run: str, change: Callable[[RunState], None]) -> RunState:
@@ -304,7 +304,7 @@ def _pieces(nodes: list[str]) -> Iterator[tuple[int, list[str]]]:
         yield place, nodes[begin : begin + PIECE_NODES]
 
 
-def _key_of(key: str) -> _Key | None:
+def _parse_key(key: str) -> _Key | None:
     """What a key is about; None when it is not one of ours."""
     tokens = key.split(".")
     is_former = is_id(tokens[0]) and tokens[1:2] != [] and tokens[1] in _IS_PIECE
@@ -321,7 +321,7 @@ def _sorted_out(entries: Sequence[KeyValueEntry]) -> tuple[dict[str, _Pieces], d
     found: dict[str, _Pieces] = {}
     left_out: dict[str, ProtocolError] = {}
     for entry in entries:
-        key = _key_of(entry.key)
+        key = _parse_key(entry.key)
         try:
             if key is None:
                 raise ProtocolError(f"{entry.key}: not a key of a run's record; remove the key")
@@ -335,7 +335,7 @@ def _take_in(pieces: _Pieces, key: _Key, entry: KeyValueEntry) -> None:
     if key.kind == _REQUEST:
         record = _decode(entry, RunRecord)
         if key.owner != _FORMER:
-            record.requester = _name_of(key.owner)
+            record.requester = _decode_operator(key.owner)
         pieces.requests[key.owner] = entry, record
     elif key.kind == _STATE:
         pieces.states[key.owner] = entry, _decode(entry, RunState)
@@ -345,7 +345,7 @@ def _take_in(pieces: _Pieces, key: _Key, entry: KeyValueEntry) -> None:
         pieces.ends.setdefault(key.owner, {})[key.place] = _decode(entry, RunEnds)
 
 
-def _name_of(token: str) -> str:
+def _decode_operator(token: str) -> str:
     """The operator behind a token; of a long name only the token."""
     try:
         return decode_token(token) or token
@@ -354,7 +354,7 @@ def _name_of(token: str) -> str:
 
 
 def _decode(entry: KeyValueEntry, kind: type[T]) -> T:
-    key = _key_of(entry.key)
+    key = _parse_key(entry.key)
     try:
         value = decode_foreign(entry.value, kind)
     except msgspec.MsgspecError as err:

@@ -41,7 +41,7 @@ from ccm_agent.bus.permissions import operator_permissions
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_agent.model.secret import Secret
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_ctl.fleet.signers import Signers, signer_of
+from ccm_ctl.fleet.signers import Signers, build_signer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -229,7 +229,7 @@ class Keys:
         made = self.add("operator", name, operator_permissions(name, role), expires=expires)
         if not self.has_root:
             return made
-        self.signers.add(signer_of(name, made.public_key, role, expires))
+        self.signers.add(build_signer(name, made.public_key, role, expires))
         return _with_trust(made, self.signers.trust())
 
     def add_node(

@@ -116,7 +116,7 @@ class OperatorData(NodeData):
             entry.key: found.text for entry in entries if (found := read_index_entry(entry)) and found.text
         }
         wanted = [slot_key(key, place.slot) for key, place in places.items()]
-        texts = await self._texts_of(wanted)
+        texts = await self._read_texts(wanted)
         return [
             _shown(entry, places[entry.key], texts) if entry.key in places else entry for entry in entries
         ]
@@ -149,13 +149,13 @@ class OperatorData(NodeData):
         keys = [entry.key for entry in found if owner_of(entry.key) and entry.key.startswith(prefix)]
         slots = asyncio.Semaphore(HISTORIES_AT_ONCE)
 
-        async def exposed_of(key: str) -> int:
+        async def count_exposed(key: str) -> int:
             async with slots:
                 return len(_exposed(await self._entries.history(key)))
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = {key: group.create_task(exposed_of(key), name=f"exposed:{key}") for key in keys}
+                tasks = {key: group.create_task(count_exposed(key), name=f"exposed:{key}") for key in keys}
         except ExceptionGroup as failed:  # they are alike, and the first one says it
             raise failed.exceptions[0] from None
         return {key: task.result() for key, task in tasks.items() if task.result()}
@@ -222,7 +222,7 @@ class OperatorData(NodeData):
             f"{key}: more than {SLOTS_LIMIT} revisions were written within minutes; try again in {REUSE_AFTER}"
         )
 
-    async def _texts_of(self, keys: Sequence[str]) -> dict[str, KeyValueEntry]:
+    async def _read_texts(self, keys: Sequence[str]) -> dict[str, KeyValueEntry]:
         found: list[KeyValueEntry] = []
         for begin in range(0, len(keys), _TEXTS_AT_ONCE):
             found += await self._slots.matching(keys[begin : begin + _TEXTS_AT_ONCE])

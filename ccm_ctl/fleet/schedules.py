@@ -37,7 +37,7 @@ from ccm_agent.model.errors import (
     UsageError,
 )
 from ccm_agent.model.suggestions import did_you_mean
-from ccm_ctl.fleet.assignments import scope_words
+from ccm_ctl.fleet.assignments import format_scope
 from ccm_ctl.fleet.stored_schedule import read_past, read_schedule
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Schedules:
         for one in known:
             if one.when and one.name == name and one.subject != subject:
                 raise UsageError(
-                    f"{name}: there is a schedule of that name for {scope_words(one.scope)}; "
+                    f"{name}: there is a schedule of that name for {format_scope(one.scope)}; "
                     f"`ccmctl schedule rm {name}` removes it"
                 )
         alike = [one for one in known if (one.protocol, one.scope) == (protocol, scope)]
@@ -148,7 +148,7 @@ class Schedules:
         others = [one for one in alike if one.subject != subject]
         if len(others) >= SCHEDULES_LIMIT:
             raise UsageError(
-                f"{name}: there are {len(others)} schedules for {scope_words(scope)} already; remove one first"
+                f"{name}: there are {len(others)} schedules for {format_scope(scope)} already; remove one first"
             )
         is_shared = not before.has_own_subject if before else all(one.has_own_subject for one in others)
         return SchedulePlacement(

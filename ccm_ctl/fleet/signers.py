@@ -152,7 +152,7 @@ class Signers:
             raise InputError(f"{self._path}: cannot be written: {err.strerror}") from err
 
 
-def signer_of(name: str, key: str, role: Role, expires: int | None = None) -> Signer:
+def build_signer(name: str, key: str, role: Role, expires: int | None = None) -> Signer:
     """An operator's entry in the list: the role that the broker knows, signed by the root."""
     return Signer(
         name=name,

@@ -90,7 +90,7 @@ def read_past(stored: Stored) -> Schedule | None:
     subject = headers.get("nats-scheduler", "")
     try:
         protocol, scope, name = parse_schedule(subject)
-        target = _target_of(subject, stored.subject)
+        target = _parse_target(subject, stored.subject)
         request = decode_foreign(stored.body, ManifestRequest)
     except (CcmError, msgspec.MsgspecError):
         return None
@@ -113,7 +113,7 @@ def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
     headers = {key.lower(): value for key, value in stored.headers.items()}
     try:
         protocol, scope, name = parse_schedule(stored.subject)
-        target = _target_of(stored.subject, headers.get("nats-schedule-target", ""))
+        target = _parse_target(stored.subject, headers.get("nats-schedule-target", ""))
         request = decode_foreign(stored.body, ManifestRequest)
     except (CcmError, msgspec.MsgspecError):
         return None
@@ -128,12 +128,12 @@ def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
         zone=headers.get("nats-schedule-time-zone", ""),
         stored=stored.time,
         last=last.time if last is not None else None,
-        ends=_end_of(headers.get(SIGNATURE_HEADER.lower(), "")),
+        ends=_read_expiry(headers.get(SIGNATURE_HEADER.lower(), "")),
         request=request,
     )
 
 
-def _target_of(schedule: str, due: str) -> str:
+def _parse_target(schedule: str, due: str) -> str:
     """
     Where the requests of a schedule arrive, by where it says that the broker stores them.
 
@@ -148,7 +148,7 @@ def _target_of(schedule: str, due: str) -> str:
     raise ProtocolError(f"{schedule}: it sends to {due}, where agents take no request of it")
 
 
-def _end_of(signature: str) -> datetime | None:
+def _read_expiry(signature: str) -> datetime | None:
     try:
         expires = read_claims(signature).expires if signature else 0
     except SignatureError:

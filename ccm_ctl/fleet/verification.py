@@ -39,11 +39,11 @@ async def verify_nodes(
     readers = {node: NodeEvents(node, authors) for node in sorted(nodes)}
     if len(readers) <= ONE_BY_ONE:
         for node, reader in readers.items():
-            async for event in events_of(fleet, node, since):
+            async for event in read_events(fleet, node, since):
                 reader.take(event)
     else:
         async for event in fleet.events.scan(f"{PROTOCOL}.>", since=since):
-            found = readers.get(node_of(event))
+            found = readers.get(find_node(event))
             if found is not None:
                 found.take(event)
     return [reader.finish() for reader in readers.values()]
@@ -60,12 +60,12 @@ def judge_events(node: str, authors: Authors, events: Collection[StoredEvent]) -
     return verdicts
 
 
-async def events_of(fleet: Fleet, node: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
+async def read_events(fleet: Fleet, node: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
     """All stored events of one node, in the order of the stream."""
     runs = fleet.events.scan(f"{PROTOCOL}.*.*.*.{node}", since=since)
     agent = fleet.events.scan(f"{PROTOCOL}.agent.*.{node}", since=since)
     async for event in _merged(runs, agent):
-        if node_of(event) == node:
+        if find_node(event) == node:
             yield event
 
 
@@ -85,7 +85,7 @@ async def _merged(
             right = await anext(other, None)
 
 
-def node_of(event: StoredEvent) -> str:
+def find_node(event: StoredEvent) -> str:
     """The node that an event's subject names; "" when it is not the subject of an event."""
     try:
         return parse_event(event.subject).node

@@ -51,7 +51,11 @@ def screen(lines: Sequence[CheckLine], style: Style, *, show_all: bool) -> str:
         show_all: List what passed as well.
     """
     shown = [line for line in lines if show_all or line.state != "ok"]
-    blocks = [_block(title, _of(shown, group), style) for group, title in TITLES.items() if _of(shown, group)]
+    blocks = [
+        _block(title, _select_group(shown, group), style)
+        for group, title in TITLES.items()
+        if _select_group(shown, group)
+    ]
     return "\n".join([*blocks, f"{summary(lines)}\n"])
 
 
@@ -64,7 +68,7 @@ def summary(lines: Sequence[CheckLine]) -> str:
     return ", ".join(parts)
 
 
-def _of(lines: Sequence[CheckLine], group: str) -> list[CheckLine]:
+def _select_group(lines: Sequence[CheckLine], group: str) -> list[CheckLine]:
     return [line for line in lines if line.id.partition(".")[0] == group]
 
 

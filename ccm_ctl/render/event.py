@@ -25,7 +25,7 @@ MEANINGS = {
 
 def event_line(node: str, said: object, style: Style, flag: str = "") -> str:
     """One line that ends with a newline: when, who, what; with a flag before what when something is wrong with it."""
-    moment, text, meaning = _words(said)
+    moment, text, meaning = _format_message(said)
     when = moment.strftime("%H:%M:%S") if moment else "        "
     what = (
         f"{paint(f'[{flag}]', 'bad', style)} {one_line(text)}"
@@ -35,17 +35,17 @@ def event_line(node: str, said: object, style: Style, flag: str = "") -> str:
     return f"{paint(when, 'quiet', style)} {one_line(node)}  {what}\n"
 
 
-def _words(said: object) -> tuple[datetime | None, str, str]:
+def _format_message(said: object) -> tuple[datetime | None, str, str]:
     match said:
         case TransactionEvent():
-            return said.timestamp, _resource_words(said), MEANINGS.get(said.outcome, "")
+            return said.timestamp, _format_resource(said), MEANINGS.get(said.outcome, "")
         case SessionStart():
             kind = "plans" if said.noop else "checks" if said.health_check_only else "applies"
             cause = f" ({said.cause})" if said.cause and said.cause != "request" else ""
             return said.timestamp, f"{kind} {said.manifest}: {plural(said.resources, 'resource')}{cause}", ""
         case SessionSummary():
             meaning = {"failed": "bad", "changed": "change", "stable": "good"}.get(said.state, "")
-            return said.timestamp, _summary_words(said), meaning
+            return said.timestamp, _format_summary(said), meaning
         case Answer():
             reason = f": {said.reason}" if said.reason else ""
             place = f" (number {said.position})" if said.position else ""
@@ -65,16 +65,16 @@ def _words(said: object) -> tuple[datetime | None, str, str]:
     return None, str(type(said).__name__), ""
 
 
-def _resource_words(event: TransactionEvent) -> str:
+def _format_resource(event: TransactionEvent) -> str:
     words = f"{event.type}#{event.name} {event.outcome}"
     if event.noop and event.noop_message:
         words += f": {event.noop_message}"
     if event.error:
         words += f": {'; '.join(event.error)}"
-    return f"{words}{pending_words(event.refresh_pending)} ({span(event.duration / 1e9)})"
+    return f"{words}{format_pending(event.refresh_pending)} ({span(event.duration / 1e9)})"
 
 
-def pending_words(pending: Sequence[str]) -> str:
+def format_pending(pending: Sequence[str]) -> str:
     """What a later run refreshes, or after what: `; refresh pending: exec#reload and 2 more`."""
     if not pending:
         return ""
@@ -82,7 +82,7 @@ def pending_words(pending: Sequence[str]) -> str:
     return f"; refresh pending: {pending[0]}{more}"
 
 
-def _summary_words(summary: SessionSummary) -> str:
+def _format_summary(summary: SessionSummary) -> str:
     counts = {
         "changed": summary.changed_resources,
         "failed": summary.failed_resources,
@@ -93,4 +93,4 @@ def _summary_words(summary: SessionSummary) -> str:
     numbers = counted(counts) or "no resources"
     reason = f" ({summary.reason})" if summary.reason else ""
     took = span(summary.total_duration / 1e9)
-    return f"ended {summary.state}{reason}: {numbers} in {took}{pending_words(summary.refresh_pending)}"
+    return f"ended {summary.state}{reason}: {numbers} in {took}{format_pending(summary.refresh_pending)}"

@@ -121,7 +121,7 @@ def state_word(state: NodeState, *, plan: bool) -> str:
     return "would change" if plan and state is NodeState.CHANGED else str(state)
 
 
-def count_words(counts: Mapping[NodeState, int], *, plan: bool) -> str:
+def format_counts(counts: Mapping[NodeState, int], *, plan: bool) -> str:
     """`2 changed, 1 failed`, in the order of the table."""
     return counted({state_word(state, plan=plan): counts.get(state, 0) for state in _ORDER})
 
@@ -145,7 +145,7 @@ def live_line(
     parts = [f"{title}  {done}/{total}"]
     if note:
         parts.append(note)
-    if words := count_words(counts, plan=plan):
+    if words := format_counts(counts, plan=plan):
         parts.append(words)
     for at in slowest:
         place = f" ({at.position}/{at.total})" if at.total else ""
@@ -178,7 +178,7 @@ def end_line(
 ) -> str:
     """The last line: what, how many, how long, and the id to look it up by."""
     total = plural(sum(counts.values()), "node")
-    words = count_words(counts, plan=plan) or "nothing to do"
+    words = format_counts(counts, plan=plan) or "nothing to do"
     bad = any(state in counts for state in (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED))
     meaning = "bad" if bad else "good" if _is_well(counts) else "gone"
     plain = f"{title}: {total}: {words} in {span(seconds)}"
@@ -215,7 +215,7 @@ def _row(group: list[NodeResult], *, plan: bool) -> list[str | Cell]:
 
 
 def _what(one: NodeResult) -> str:
-    named = [_resource_words(result) for result in one.resources if result.outcome != Outcome.SKIPPED]
+    named = [_format_resource(result) for result in one.resources if result.outcome != Outcome.SKIPPED]
     skipped = len(one.resources) - len(named)
     parts = named[:RESOURCES_SHOWN]
     if len(named) > RESOURCES_SHOWN:
@@ -232,7 +232,7 @@ def _what(one: NodeResult) -> str:
     return one_line(text)
 
 
-def _resource_words(result: ResourceResult) -> str:
+def _format_resource(result: ResourceResult) -> str:
     if result.note:
         return f"{result.resource}: {result.note}"
     return result.resource if result.outcome == Outcome.CHANGED else f"{result.resource} {result.outcome}"

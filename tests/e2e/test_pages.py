@@ -17,7 +17,7 @@ from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import call
 from ccm_agent.testing.nats_server import find_server, free_ports
-from ccm_ctl.fleet.assignments import scope_words
+from ccm_ctl.fleet.assignments import format_scope
 from tests.support import pages
 from tests.support.fleet import Fleet, a_file, fleet, manifest
 from tests.support.pages import Setting
@@ -80,7 +80,7 @@ class Desk:
     def clean(self) -> None:
         """Remove what the page before left on the broker; nodes have the roles of the tutorial."""
         for one in self.ccmctl("assignments"):
-            self.ccmctl("unassign", str(one["name"]), "--scope", scope_words(str(one["scope"])), "--yes")
+            self.ccmctl("unassign", str(one["name"]), "--scope", format_scope(str(one["scope"])), "--yes")
         for one in self.ccmctl("nodes"):
             if one["node"] not in self.fleet.agents:
                 self.ccmctl("node", "rm", str(one["node"]), "--yes")

@@ -104,7 +104,9 @@ FUNCTIONS = [
     _function(
         "ccm_agent.facts.memory:parse_swaps", "Filename Type Size Used Priority\n/a partition 1 2 -2\n"
     ),
-    _function("ccm_ctl.fleet.assignments:parse_scope_words", "role=web"),
+    _function("ccm_ctl.fleet.assignments:parse_scope", "role=web"),
+    _function("ccm_ctl.fleet.history:_parse_key", "T5Q1.state", "T5Q1.targets.0"),
+    _function("ccm_ctl.fleet.history:_decode_operator", "ann", "a=2Fb"),
     _function("ccm_ctl.fleet.rollout.gate:parse_gate", "failed == 0", "health.critical == 0 && changed > 2"),
     _function("ccm_ctl.fleet.rollout.sizes:parse_size", "10", "2.5%"),
     _function("ccm_ctl.fleet.rollout.sizes:parse_wave_size", "10", "25%"),

@@ -10,7 +10,7 @@ from shlex import quote
 
 from ccm_agent.bus.credentials import expiry_in_credentials
 from ccm_agent.bus.trust import trust_in_credentials
-from ccm_ctl.fleet.doctor.renewal import entry_of, renew_command
+from ccm_ctl.fleet.doctor.renewal import find_signer_entry, renew_command
 from ccm_ctl.fleet.doctor.results import (
     Check,
     CheckResult,
@@ -18,9 +18,9 @@ from ccm_ctl.fleet.doctor.results import (
     MissingError,
     days_until,
     listed,
-    mode_of,
     ok,
     problem,
+    read_mode,
     warning,
 )
 
@@ -39,7 +39,7 @@ def look_at_credentials(context: DoctorContext) -> Sequence[CheckResult]:
     if not (settings.creds or settings.nkey):
         return []
     try:
-        mode = mode_of(path)
+        mode = read_mode(path)
         with path.open("rb") as file:
             text = file.read(_CREDS_LIMIT_BYTES).decode("utf-8", "replace")
     except OSError as err:
@@ -83,7 +83,7 @@ def _trust(text: str, path: Path, context: DoctorContext) -> CheckResult:
 def _renewal(context: DoctorContext) -> str:
     """The command that makes new credentials; without an entry in the signers list, which role is left open."""
     signatory = context.fleet.signatory if context.fleet is not None else None
-    entry = entry_of(signatory.public_key, context.trust) if signatory is not None else None
+    entry = find_signer_entry(signatory.public_key, context.trust) if signatory is not None else None
     if entry is not None:
         return renew_command(entry, context.keys_option)
     name = quote(context.settings.identity)
@@ -96,9 +96,9 @@ def look_at_keys(context: DoctorContext) -> Sequence[CheckResult]:
     if not keys.exist():
         return []
     try:
-        mode = mode_of(keys.folder)
+        mode = read_mode(keys.folder)
         seeds = sorted(keys.folder.glob("*.seed")) + sorted(keys.folder.glob("*.key"))
-        open_seeds = [path for path in seeds if mode_of(path) & _OTHERS]
+        open_seeds = [path for path in seeds if read_mode(path) & _OTHERS]
     except OSError as err:
         raise MissingError(f"{err.filename}: cannot be read: {err.strerror}") from err
     return [_folder(keys.folder, mode), _seeds(open_seeds), _root(context)]

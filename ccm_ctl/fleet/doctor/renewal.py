@@ -7,7 +7,7 @@ from shlex import quote
 import msgspec
 
 from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust
-from ccm_ctl.fleet.assignments import scope_words
+from ccm_ctl.fleet.assignments import format_scope
 
 VALID = "90d"
 """What a suggested command line asks for."""
@@ -38,7 +38,7 @@ def replace_command(signer: Signer, option: str) -> str:
     return f"ccmctl operator revoke {quote(signer.name)}{option} && {renew_command(signer, option)}"
 
 
-def entry_of(key: str, trust: Trust | None) -> Signer | None:
+def find_signer_entry(key: str, trust: Trust | None) -> Signer | None:
     """The entry of a public key in the list that credentials carry. It is not verified: it is for a suggestion only."""
     if trust is None or trust.signers is None:
         return None
@@ -51,4 +51,4 @@ def entry_of(key: str, trust: Trust | None) -> Signer | None:
 
 def _scope(scope: str) -> str:
     """A scope as `operator add` takes it."""
-    return quote("everybody" if scope == EVERYWHERE else scope_words(scope))
+    return quote("everybody" if scope == EVERYWHERE else format_scope(scope))

@@ -217,6 +217,6 @@ def days_until(moment: datetime, now: datetime) -> int:
     return int((moment - now).total_seconds() // DAY_S)
 
 
-def mode_of(path: Path) -> int:
+def read_mode(path: Path) -> int:
     """The permission bits of a file or folder. Blocking; OSError when it cannot be looked at."""
     return path.stat().st_mode & 0o777

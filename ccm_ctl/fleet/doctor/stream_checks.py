@@ -122,14 +122,16 @@ def judge_stream(wanted: WantedStream, info: Mapping[str, Any], init: str) -> Ch
     found = differences(config, wanted)
     altered = [one for one in found if not _is_choice(name, one) and not one.is_kept]
     if altered:
-        return problem(id_, f"{name} has other settings than `ccmctl init` makes: {_words(altered)}.", init)
-    if raised := [one for one in found if one.is_kept and not _is_choice(name, one)]:
-        sentence = (
-            f"{name} has higher limits than `ccmctl init` makes, which it does not lower: {_words(raised)}."
+        return problem(
+            id_, f"{name} has other settings than `ccmctl init` makes: {_format_differences(altered)}.", init
         )
+    if raised := [one for one in found if one.is_kept and not _is_choice(name, one)]:
+        sentence = f"{name} has higher limits than `ccmctl init` makes, which it does not lower: {_format_differences(raised)}."
         return warning(id_, sentence, f"nats stream edit {wanted.config['name']}")
     if lowered := [one for one in found if not one.is_kept]:
-        sentence = f"{name} keeps less than by default: {_words(lowered)}. The command restores it."
+        sentence = (
+            f"{name} keeps less than by default: {_format_differences(lowered)}. The command restores it."
+        )
         return warning(id_, sentence, init)
     return ok(id_, f"{name} has the settings that `ccmctl init` makes.")
 
@@ -138,7 +140,7 @@ def _is_choice(name: str, difference: Difference) -> bool:
     return difference.field in CHOSEN.get(name, ())
 
 
-def _words(found: Sequence[Difference]) -> str:
+def _format_differences(found: Sequence[Difference]) -> str:
     return ", ".join(f"{one.field} is {one.has} instead of {one.wanted}" for one in found)
 
 

@@ -51,7 +51,7 @@ async def node(tmp_path: Path) -> Signing:
     return one
 
 
-def signer_of(write: StoredWrite) -> str:
+def build_signer(write: StoredWrite) -> str:
     """Whose signature an event has, which is right for it and its place."""
     claims = verify(
         write.headers[SIGNATURE_HEADER], SignatureKind.EVENT, write.subject, write.body, now_ms=FOREVER_MS
@@ -71,7 +71,7 @@ async def test_summaries_and_events_about_the_agent_are_signed_and_all_events_ha
 
     signed = [write for write in node.broker.events if SIGNATURE_HEADER in write.headers]
     assert all(CHAIN_HEADER in write.headers for write in node.broker.events)
-    assert {signer_of(write) for write in signed} == {key.public_key}
+    assert {build_signer(write) for write in signed} == {key.public_key}
     assert [write.subject.split(".")[4:6] for write in signed][:2] == [
         ["agent", "startup"],
         ["session", "summary"],
@@ -103,7 +103,7 @@ async def test_new_credentials_count_from_the_next_connection_on(node: Signing) 
 
         (changed,) = node.stored(AGENT_KEY)
 
-    assert signer_of(changed) == key.public_key
+    assert build_signer(changed) == key.public_key
     assert json.loads(changed.body)["details"]["key"] == key.public_key
 
 

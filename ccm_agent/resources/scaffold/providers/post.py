@@ -44,7 +44,7 @@ class PostCommands:
 
     def __init__(self, rules: list[dict[str, str]]) -> None:
         self._rules: list[tuple[re.Pattern[str], tuple[str, ...]]] = [
-            (compile_glob(glob), _words(line)) for rule in rules for glob, line in rule.items()
+            (compile_glob(glob), _split_command(line)) for rule in rules for glob, line in rule.items()
         ]
 
     def commands(self, path: str) -> list[tuple[str, ...]]:
@@ -159,7 +159,7 @@ class PostCommandDir:
         return masker.text(output)
 
 
-def _words(line: str) -> tuple[str, ...]:
+def _split_command(line: str) -> tuple[str, ...]:
     words = tuple(split_words(line))
     if not words:
         raise PropertyError("a command in `post` is blank")

@@ -18,7 +18,7 @@ from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, Progress
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryRequests
-from ccm_ctl.commands.apply import deadline_of
+from ccm_ctl.commands.apply import parse_deadline
 from ccm_ctl.fleet import run as run_module
 from tests.support.controller import NOW, Desk, FakeNode, event
 
@@ -321,13 +321,13 @@ def test_the_live_line_says_where_a_run_is_and_is_gone_at_the_end(motd: str) -> 
     ],
 )
 def test_a_deadline_is_a_duration_or_a_time(text: str, moment: datetime) -> None:
-    assert deadline_of(text, NOW) == moment
+    assert parse_deadline(text, NOW) == moment
 
 
 @pytest.mark.parametrize("text", ["soon", "", "2026-13-01", "0", "2020-01-01T00:00Z"])
 def test_what_is_no_deadline_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--deadline "):
-        deadline_of(text, NOW)
+        parse_deadline(text, NOW)
 
 
 def test_a_broker_that_goes_away_while_it_is_asked_is_asked_again(

@@ -17,7 +17,7 @@ from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Application, Broker
 from ccm_ctl.commands import completion_values
 from ccm_ctl.commands.command_tree import CtlProgram
-from ccm_ctl.commands.completion_values import fact_words
+from ccm_ctl.commands.completion_values import complete_facts
 from tests.support.controller import Desk, FakeNode
 
 ENVIRON = {"CCM_OPERATOR": "op", "HOME": "/nonexistent"}
@@ -128,5 +128,5 @@ def test_names_of_resources_are_those_of_earlier_runs(desk: Desk) -> None:
 def test_a_fact_with_many_values_is_offered_by_its_name_first() -> None:
     facts = [*(f"host=h{number}" for number in range(30)), "role=web"]
 
-    assert sorted(fact_words(facts, "")) == ["host=", "role=web"]
-    assert len(fact_words(facts, "host=")) == 31
+    assert sorted(complete_facts(facts, "")) == ["host=", "role=web"]
+    assert len(complete_facts(facts, "host=")) == 31

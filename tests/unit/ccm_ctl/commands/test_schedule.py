@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ccm_agent.model.errors import BusSetupError, UsageError
-from ccm_ctl.commands.schedule import deadline_of, when_of, when_words
+from ccm_ctl.commands.schedule import choose_deadline_s, format_when, parse_when
 from ccm_ctl.fleet.schedules import Schedules
 from tests.support.controller import Desk
 
@@ -22,7 +22,7 @@ from tests.support.controller import Desk
     ],
 )
 def test_the_broker_is_told_when(said: tuple[str, str, int | None, str], told: tuple[str, str]) -> None:
-    assert when_of(*said) == told
+    assert parse_when(*said) == told
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_broker_is_told_when(said: tuple[str, str, int | None, str], told: t
     ],
 )
 def test_people_are_told_when_in_their_words(told: tuple[str, str], words: str) -> None:
-    assert when_words(*told) == words
+    assert format_when(*told) == words
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_people_are_told_when_in_their_words(told: tuple[str, str], words: str) 
 )  # fmt: skip
 def test_what_is_no_time_is_refused(said: tuple[str, str, int | None, str], sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        when_of(*said)
+        parse_when(*said)
 
     assert str(caught.value) == sentence
 
@@ -67,7 +67,7 @@ def test_what_is_no_time_is_refused(said: tuple[str, str, int | None, str], sent
 def test_nodes_may_begin_an_hour_late_and_however_late_where_they_catch_up(
     given: int | None, catch_up: bool, deadline_s: float
 ) -> None:
-    assert deadline_of(given, catch_up=catch_up) == deadline_s
+    assert choose_deadline_s(given, catch_up=catch_up) == deadline_s
 
 
 def test_a_name_that_would_be_several_tokens_is_refused() -> None:

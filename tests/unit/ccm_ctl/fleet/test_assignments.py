@@ -14,9 +14,9 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.assignments import (
     Assignments,
     Standing,
-    parse_scope_words,
+    format_scope,
+    parse_scope,
     read_assignments,
-    scope_words,
 )
 from ccm_ctl.fleet.discovery import Node
 from tests.support.controller import fleet_on
@@ -73,7 +73,7 @@ def test_a_fact_that_is_assigned_counts_before_the_node_has_taken_it() -> None:
     [("all", "all"), ("node.web1.example", "node=web1.example"), ("fact.site=2Edc.a=20b", "site.dc=a b")],
 )
 def test_scopes_are_written_as_people_write_them(scope: str, words: str) -> None:
-    assert (scope_words(scope), parse_scope_words(words)) == (words, scope)
+    assert (format_scope(scope), parse_scope(words)) == (words, scope)
 
 
 async def test_what_was_not_made_for_its_key_is_no_assignment() -> None:

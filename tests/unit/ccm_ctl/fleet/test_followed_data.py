@@ -11,7 +11,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.assignments import Assignments, Standing
 from ccm_ctl.fleet.convergence import judge
 from ccm_ctl.fleet.discovery import Node
-from ccm_ctl.fleet.followed_data import FollowedData, followers, older_data, older_words
+from ccm_ctl.fleet.followed_data import FollowedData, followers, format_older_data, older_data
 from tests.support.controller import fleet_on
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -65,7 +65,7 @@ def test_data_are_older_by_the_document_whatever_order_the_numbers_are_in() -> N
     older = older_data(standing(COMMON), told.assignments["web"], {"common": 8, "site": 2})
 
     assert older == {"common": (7, 8), "site": (9, 2)}
-    assert older_words(older) == ["has revision 7 of common, not 8, revision 9 of site, not 2"]
+    assert format_older_data(older) == ["has revision 7 of common, not 8, revision 9 of site, not 2"]
 
 
 def test_pinned_data_are_never_older() -> None:

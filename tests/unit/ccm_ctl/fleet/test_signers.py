@@ -12,7 +12,7 @@ from ccm_agent.bus.permissions import Role
 from ccm_agent.bus.trust import verify_certificate
 from ccm_agent.model.errors import InputError, NotFoundError
 from ccm_agent.model.secret import Secret
-from ccm_ctl.fleet.signers import FILE, Signers, signer_of
+from ccm_ctl.fleet.signers import FILE, Signers, build_signer
 from tests.support.signing import new_key
 
 
@@ -25,8 +25,8 @@ def test_each_change_of_the_list_has_a_higher_number(tmp_path: Path) -> None:
     found = signers(tmp_path)
     bob, eve = new_key().public_key, new_key().public_key
 
-    first = found.add(signer_of("bob", bob, Role(apply=("all",))))
-    second = found.add(signer_of("eve", eve, Role(data=True), expires=2_000_000_000))
+    first = found.add(build_signer("bob", bob, Role(apply=("all",))))
+    second = found.add(build_signer("eve", eve, Role(data=True), expires=2_000_000_000))
     third = found.remove([bob])
 
     assert first.number < second.number < third.number
@@ -37,7 +37,7 @@ def test_each_change_of_the_list_has_a_higher_number(tmp_path: Path) -> None:
 
 def test_certificate_of_a_node_counts_until_it_ends(tmp_path: Path) -> None:
     found, key = signers(tmp_path), new_key().public_key
-    found.add(signer_of("bob", new_key().public_key, Role()))
+    found.add(build_signer("bob", new_key().public_key, Role()))
     ends = int(time.time()) + 60
 
     trust = found.for_node("web1", key, ends, {"CCM_FACTS/web1": 3})

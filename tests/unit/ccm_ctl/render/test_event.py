@@ -10,7 +10,7 @@ from ccm_agent.clikit.table import Style
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.wire import REPORTING, SESSION_PROGRESS, Progress
 from ccm_agent.testing.clock import NOON
-from ccm_ctl.render.event import event_line, pending_words
+from ccm_ctl.render.event import event_line, format_pending
 from tests.support.agent import resource_event
 
 PLAIN = Style()
@@ -27,7 +27,7 @@ PLAIN = Style()
     ],
 )
 def test_pending_refreshes_are_named(pending: list[str], words: str) -> None:
-    assert pending_words(pending) == words
+    assert format_pending(pending) == words
 
 
 def test_progress_of_a_run_whose_events_wait_says_how_long() -> None:
