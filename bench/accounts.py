@@ -124,15 +124,15 @@ class Node:
 
     def _subjects(self) -> list[str]:
         from ccm_agent.bus.layout import ASSIGNMENTS, DATA, FACTS, TRUST
-        from ccm_agent.bus.subjects import inbox_prefix, poke_subject, request_pattern
+        from ccm_agent.bus.subjects import inbox_prefix, notification_subject, request_pattern
 
         scopes = ["all", f"node.{self.name}", "fact.role.web", "fact.site.dc1"]
         return [
             *map(request_pattern, scopes),
-            *(poke_subject(ASSIGNMENTS, f"{scope}.*") for scope in scopes),
-            poke_subject(FACTS, self.name),
-            poke_subject(TRUST, "signers"),
-            poke_subject(DATA, "common"),
+            *(notification_subject(ASSIGNMENTS, f"{scope}.*") for scope in scopes),
+            notification_subject(FACTS, self.name),
+            notification_subject(TRUST, "signers"),
+            notification_subject(DATA, "common"),
             f"{inbox_prefix(self.name)}.*",
         ]
 

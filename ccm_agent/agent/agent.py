@@ -127,7 +127,7 @@ class Agent:
         """
         context = self._context
         left, open_runs = await asyncio.to_thread(self._open)
-        await asyncio.to_thread(Recovery(context).recover, left, open_runs, self._handler.job_of)
+        await asyncio.to_thread(Recovery(context).recover, left, open_runs, self._handler.build_job)
         context.author.report_start()
         self._report_policy()
         await self._subscriptions.open()

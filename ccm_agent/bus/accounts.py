@@ -4,7 +4,7 @@ The broker's accounts, and what each of them imports from another: one table.
 A client chooses the subject of the broker's reply. A user with permission for one API call can have the reply published on any
 subject of its own account. Therefore nothing that is stored or obeyed is in an account of nodes or ordinary operators:
 
-    CTL     JetStream: streams, buckets, schedules, pokes. Its users are operators with `--admin`.
+    CTL     JetStream: streams, buckets, schedules, notifications. Its users are operators with `--admin`.
     OPS     all other operators
     NODES   the nodes
 
@@ -51,7 +51,7 @@ from ccm_agent.bus.subjects import (
     REGISTRATION_PREFIX,
     SCHEDULE_PREFIX,
     key_subject,
-    poke_subject,
+    notification_subject,
     stored_patterns,
 )
 from ccm_agent.model.wire import PROTOCOL, SESSION_ANSWER, SESSION_PROGRESS
@@ -151,7 +151,7 @@ def grants(*, moving: bool = False) -> list[AccountExport]:
         *(_stream(Account.NODES, subject, Account.OPS, Account.CTL) for subject in SPOKEN),
         *(_stream(Account.CTL, subject, Account.OPS) for subject in heard if moving),
         *(
-            _stream(Account.CTL, poke_subject(bucket, ">"), Account.OPS, Account.NODES)
+            _stream(Account.CTL, notification_subject(bucket, ">"), Account.OPS, Account.NODES)
             for bucket in NOTIFYING
         ),
     ]

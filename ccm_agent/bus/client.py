@@ -31,7 +31,7 @@ from ccm_agent.model.errors import (
 )
 from ccm_agent.model.secret import Secret
 
-with websockets.left_out():
+with websockets.without_aiohttp():
     import nats.aio.client
     import nats.errors
 
@@ -62,7 +62,7 @@ class RefusedBrokerError(nats.errors.Error):
         super().__init__(str(reason))
 
 
-class _AtOnce:
+class _ImmediateFuture:
     """What nats-py takes for the future of one answer, and asks nothing else of: it hands over each message as it is read."""
 
     def __init__(self, on_message: Callable[[Msg], None]) -> None:
@@ -108,7 +108,7 @@ class BusClient(nats.aio.client.Client):
         settings = self._settings
         try:
             if urlsplit(url).scheme in websockets.SCHEMES:
-                await asyncio.to_thread(websockets.ensure)
+                await asyncio.to_thread(websockets.load_websockets)
             async with asyncio.timeout(settings.connect_s):
                 options = self._limits() | self._credentials() | await self._tls(url)
                 await self.connect(
@@ -140,7 +140,7 @@ class BusClient(nats.aio.client.Client):
         nats-py gives a subscription with a callback a queue and a task of its own: of messages for two subscriptions that come in
         one packet, all of the first would be handled before those of the second, a stop before the apply that it means.
         """
-        return await self.subscribe(subject, future=cast("asyncio.Future[Msg]", _AtOnce(on_message)))
+        return await self.subscribe(subject, future=cast("asyncio.Future[Msg]", _ImmediateFuture(on_message)))
 
     def abort(self) -> None:
         """Drop the connection at once, whatever waits to be sent; safe to call at any time."""
@@ -150,7 +150,7 @@ class BusClient(nats.aio.client.Client):
             if writer is not None:
                 writer.transport.abort()
 
-    async def leave(self) -> None:
+    async def disconnect(self) -> None:
         """End the connection in good order if it lives, and in any case; bounded, also when the peer is dead."""
         try:
             async with asyncio.timeout(GOODBYE_S):

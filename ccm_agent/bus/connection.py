@@ -89,7 +89,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Connection:
-        self._task = asyncio.create_task(self._stay(), name="bus:connection")
+        self._task = asyncio.create_task(self._run_forever(), name="bus:connection")
         return self
 
     async def __aexit__(
@@ -135,9 +135,9 @@ class Connection:
             up.cancel()
             tried.cancel()
         if not self.connected:
-            raise self.why_not()
+            raise self.disconnect_error()
 
-    def why_not(self) -> BusError:
+    def disconnect_error(self) -> BusError:
         """What to raise of a broker that is not there."""
         return self.last_error or BusUnavailableError(f"{self.settings.address}: not connected yet")
 
@@ -273,7 +273,7 @@ class Connection:
 
     # --- the life of connections ---
 
-    async def _stay(self) -> None:
+    async def _run_forever(self) -> None:
         """Connect, serve until it ends, and again; only being cancelled ends it."""
         await asyncio.sleep(random.uniform(0, self.settings.first_spread_s))
         misses = 0
@@ -399,10 +399,14 @@ class Connection:
             self._up.clear()
             self._down.set()
             self.since = time.monotonic()
-        away = self.why_not() if lost else BusUnavailableError("the connection to the broker is being closed")
+        away = (
+            self.disconnect_error()
+            if lost
+            else BusUnavailableError("the connection to the broker is being closed")
+        )
         for waiting in self._waiting.values():
             waiting.arrived.put_nowait(away)
-        await client.leave()
+        await client.disconnect()
 
     # --- what the broker says ---
 
@@ -446,7 +450,7 @@ class Connection:
     def _living(self) -> BusClient:
         client = self._client
         if client is None or not self.connected or client.ended.is_set():
-            raise BusUnavailableError(str(self.why_not()))
+            raise BusUnavailableError(str(self.disconnect_error()))
         return client
 
     def _check_size(self, subject: str, body: bytes, headers: Mapping[str, str] | None) -> None:
@@ -469,7 +473,7 @@ class Connection:
             await client.publish(subject, body, reply=reply, headers=dict(headers) if headers else None)
         except (nats.errors.BadSubjectError, nats.errors.Error, OSError) as err:
             if client.ended.is_set() or not client.is_connected:
-                raise BusUnavailableError(str(self.why_not())) from err
+                raise BusUnavailableError(str(self.disconnect_error())) from err
             raise ProtocolError(f"{subject}: cannot be sent: {err}") from err
 
     async def _round_trip(self, client: BusClient) -> None:

@@ -24,9 +24,9 @@ def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
         word: What was asked: PUBLISH, or "subscribe to it".
         subject: Where.
     """
-    from ccm_agent.bus.permissions import word_for
+    from ccm_agent.bus.permissions import operator_flag_for
 
-    needed = word_for(subject) if settings.program == "ccmctl" and word == PUBLISH else ""
+    needed = operator_flag_for(subject) if settings.program == "ccmctl" and word == PUBLISH else ""
     hint = f"`ccmctl operator add {needed}` says who may" if needed else "see its permissions on the broker"
     if word == PUBLISH and subject.startswith("$JS."):
         word = "read it" if any(part in subject for part in _READS) else "create or change it"

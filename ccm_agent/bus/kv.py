@@ -1,10 +1,10 @@
 """
-Buckets: keys and values, read by direct get and watched by pokes.
+Buckets: keys and values, read by direct get and watched by notifications.
 
 An entry with an empty value is an absent one, however it came to be empty: deleted, expired, or written so. An entry that was not
 written but copied (a direct get whose answer was asked for on the key's own subject: an old revision, or another key's) is never
 handed out: who obeys a key gets an error and keeps what it has, who lists keys does not see it. Nothing here makes
-a consumer, not even `watch`: it reads what is there, then each key again that a poke names, and everything again after a
+a consumer, not even `watch`: it reads what is there, then each key again that a notification names, and everything again after a
 connection was lost.
 """
 
@@ -25,7 +25,7 @@ from ccm_agent.bus.streams import (
     read_newest,
     store,
 )
-from ccm_agent.bus.subjects import check_key, key_subject, poke_subject
+from ccm_agent.bus.subjects import check_key, key_subject, notification_subject
 from ccm_agent.model.errors import ProtocolError, RevisionError, UsageError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import KeyValueEntry
@@ -135,15 +135,15 @@ class NatsKeyValue:
         self, pattern: str, on_change: Callable[[str, int], None]
     ) -> Callable[[], Awaitable[None]]:
         """See `KeyValue.watch_changes`."""
-        prefix = poke_subject(self.bucket, "")
+        prefix = notification_subject(self.bucket, "")
         limit = NoticeLimit(on_change)
 
-        def poked(message: Message) -> None:
+        def on_notification(message: Message) -> None:
             key = message.subject.removeprefix(prefix)
             if revision := notice_revision(message.headers, self._stream, key_subject(self.bucket, key)):
                 limit.receive(key, revision)
 
-        made = await self._connection.subscribe([poke_subject(self.bucket, pattern)], poked)
+        made = await self._connection.subscribe([notification_subject(self.bucket, pattern)], on_notification)
 
         async def stop() -> None:
             limit.close()

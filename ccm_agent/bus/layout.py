@@ -23,7 +23,7 @@ from ccm_agent.bus.stream_settings import WantedStream, merged
 from ccm_agent.bus.streams import NoPeersError, NoStreamError, RetryWindow, call
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
-    POKE_PREFIX,
+    NOTIFICATION_PREFIX,
     REGISTRATION_PREFIX,
     SCHEDULE_PREFIX,
     stored_patterns,
@@ -185,13 +185,13 @@ def _bucket(bucket: str, history: int, **others: Any) -> dict[str, Any]:
         "discard": "new",
         "deny_delete": True,
         "allow_rollup_hdrs": False,
-        "republish": _poke(f"$KV.{bucket}.>", bucket) if bucket in NOTIFYING else None,
+        "republish": _notification(f"$KV.{bucket}.>", bucket) if bucket in NOTIFYING else None,
     }
     return _stream(f"KV_{bucket}", [f"$KV.{bucket}.>"], **(fields | others))
 
 
-def _poke(source: str, name: str) -> dict[str, Any]:
-    return {"src": source, "dest": f"{POKE_PREFIX}.{name}.>", "headers_only": True}
+def _notification(source: str, name: str) -> dict[str, Any]:
+    return {"src": source, "dest": f"{NOTIFICATION_PREFIX}.{name}.>", "headers_only": True}
 
 
 def _nodes() -> dict[str, Any]:
@@ -225,9 +225,11 @@ def _objects(name: str, *, may_roll_up: bool) -> dict[str, Any]:
 
     Other programs roll up the description that they replace, so with security they cannot store objects here.
     """
-    poke = _poke(f"$O.{name}.M.>", name)
+    notification = _notification(f"$O.{name}.M.>", name)
     subjects = [f"$O.{name}.C.>", f"$O.{name}.M.>"]
-    return _stream(f"OBJ_{name}", subjects, discard="new", allow_rollup_hdrs=may_roll_up, republish=poke)
+    return _stream(
+        f"OBJ_{name}", subjects, discard="new", allow_rollup_hdrs=may_roll_up, republish=notification
+    )
 
 
 def _events(layout: LayoutOptions) -> dict[str, Any]:
@@ -289,7 +291,7 @@ async def make(connection: Connection, layout: LayoutOptions | None = None) -> l
     layout = layout or LayoutOptions()
     server = connection.server
     if server is None:
-        raise connection.why_not()
+        raise connection.disconnect_error()
     await _require_jetstream(connection, server)
     require_version(connection, READS_VERSION, "the project's buckets")
     can_schedule = server.version >= SCHEDULES_VERSION
@@ -330,7 +332,7 @@ def require_schedules(connection: Connection) -> None:
 def require_version(connection: Connection, version: tuple[int, int, int], what: str) -> None:
     """Check that the server has at least a version; BusSetupError names the feature that needs it."""
     if connection.server is None:
-        raise connection.why_not()
+        raise connection.disconnect_error()
     if connection.server.version < version:
         raise BusSetupError(f"{what}: {_too_old(connection, version)}")
 

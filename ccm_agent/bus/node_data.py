@@ -2,10 +2,10 @@
 Documents that one node alone may read: those of CCM_DATA whose key is `node/NAME` or begins with `node/NAME/`.
 
 CCM_DATA holds an index entry under the document's key, and CCM_NODE_DATA the document: the bytes and the signature that would
-otherwise be in CCM_DATA. So revisions, pins, pokes, numbers and deletions are those of CCM_DATA, which every node reads, and the
-text is in a bucket in which the broker lets a node read the keys below its own name only (`bus.permissions`). Such a read names
-the key in its subject and returns the newest message. Therefore each revision of a document that is still needed has a key of
-its own, a slot, and the index entry names slot and revision. See ADR 83.
+otherwise be in CCM_DATA. So revisions, pins, notifications, numbers and deletions are those of CCM_DATA, which every node
+reads, and the text is in a bucket in which the broker lets a node read the keys below its own name only (`bus.permissions`).
+Such a read names the key in its subject and returns the newest message. Therefore each revision of a document that is still
+needed has a key of its own, a slot, and the index entry names slot and revision. See ADR 83.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class NodeData(ForwardingBucket):
     """
     CCM_DATA, with the document in the place of each index entry that is read alone; see `KeyValue`.
 
-    Documents are stored in CCM_DATA. A poke tells that a document of another node has changed, and when.
+    Documents are stored in CCM_DATA. A notification tells that a document of another node has changed, and when.
     """
 
     def __init__(self, index: Index, texts: KeyValue) -> None:

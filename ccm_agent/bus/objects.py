@@ -20,7 +20,7 @@ from msgspec import Struct
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import RetryWindow, call, read_all, read_last, store
-from ccm_agent.bus.subjects import poke_subject
+from ccm_agent.bus.subjects import notification_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, NotFoundError, ProtocolError
 from ccm_agent.model.untrusted_json import decode_foreign
 
@@ -159,11 +159,13 @@ class NatsObjects:
         subject = self._meta_subject(name)
         limit = NoticeLimit(lambda _key, revision: on_change(revision))
 
-        def poked(message: Message) -> None:
+        def on_notification(message: Message) -> None:
             if revision := notice_revision(message.headers, self._stream, subject):
                 limit.receive(name, revision)
 
-        made = await self._connection.subscribe([poke_subject(self.bucket, _token(name))], poked)
+        made = await self._connection.subscribe(
+            [notification_subject(self.bucket, _token(name))], on_notification
+        )
 
         async def stop() -> None:
             limit.close()

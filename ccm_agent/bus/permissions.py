@@ -29,7 +29,7 @@ from ccm_agent.bus.layout import (
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
-    POKE_PREFIX,
+    NOTIFICATION_PREFIX,
     REGISTRATION_PREFIX,
     ROLLOUTS,
     SCHEDULE_PREFIX,
@@ -38,7 +38,7 @@ from ccm_agent.bus.subjects import (
     encode_token,
     inbox_prefix,
     key_subject,
-    poke_subject,
+    notification_subject,
     request_pattern,
     subject_matches,
 )
@@ -151,11 +151,11 @@ def node_permissions(
         request_pattern("all"),
         request_pattern(f"node.{node}"),
         f"{PROTOCOL}.*.*.request.fact.*.*",
-        poke_subject(FACTS, node),
-        poke_subject(DATA, ">"),
-        poke_subject(ASSIGNMENTS, ">"),
-        poke_subject(MANIFESTS, ">"),
-        poke_subject(TRUST, ">"),
+        notification_subject(FACTS, node),
+        notification_subject(DATA, ">"),
+        notification_subject(ASSIGNMENTS, ">"),
+        notification_subject(MANIFESTS, ">"),
+        notification_subject(TRUST, ">"),
         f"{inbox_prefix(node)}.>",
     )
     return Permissions(account=Account.NODES, publish=publish, subscribe=subscribe)
@@ -211,14 +211,14 @@ def operator_permissions(name: str, role: Role) -> Permissions:
     subscribe = (
         f"{PROTOCOL}.*.*.*.>",
         f"{PROTOCOL}.agent.*.>",
-        f"{POKE_PREFIX}.>",
+        f"{NOTIFICATION_PREFIX}.>",
         f"{inbox_prefix(name)}.>",
     )
     account = Account.CTL if role.admin else Account.OPS
     return Permissions(account=account, publish=tuple(dict.fromkeys(publish)), subscribe=subscribe)
 
 
-def word_for(subject: str) -> str:
+def operator_flag_for(subject: str) -> str:
     """
     The first option of `ccmctl operator add` that allows publishing on a subject.
 

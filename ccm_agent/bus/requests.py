@@ -54,7 +54,7 @@ class _Envelope(Struct, frozen=True):
     protocol: str
 
 
-def admit(subject: str, body: bytes, headers: Mapping[str, str]) -> IncomingRequest:
+def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> IncomingRequest:
     """
     A message as a request, if it follows the rules of the protocol.
 
@@ -167,7 +167,7 @@ class NatsRequests:
         if stored is None or not stored.body or await self._is_superseded(stored):
             return None
         # the headers of the answer are those of the delivery, so is the run that derives from them
-        return admit(subject, stored.body, stored.headers)
+        return validate_request(subject, stored.body, stored.headers)
 
     async def own_subjects(self, scopes: Collection[str]) -> list[str]:
         """See `Requests.own_subjects`."""
@@ -201,7 +201,7 @@ class NatsRequests:
 
     def _receive(self, message: Message) -> None:
         try:
-            incoming = admit(message.subject, message.body, message.headers)
+            incoming = validate_request(message.subject, message.body, message.headers)
         except ProtocolError as err:
             self._limited.warning(
                 "a request is refused", extra={"subject": message.subject, "error": str(err)}

@@ -141,11 +141,11 @@ def decode_answer(subject: str, message: Message) -> _Answer:
             f"{place_of(subject)}: unexpected reply: not a JetStream acknowledgement: {err}"
         ) from err
     if answer.error is not None:
-        raise fault(subject, answer.error.err_code, answer.error.code, answer.error.description)
+        raise api_error(subject, answer.error.err_code, answer.error.code, answer.error.description)
     return answer
 
 
-def fault(what: str, err_code: int, code: int, description: str) -> BusError:
+def api_error(what: str, err_code: int, code: int, description: str) -> BusError:
     """JetStream's error as ours. Codes: server/errors.json of nats-server."""
     text = f"{place_of(what)}: the broker says: {description} ({err_code or code})"
     if err_code in (10071, 10164):

@@ -39,7 +39,7 @@ ROLLOUTS = "=rollout"
 """The first token of the keys of rollouts in CCM_RUNS. No operator's name is encoded so."""
 
 SCHEDULE_PREFIX = "choria.ccm.schedule"
-POKE_PREFIX = "choria.ccm.poke"
+NOTIFICATION_PREFIX = "choria.ccm.poke"
 REGISTRATION_PREFIX = "choria.ccm.registration.v1"
 _LAYERS = (ALL, "fact", "node")
 """What a scope begins with; of assignments the later counts more."""
@@ -365,9 +365,9 @@ def key_subject(bucket: str, key: str) -> str:
     return f"$KV.{bucket}.{key}"
 
 
-def poke_subject(bucket: str, key: str) -> str:
+def notification_subject(bucket: str, key: str) -> str:
     """Where the broker says that a key was written; wildcards are let through."""
-    return f"{POKE_PREFIX}.{bucket}.{key}"
+    return f"{NOTIFICATION_PREFIX}.{bucket}.{key}"
 
 
 def assignment_key(scope: str, name: str) -> str:

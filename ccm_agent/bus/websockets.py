@@ -1,8 +1,8 @@
 """
 Websockets only where an address asks for them: nats-py imports aiohttp for them always, and does without if it is missing.
 
-aiohttp takes 0.1 s of each start and 11 MiB of each agent. `left_out` makes it missing for the import of nats; `ensure`
-puts it where nats-py looks before the first connection to a ws:// or wss:// address.
+aiohttp takes 0.1 s of each start and 11 MiB of each agent. `without_aiohttp` makes it missing for the import of nats;
+`load_websockets` puts it where nats-py looks before the first connection to a ws:// or wss:// address.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Missing:
 
 
 @contextlib.contextmanager
-def left_out() -> Iterator[None]:
+def without_aiohttp() -> Iterator[None]:
     """Within, and in this thread alone, aiohttp cannot be imported unless it was before."""
     missing = _Missing()
     sys.meta_path.insert(0, missing)
@@ -44,7 +44,7 @@ def left_out() -> Iterator[None]:
         sys.meta_path.remove(missing)
 
 
-def ensure() -> None:
+def load_websockets() -> None:
     """Give nats-py what it needs for websockets; imports aiohttp, so it belongs into a thread."""
     transport = importlib.import_module("nats.aio.transport")
     for name in _NEEDED:

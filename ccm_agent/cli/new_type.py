@@ -174,7 +174,7 @@ from __future__ import annotations
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from @module@.model import @Name@Properties, @Name@State
 
 
@@ -184,9 +184,9 @@ def check(wanted: @Name@Properties) -> None:
         raise PropertyError(f"the path must be absolute, not `{wanted.name}`", place=Place(path="$.name"))
 
 
-def reach(wanted: @Name@Properties) -> Reach:
+def reach(wanted: @Name@Properties) -> HostAccess:
     """What it touches, for the node's policy."""
-    return Reach(paths=(wanted.name,))
+    return HostAccess(paths=(wanted.name,))
 
 
 def decide(wanted: @Name@Properties, found: @Name@State, context: DecisionContext) -> Decision:

@@ -20,7 +20,7 @@ from ccm_agent.model.secret import mask_url
 if TYPE_CHECKING:
     from ccm_agent.model.health import HealthCheck
     from ccm_agent.policy.grant import Grant
-    from ccm_agent.resources.contract import AnyType, Reach, ResourceContext
+    from ccm_agent.resources.contract import AnyType, HostAccess, ResourceContext
     from ccm_agent.resources.converge import ResolvedResource
     from ccm_agent.templates.env import Environment
 
@@ -297,10 +297,10 @@ class _NoDownloads:
         raise self._permission.unknown(f"{mask_url(transfer.url)} is not fetched")
 
 
-def _reach_of(declared: ResolvedResource) -> Reach:
-    from ccm_agent.resources.contract import Reach
+def _reach_of(declared: ResolvedResource) -> HostAccess:
+    from ccm_agent.resources.contract import HostAccess
 
-    return declared.kind.reach(declared.wanted) if declared.kind.reach is not None else Reach()
+    return declared.kind.reach(declared.wanted) if declared.kind.reach is not None else HostAccess()
 
 
 def _is_rendered(check: HealthCheck) -> bool:

@@ -74,7 +74,7 @@ class StopFlag:
         self._on_kill.append(hook)
         return lambda: self._on_kill.remove(hook)
 
-    def conclude(self, summary: SessionSummary) -> None:
+    def record_in(self, summary: SessionSummary) -> None:
         """Write reason and code into a summary, if the stop had an effect."""
         if self.has_taken_effect:
             summary.reason, summary.code, summary.stopped_by = self.reason, self.code, self.by

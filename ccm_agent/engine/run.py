@@ -364,7 +364,7 @@ class LocalEngine:
         is_bad = summary.reason or summary.failed_resources or summary.requirements_unmet_count
         summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
         if not summary.reason and (stop := plan.state.stop):
-            stop.conclude(summary)
+            stop.record_in(summary)
         return summary
 
 

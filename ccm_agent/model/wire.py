@@ -472,8 +472,8 @@ _OPEN_STATES = frozenset(
     (NodeState.PLANNED, NodeState.EXPECTED, NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
 )
 
-RIGHT = (NodeState.STABLE, NodeState.CHANGED)
+COMPLIANT_STATES = (NodeState.STABLE, NodeState.CHANGED)
 """Ends of a run after which nothing is left to do."""
 
-CARRIED_OUT = (*RIGHT, NodeState.FAILED, NodeState.STOPPED)
+CARRIED_OUT = (*COMPLIANT_STATES, NodeState.FAILED, NodeState.STOPPED)
 """Ends of a run that began, and of which the node's summary is in the stream."""

@@ -257,7 +257,7 @@ class Probe(Protocol):
         ...
 
 
-class Reach(Struct, frozen=True, kw_only=True):
+class HostAccess(Struct, frozen=True, kw_only=True):
     """
     What a resource touches on the host, for the node's policy.
 
@@ -408,7 +408,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     can_status: bool = True
     why_no_status: str = ""
     status_name: Callable[[str], str] | None = None
-    reach: Callable[[P], Reach] | None = None
+    reach: Callable[[P], HostAccess] | None = None
     command: CommandLine = CommandLine()
 
     @property

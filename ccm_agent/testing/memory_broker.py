@@ -64,7 +64,7 @@ class MemoryBroker:
     The broker.
 
     Attributes:
-        sent: Everything that was published, in order, pokes left out.
+        sent: Everything that was published, in order, notifications left out.
         events: What the stream of events holds.
         lost_acks: So many further writes are stored without their sender's learning it.
     """

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.bus.events import EVENTS_STREAM, check_delivered, event_of
 from ccm_agent.bus.layout import NOTIFYING
 from ccm_agent.bus.messages import SENT
-from ccm_agent.bus.requests import admit
+from ccm_agent.bus.requests import validate_request
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, own_subjects
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import (
@@ -28,9 +28,9 @@ from ccm_agent.bus.subjects import (
     due_subject,
     encode_token,
     key_subject,
+    notification_subject,
     parse_event,
     parse_request,
-    poke_subject,
     request_pattern,
     stored_patterns,
     subject_matches,
@@ -182,12 +182,12 @@ class MemoryKeyValue:
 
     async def watch_changes(self, pattern: str, on_change: Callable[[str, int], None]) -> Stop:
         """See `KeyValue.watch_changes`."""
-        prefix = poke_subject(self.bucket, "")
+        prefix = notification_subject(self.bucket, "")
 
-        def poked(message: Sent) -> None:
+        def on_notification(message: Sent) -> None:
             on_change(message.subject.removeprefix(prefix), int(message.headers["Nats-Sequence"]))
 
-        return self._bus.subscribe(poke_subject(self.bucket, pattern), poked)
+        return self._bus.subscribe(notification_subject(self.bucket, pattern), on_notification)
 
     async def keys(self, prefix: str = "") -> list[str]:
         """See `KeyHistory.keys`."""
@@ -266,8 +266,8 @@ class MemoryKeyValue:
         for each in older[: -HISTORY.get(self.bucket, 20)]:
             self._writes.remove(each)
         if self.bucket in NOTIFYING:
-            poke = Sent(poke_subject(self.bucket, key), b"", {"Nats-Sequence": str(write.sequence)})
-            self._broker.deliver(poke)
+            notice = Sent(notification_subject(self.bucket, key), b"", {"Nats-Sequence": str(write.sequence)})
+            self._broker.deliver(notice)
         self._broker.acknowledge()
         return write.sequence
 
@@ -312,12 +312,12 @@ class MemoryObjects:
             signatory.object(self._subject(name), hashlib.sha256(content).hexdigest()) if signatory else {}
         )
         self._bus.broker.object_signatures[self._subject(name)] = signed.get(SIGNATURE_HEADER, "")
-        self._bus.broker.deliver(Sent(self._poke(name), b"", {"Nats-Sequence": "1"}))
+        self._bus.broker.deliver(Sent(self._notification(name), b"", {"Nats-Sequence": "1"}))
 
     async def watch_changes(self, name: str, on_change: Callable[[int], None]) -> Stop:
         """See `Objects.watch_changes`."""
         return self._bus.subscribe(
-            self._poke(name), lambda message: on_change(int(message.headers["Nats-Sequence"]))
+            self._notification(name), lambda message: on_change(int(message.headers["Nats-Sequence"]))
         )
 
     async def signature(self, name: str) -> tuple[str, str]:
@@ -329,8 +329,8 @@ class MemoryObjects:
     def _subject(self, name: str) -> str:
         return f"$O.{self.bucket}.M.{encode_token(name)}"
 
-    def _poke(self, name: str) -> str:
-        return poke_subject(self.bucket, encode_token(name))
+    def _notification(self, name: str) -> str:
+        return notification_subject(self.bucket, encode_token(name))
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
         """See `Objects.digest`."""
@@ -361,7 +361,7 @@ class MemoryRequests:
         due = due_subject(subject)
         self._bus.check(due)
         found = self._bus.broker.due.get(subject)
-        return None if found is None else admit(subject, found.body, found.headers)
+        return None if found is None else validate_request(subject, found.body, found.headers)
 
     async def own_subjects(self, scopes: Collection[str]) -> list[str]:
         """See `Requests.own_subjects`."""
@@ -390,7 +390,7 @@ class MemoryRequests:
 
     def _receive(self, message: Sent) -> None:
         try:
-            incoming = admit(message.subject, message.body, message.headers)
+            incoming = validate_request(message.subject, message.body, message.headers)
         except ProtocolError as err:
             if self._on_refused is not None:
                 self._on_refused(message.subject, err)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.wire import RIGHT, NodeState
+from ccm_agent.model.wire import COMPLIANT_STATES, NodeState
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.stored_runs import run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
 
-ENDS = tuple(str(state) for state in NodeState if state.is_final and state not in RIGHT)
+ENDS = tuple(str(state) for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
 """The ends that can be retried."""
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import AGENT_SHUTDOWN, DISABLED, RIGHT, WAITING, AgentEvent, NodeState
+from ccm_agent.model.wire import AGENT_SHUTDOWN, COMPLIANT_STATES, DISABLED, WAITING, AgentEvent, NodeState
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys, format_older_data, older_data, reported
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _current(
 ) -> tuple[str, str]:
     """State and reason of a node that knows the revision that counts; `left` says what it has not done yet."""
     record = node.record
-    if told.state in RIGHT and not left:
+    if told.state in COMPLIANT_STATES and not left:
         is_drift = standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
         notes = (
             "would change" if is_drift else "",
@@ -253,12 +253,12 @@ def _current(
             _format_disabled(record),
         )
         return CONVERGED, "; ".join(note for note in notes if note)
-    if told.state in (WAITING, DISABLED, *RIGHT):
+    if told.state in (WAITING, DISABLED, *COMPLIANT_STATES):
         if away is not None:
             return OFFLINE, "; ".join([_format_absence(away), *left])
         if record is not None and record.disabled is not None:
             return DISABLED, "; ".join([_format_disabled(record), *left])
-        if told.state in RIGHT:
+        if told.state in COMPLIANT_STATES:
             return WAITING, "; ".join(left)
         return told.state, told.reason or "its turn comes"
     reason = told.reason or (record.conflict if record else "")

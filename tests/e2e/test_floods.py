@@ -11,7 +11,7 @@ import pytest
 
 from ccm_agent.bus.change_notices import PAUSE_S
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.subjects import due_subject, key_subject, poke_subject, request_subject
+from ccm_agent.bus.subjects import due_subject, key_subject, notification_subject, request_subject
 from ccm_agent.model.limited_log import LINES_OF_ANY
 from ccm_agent.model.wire import NODE_PING
 from tests.support.fleet import Fleet, a_file, fleet, manifest
@@ -36,7 +36,7 @@ async def replay(attacker: Connection, *stored: tuple[str, str]) -> int:
     for _ in range(BURSTS):
         for bucket, key in stored:
             question = f"$JS.API.DIRECT.GET.KV_{bucket}.{key_subject(bucket, key)}"
-            await attacker.publish(question, b"", reply=poke_subject(bucket, key))
+            await attacker.publish(question, b"", reply=notification_subject(bucket, key))
         await asyncio.sleep(0.05)
     return BURSTS * len(stored)
 

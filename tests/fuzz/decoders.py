@@ -58,7 +58,6 @@ EXEMPT = {
     "ccm_agent.agent.cache.state_file:Journal.read_at": _OWN,
     "ccm_agent.agent.node.control_socket:_peer": "the kernel's word about a peer",
     "ccm_agent.agent.node.control_socket:ask": _LOCAL,
-    "ccm_agent.agent.node.status:time_of": "a status that this program has written",
     "ccm_agent.agent.runs.recovery:Recovery._take_over": _OWN,
     "ccm_agent.agent.runs.recovery:_sum_up": _OWN,
     "ccm_agent.agent.events.spool_segment:_kept": "the decoder of the spool, which is a target, with the same errors handled",

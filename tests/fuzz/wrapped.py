@@ -25,13 +25,13 @@ import msgspec
 import nats.errors
 import nkeys
 
-from ccm_agent.agent.requests.request_handler import KINDS, deadline_of, decode_request
+from ccm_agent.agent.requests.request_handler import KINDS, decode_request, find_deadline
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.credentials import check_seed, name_in_jwt, only_inboxes_in_credentials
 from ccm_agent.bus.ed25519 import Ed25519Key
 from ccm_agent.bus.messages import Message
 from ccm_agent.bus.parser import Parser
-from ccm_agent.bus.requests import admit
+from ccm_agent.bus.requests import validate_request
 from ccm_agent.bus.signing import SignatureKind, SigningKey, read_claims
 from ccm_agent.bus.streams import Stored, _stored, decode_answer
 from ccm_agent.bus.subjects import request_subject
@@ -356,8 +356,8 @@ def request(data: bytes) -> object:
     found = []
     for protocol in KINDS:
         body = data.replace(b"PROTOCOL", protocol.encode())
-        incoming = admit(request_subject(protocol, "all"), body, {"Ccm-Sent": "1"})
-        found.append(deadline_of(decode_request(incoming), MOMENT))
+        incoming = validate_request(request_subject(protocol, "all"), body, {"Ccm-Sent": "1"})
+        found.append(find_deadline(decode_request(incoming), MOMENT))
     return found
 
 

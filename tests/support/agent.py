@@ -122,7 +122,7 @@ class FakeEngine:
         is_bad = summary.reason or summary.failed_resources
         summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
         if options.stop:
-            options.stop.conclude(summary)
+            options.stop.record_in(summary)
         return summary
 
     async def ensure(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ccm_agent.bus.subjects import assignment_key, poke_subject
+from ccm_agent.bus.subjects import assignment_key, notification_subject
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import SessionStart, SessionSummary
@@ -38,7 +38,7 @@ BUCKET = "CCM_ASSIGNMENTS"
 NODE = "web1.example.net"
 START = datetime.fromisoformat("2026-01-01T12:00:00Z")
 
-__all__ = ["BUCKET", "NODE", "START", "BundleEngine", "Operator", "World", "poke_subject"]
+__all__ = ["BUCKET", "NODE", "START", "BundleEngine", "Operator", "World", "notification_subject"]
 
 
 class BundleEngine(FakeEngine):

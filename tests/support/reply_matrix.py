@@ -18,7 +18,7 @@ from ccm_agent.bus.layout import LayoutOptions, plan
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
-    POKE_PREFIX,
+    NOTIFICATION_PREFIX,
     REGISTRATION_PREFIX,
     SCHEDULE_PREFIX,
     subject_matches,
@@ -124,7 +124,7 @@ def kind_of(subject: str) -> str:
         "$O.": "object",
         f"{SCHEDULE_PREFIX}.": "schedule",
         f"{DUE_PREFIX}.": "due",
-        f"{POKE_PREFIX}.": "poke",
+        f"{NOTIFICATION_PREFIX}.": "poke",
         f"{REGISTRATION_PREFIX}.": "registration",
         f"{SESSION_ANSWER}.": "spoken",
         f"{SESSION_PROGRESS}.": "spoken",

@@ -31,9 +31,9 @@ from ccm_agent.agent.desired.loop import (
     NotPlanned,
     PlannedRun,
     Triggers,
+    build_result,
     not_started,
     pause,
-    result_of,
 )
 from ccm_agent.agent.desired.origins import FETCH_S
 from ccm_agent.agent.desired.timer import IntervalTimer
@@ -44,7 +44,7 @@ from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, Refusal
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.wire import CARRIED_OUT, DISABLED, RIGHT, WAITING, AssignmentState, NodeState
+from ccm_agent.model.wire import CARRIED_OUT, COMPLIANT_STATES, DISABLED, WAITING, AssignmentState, NodeState
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
@@ -201,12 +201,12 @@ class AssignmentSource:
             self._wake()
             return None
         reason, code = summary.reason, summary.code
-        if not reason and summary.state not in RIGHT and summary.failed:
+        if not reason and summary.state not in COMPLIANT_STATES and summary.failed:
             failed = summary.failed[0]
             error = failed.error[0] if failed.error else "failed"
             reason, code = f"{failed.resource}: {error}", failed.code
         self._publish(known, summary.state, reason, code, run=run, has_started=has_started)
-        return result_of(self.name, summary)
+        return build_result(self.name, summary)
 
     async def save(self) -> None:
         """Write down the states."""

@@ -26,7 +26,7 @@ from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matc
 from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock, KeyValueEntry
-from ccm_agent.model.wire import RIGHT, WAITING, Assignment, AssignmentState
+from ccm_agent.model.wire import COMPLIANT_STATES, WAITING, Assignment, AssignmentState
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
@@ -354,7 +354,7 @@ class AssignmentStatus:
         """A state as it is now: a process that was killed has not published which refreshes it left."""
         found = self._pending(name)
         state = replace(state, refresh_pending=found)
-        if not found or state.state not in RIGHT:
+        if not found or state.state not in COMPLIANT_STATES:
             return state
         return replace(state, state=WAITING, reason=f"a refresh is pending: {', '.join(found)}")
 
@@ -390,8 +390,8 @@ class AssignmentStatus:
         since = was.since if was is not None and is_same else self._clock.now()
         state = replace(state, since=since, refresh_pending=self._pending(name))
         self.now[name] = state
-        published = replace(state, next_time=None) if state.state in RIGHT else state
-        if was is not None and published.state in RIGHT:
+        published = replace(state, next_time=None) if state.state in COMPLIANT_STATES else state
+        if was is not None and published.state in COMPLIANT_STATES:
             # a run that found the same as the one before is not published
             published = was if replace(published, run=was.run) == was else published
         if published != was:

@@ -80,7 +80,7 @@ class ConvergenceResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resources: list[FailedResource] = []
 
 
-def result_of(name: str, summary: SessionSummary, note: str = "") -> ConvergenceResult:
+def build_result(name: str, summary: SessionSummary, note: str = "") -> ConvergenceResult:
     """The result of a run that has ended."""
     return ConvergenceResult(
         name=name,

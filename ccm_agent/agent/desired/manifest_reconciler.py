@@ -29,9 +29,9 @@ from ccm_agent.agent.desired.loop import (
     NotPlanned,
     PlannedRun,
     Triggers,
+    build_result,
     not_started,
     pause,
-    result_of,
 )
 from ccm_agent.agent.desired.origins import ManifestOrigin, SourcePorts, make_origin
 from ccm_agent.agent.desired.timer import IntervalTimer
@@ -164,7 +164,7 @@ class ConfiguredManifest:
         if summary is None:
             return None
         note = f"the last good manifest was applied: {self._trouble}" if self._trouble else ""
-        return result_of(self.name, summary, note)
+        return build_result(self.name, summary, note)
 
     async def save(self) -> None:
         """The origin saves what it fetches."""

@@ -127,7 +127,7 @@ class EventPublisher:
         That it has the message id already is what a lost acknowledgement leads to, and is well. It cannot be so when an event
         is sent for the first time: then another sender has used the id, and the event is sent under a new one.
         """
-        message_id, headers = event.message_id or event.event_id, self._headers_of(event)
+        message_id, headers = event.message_id or event.event_id, self._build_headers(event)
         published = await self._events.publish(event.subject, message_id, event.body, headers)
         if not published.is_duplicate or is_retry or self._spool.is_carried_over(event.seq):
             return
@@ -137,7 +137,7 @@ class EventPublisher:
         )
         await self._events.publish(event.subject, new_message_id(), event.body, headers)
 
-    def _headers_of(self, event: Spooled) -> dict[str, str]:
+    def _build_headers(self, event: Spooled) -> dict[str, str]:
         """Its place in the chain, and the signature of summaries and events about the agent: the same in each attempt."""
         if self._headers[0] != event.seq:
             headers = {CHAIN_HEADER: event.chain} if event.chain else {}

@@ -38,11 +38,11 @@ from ccm_agent.agent.events.spool_segment import (
     boot_id,
     decoder,
     encoder,
-    entry_of,
+    make_entry,
+    measure_record,
     new_message_id,
     resume,
     rewritten,
-    size_of,
 )
 from ccm_agent.model.errors import FileError
 
@@ -190,7 +190,7 @@ class Spool:
             message_id=new_message_id(),
         )
         self._next_seq += 1
-        entry = entry_of(event, self._chain.take(event))
+        entry = make_entry(event, self._chain.take(event))
         entry.event = event
         self._entries[entry.seq] = entry
         self._queue.append(entry.seq)
@@ -239,7 +239,7 @@ class Spool:
     def _active(self, event: Spooled) -> Segment:
         """The file that an event goes to; it has its head."""
         last = self._segments[-1]
-        if last.journal.size and last.journal.size + size_of(event) > self._segment_bytes:
+        if last.journal.size and last.journal.size + measure_record(event) > self._segment_bytes:
             last = self._begin_segment() or last
         if not last.has_head and not self._note_head(last, self._chain.head_before(event)):
             raise FileError(f"{last.journal.path}: cannot write; is the disk full?")
@@ -344,7 +344,7 @@ class Spool:
         if entry is not None:
             self._drop([entry])
 
-    def summary_of(self, run: str) -> Spooled | None:
+    def load_summary(self, run: str) -> Spooled | None:
         """The end of a run whose events are still here. Blocking: it may read from disk."""
         ends = (entry for entry in self._entries.values() if entry.run == run and entry.kind is Kind.SUMMARY)
         entry = next(ends, None)

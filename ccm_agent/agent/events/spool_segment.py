@@ -175,7 +175,7 @@ class Found:
         newest = max(entries, key=lambda entry: entry.seq, default=None)
         return newest if newest and (self.head is None or newest.seq > self.head.seq) else None
 
-    def newest_of(self, run: str) -> Entry | None:
+    def find_newest(self, run: str) -> Entry | None:
         """The last event of a run, likewise."""
         entries = (entry for entry in self.entries.values() if entry.chain and entry.run == run)
         return max(entries, key=lambda entry: entry.seq, default=None)
@@ -192,7 +192,7 @@ class Found:
                 )
                 continue
             if isinstance(record, Spooled):
-                entry = entry_of(record)
+                entry = make_entry(record)
                 entry.segment, entry.offset = segment, offset
                 self.entries[record.seq] = entry
             elif isinstance(record, Acked):
@@ -210,7 +210,7 @@ class Found:
             self.is_whole = True
 
 
-def entry_of(event: Spooled, place: ChainPosition | None = None) -> Entry:
+def make_entry(event: Spooled, place: ChainPosition | None = None) -> Entry:
     """The index of an event; its place is read from its header unless it is given."""
     if place is None and event.chain:
         place = parse_place(event.chain)
@@ -220,7 +220,7 @@ def entry_of(event: Spooled, place: ChainPosition | None = None) -> Entry:
         number=event.number,
         kind=event.kind,
         is_stable=event.is_stable,
-        size=size_of(event),
+        size=measure_record(event),
         chain=place.chain if place else "",
         place=place.number if place else 0,
     )
@@ -231,7 +231,7 @@ def new_message_id() -> str:
     return secrets.token_urlsafe(16)
 
 
-def size_of(event: Spooled) -> int:
+def measure_record(event: Spooled) -> int:
     """What an event takes on disk, about."""
     texts = (event.subject, event.event_id, event.run, event.message_id, event.chain)
     return len(event.body) + sum(map(len, texts)) + OVERHEAD_BYTES
@@ -385,7 +385,7 @@ def resume(found: Found, runs: Collection[str], load: Callable[[Entry], Spooled]
     head, newest = found.head, found.newest
     tails = dict(head.tails) if head else {}
     for run in runs:
-        last = found.newest_of(run)
+        last = found.find_newest(run)
         if last is not None and (head is None or last.seq > head.seq):
             tails[run] = _link(load(last))
     if newest is not None:

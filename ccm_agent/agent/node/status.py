@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,14 +129,6 @@ class LocalStatus:
 def read_status(folder: Path) -> dict[str, Any]:
     """What the agent left there; empty when it left nothing. Blocking."""
     return StateFile(folder / FILE, dict[str, Any]).load() or {}
-
-
-def time_of(text: object) -> datetime | None:
-    """A time within a status; None where there is none."""
-    try:
-        return datetime.fromisoformat(str(text)) if text else None
-    except ValueError:
-        return None
 
 
 def _without_time(status: dict[str, Any]) -> dict[str, Any]:

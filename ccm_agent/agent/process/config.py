@@ -120,11 +120,11 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         ),
     ] = "2s"
     read_interval: Annotated[
-        str, Meta(description="How often assigned facts and data are read again without a poke.")
+        str, Meta(description="How often assigned facts and data are read again without a notification.")
     ] = "5m"
     facts_interval: Annotated[str, Meta(description="Facts are gathered no more often than this.")] = "2m"
     watch_interval: Annotated[
-        str, Meta(description="How often sources are looked at that nobody pokes: files, URLs, objects.")
+        str, Meta(description="How often sources without notifications are read again: files, URLs, objects.")
     ] = "30s"
     change_pause: Annotated[
         str, Meta(description="A change is applied after a pause of up to so long, at random.")

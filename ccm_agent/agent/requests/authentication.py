@@ -165,7 +165,7 @@ class Authenticator:
         if not self.is_demanded:
             return Principal()
         kind = SignatureKind.SCHEDULE if incoming.scheduled else SignatureKind.REQUEST
-        found = self._verified(kind, incoming.subject, incoming.body, _signature_of(incoming))
+        found = self._verified(kind, incoming.subject, incoming.body, _find_signature(incoming))
         if found is None:
             return Principal()
         claims, signer = found
@@ -276,7 +276,7 @@ class Authenticator:
         return int(self._clock.now().timestamp() * 1000)
 
 
-def _signature_of(incoming: IncomingRequest) -> str:
+def _find_signature(incoming: IncomingRequest) -> str:
     wanted = SIGNATURE_HEADER.lower()
     return next((value for name, value in incoming.headers.items() if name.lower() == wanted), "")
 

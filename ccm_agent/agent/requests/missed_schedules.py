@@ -143,7 +143,7 @@ class MissedSchedules:
         if self._is_due:
             self._wake.set()
 
-    def run_of(self, incoming: IncomingRequest) -> tuple[str, datetime]:
+    def identify_run(self, incoming: IncomingRequest) -> tuple[str, datetime]:
         """
         Run id and due time of a scheduled request.
 
@@ -173,20 +173,20 @@ class MissedSchedules:
 
     def _is_above_latest(self, incoming: IncomingRequest, age_s: float) -> bool:
         """It is later than what came on its subject before, or the latest itself, which may come twice within minutes."""
-        latest, seen = self._latest.get(incoming.subject), _seen_of(incoming)
+        latest, seen = self._latest.get(incoming.subject), _read_seen(incoming)
         if latest is None or _is_above(seen, latest):
             return True
         return seen == latest and age_s <= LATE_S
 
     def _was_missed(self, incoming: IncomingRequest) -> bool:
         was = self._seen.get(incoming.subject)
-        return was is not None and _wants(incoming) and _is_newer(_seen_of(incoming), was)
+        return was is not None and _wants(incoming) and _is_newer(_read_seen(incoming), was)
 
     def heard(self, incoming: IncomingRequest) -> None:
         """A scheduled request was handled, however it had come and whatever became of it."""
         if not incoming.scheduled:
             return
-        seen, was = _seen_of(incoming), self._seen.get(incoming.subject)
+        seen, was = _read_seen(incoming), self._seen.get(incoming.subject)
         self._raise_latest(incoming.subject, seen)
         if _wants(incoming) and (was is None or _is_newer(seen, was)):
             self._seen[incoming.subject] = seen
@@ -237,7 +237,7 @@ class MissedSchedules:
         shared = [request_subject(protocol, scope) for scope in scopes for protocol in SCHEDULED]
         own = await self._own_subjects(scopes)
         for subject in own:
-            if _shared_of(subject) in self._seen:
+            if _find_shared_subject(subject) in self._seen:
                 # the node had this scope when it looked last, so it has missed what a schedule that is new to it sent since
                 self._seen.setdefault(subject, Seen())
         subjects = [*shared, *own]
@@ -268,7 +268,7 @@ class MissedSchedules:
         if incoming is None:
             self._seen.setdefault(subject, Seen())
             return
-        seen = _seen_of(incoming)
+        seen = _read_seen(incoming)
         if was is None or not _wants(incoming):
             self._seen[subject] = seen
             if seen.time is not None and (self._clock.now() - seen.time).total_seconds() > LATE_S:
@@ -288,7 +288,7 @@ class MissedSchedules:
         return _StoredTimes(node=self._node, seen=dict(self._seen), latest=dict(self._latest))
 
 
-def _shared_of(subject: str) -> str:
+def _find_shared_subject(subject: str) -> str:
     """Where all requests arrive of the kind and scope of a subject."""
     protocol, scope, _ = parse_scheduled(subject)
     return request_subject(protocol, scope)
@@ -301,7 +301,7 @@ def _wants(incoming: IncomingRequest) -> bool:
         return False
 
 
-def _seen_of(incoming: IncomingRequest) -> Seen:
+def _read_seen(incoming: IncomingRequest) -> Seen:
     from ccm_agent.bus.streams import parse_sequence, parse_time
 
     lowered = {name.lower(): value for name, value in incoming.headers.items()}

@@ -171,7 +171,7 @@ class RequestHandler:
             reason = f"this agent knows no {incoming.protocol}; is it older than the controller?"
             await self._refuse(incoming, request, Refusal("request.unknown", reason))
 
-    def job_of(self, entry: RequestLogEntry) -> QueuedRun | None:
+    def build_job(self, entry: RequestLogEntry) -> QueuedRun | None:
         """The job of a request that stood in the ledger when the agent started; None when it cannot be read any more."""
         try:
             request = decode_foreign(entry.body, KINDS[entry.protocol])
@@ -180,7 +180,7 @@ class RequestHandler:
         request.run = entry.run
         if entry.principal.is_verified:
             request.requester = entry.principal.name
-        job = _job(entry.protocol, request, deadline_of(request, None), entry.principal)
+        job = _job(entry.protocol, request, find_deadline(request, None), entry.principal)
         return replace(job, way="schedule") if entry.scheduled else job
 
     async def close_command(self, run: str, body: dict[str, Any], refusal: CcmError | None = None) -> None:
@@ -226,14 +226,14 @@ class RequestHandler:
 
     def _forbids(self, incoming: IncomingRequest, principal: Principal) -> Refusal | None:
         """Why the node's policy refuses a request; a kind of request that it has no word for is refused elsewhere."""
-        asked = action_of(incoming)
+        asked = find_action(incoming)
         return self._context.admission.policy.refusal(principal, *asked) if asked is not None else None
 
     def _read(self, incoming: IncomingRequest) -> tuple[Request, datetime | None]:
         request = decode_request(incoming)
         due = None
         if incoming.scheduled:
-            request.run, due = self._missed.run_of(incoming)
+            request.run, due = self._missed.identify_run(incoming)
         if not is_id(request.run):
             raise ProtocolError(f"{incoming.subject}: the request has no run id that could be answered")
         return request, due
@@ -241,7 +241,7 @@ class RequestHandler:
     async def _take_on(
         self, incoming: IncomingRequest, request: Request, due: datetime | None, principal: Principal
     ) -> None:
-        job = _job(incoming.protocol, request, deadline_of(request, due), principal)
+        job = _job(incoming.protocol, request, find_deadline(request, due), principal)
         if incoming.scheduled:
             job = replace(job, way="schedule", origin=schedule_name(incoming))
         if self.is_late(job.deadline):
@@ -306,7 +306,7 @@ class RequestHandler:
             "a run is stopped", extra={"run": run, "requester": principal.title, "kill": is_kill}
         )
         entry = self._request_log.find(run)
-        await self._answer(request.run, AnswerState.DONE, outcome=_outcome_of(entry) if entry else "")
+        await self._answer(request.run, AnswerState.DONE, outcome=_format_outcome(entry) if entry else "")
 
     async def _answer_again(self, known: RequestLogEntry) -> None:
         """A request that was handled before, or is being carried out: the request log answers."""
@@ -314,7 +314,11 @@ class RequestHandler:
             await self._answer(known.run, known.outcome, reason=known.reason, code=known.code)
         elif known.outcome:
             await self._answer(
-                known.run, AnswerState.DONE, outcome=_outcome_of(known), reason=known.reason, code=known.code
+                known.run,
+                AnswerState.DONE,
+                outcome=_format_outcome(known),
+                reason=known.reason,
+                code=known.code,
             )
         else:
             position = self._run_queue.position(known.run) or 0
@@ -385,7 +389,7 @@ def _ahead(job: QueuedRun) -> RunAhead:
     return RunAhead(run=job.run, action=job.action, name=name, requester=requester)
 
 
-def _outcome_of(known: RequestLogEntry) -> str:
+def _format_outcome(known: RequestLogEntry) -> str:
     """The end state for an answer. Older controllers ignore an answer with a word they do not know, and know no `stopped`."""
     return NodeState.FAILED if known.outcome == NodeState.STOPPED else known.outcome
 
@@ -403,7 +407,7 @@ def decode_request(incoming: IncomingRequest) -> Request:
         raise ProtocolError(f"{incoming.subject}: the request cannot be read: {err}") from err
 
 
-def action_of(incoming: IncomingRequest) -> tuple[str, str] | None:
+def find_action(incoming: IncomingRequest) -> tuple[str, str] | None:
     """
     The action of a request for the node's policy, and its mode ("" when it becomes no run).
 
@@ -433,7 +437,7 @@ def _job(protocol: str, request: Request, deadline: datetime | None, principal: 
     )
 
 
-def deadline_of(request: Request, due: datetime | None) -> datetime | None:
+def find_deadline(request: Request, due: datetime | None) -> datetime | None:
     """When a request must have started; None when it may start at any time."""
     if request.deadline is not None:
         return request.deadline

@@ -112,7 +112,7 @@ class Recovery:
         self,
         left: Iterable[RequestLogEntry],
         open_runs: Iterable[OpenRun],
-        job_of: Callable[[RequestLogEntry], QueuedRun | None],
+        build_job: Callable[[RequestLogEntry], QueuedRun | None],
     ) -> None:
         """
         Report the end of runs that were interrupted, and queue those that had not started.
@@ -120,15 +120,15 @@ class Recovery:
         Args:
             left: Runs without an end in the request log, in order of arrival.
             open_runs: Runs without an end in the spool.
-            job_of: The job of an entry; None when its request cannot be read any more.
+            build_job: The job of an entry; None when its request cannot be read any more.
         """
         reported = {one.run: one for one in open_runs}
         parted = self._checkpoints.run
         for entry in left:
             found = reported.pop(entry.run, None)
-            ended = self._spool.summary_of(entry.run)
+            ended = self._spool.load_summary(entry.run)
             goes_on = entry.run == parted and ended is None
-            job = None if (entry.has_begun or found) and not goes_on else job_of(entry)
+            job = None if (entry.has_begun or found) and not goes_on else build_job(entry)
             if job is not None and goes_on:
                 # a deadline is for the start, and the run has started
                 job = msgspec.structs.replace(job, deadline=None)

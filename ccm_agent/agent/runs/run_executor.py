@@ -158,7 +158,7 @@ class RunExecutor:
             report.start()
             await self._context.engine.ensure(request.type, request.properties, options)
             summary = report.totals()
-            self._stop.conclude(summary)
+            self._stop.record_in(summary)
             return summary
         source = job.own.source if job.own else await self._source(request)
         return await self._context.engine.apply(source, options)

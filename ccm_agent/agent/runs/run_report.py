@@ -32,7 +32,7 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.truncation import encode_event, encode_summary
-from ccm_agent.model.wire import OUTPUT_TAIL_BYTES, RIGHT, SESSION_PROGRESS, NodeState, Progress
+from ccm_agent.model.wire import COMPLIANT_STATES, OUTPUT_TAIL_BYTES, SESSION_PROGRESS, NodeState, Progress
 
 log = logging.getLogger(__name__)
 
@@ -276,7 +276,7 @@ class RunReport:
             stopped_by=stopped_by or base.stopped_by,
         )
         self.is_closed = True
-        if self._is_quiet and self._quiet_start is not None and state in RIGHT:
+        if self._is_quiet and self._quiet_start is not None and state in COMPLIANT_STATES:
             return summary
         self._report_start()
         is_stable = state == NodeState.STABLE and self._number == 2

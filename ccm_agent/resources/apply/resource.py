@@ -6,7 +6,7 @@ import re
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.resources.apply.model import ApplyProperties, ApplyState
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -18,9 +18,9 @@ def check(wanted: ApplyProperties) -> None:
         raise PropertyError(message, place=Place(path="$.name"))
 
 
-def reach(wanted: ApplyProperties) -> Reach:
+def reach(wanted: ApplyProperties) -> HostAccess:
     """The child's file is read. Its resources are checked one by one."""
-    return Reach(reads=(wanted.name,))
+    return HostAccess(reads=(wanted.name,))
 
 
 def decide(wanted: ApplyProperties, found: ApplyState, context: DecisionContext) -> Decision:

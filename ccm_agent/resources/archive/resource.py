@@ -19,7 +19,7 @@ from ccm_agent.resources.archive.model import (
     kind_of,
 )
 from ccm_agent.resources.checks import check_each
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.owners import is_same_owner
 
 CHECKSUM = re.compile(r"[0-9a-fA-F]{64}")
@@ -109,10 +109,10 @@ def _refuse(message: str, field: str) -> NoReturn:
     raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
-def reach(wanted: ArchiveProperties) -> Reach:
+def reach(wanted: ArchiveProperties) -> HostAccess:
     """Return what the resource touches. Unpacking can write anything below the directory."""
     trees = (wanted.extract_parent,) if wanted.extract_parent and wanted.ensure != ABSENT else ()
-    return Reach(paths=(wanted.name,), trees=trees, reads=(wanted.url,) if wanted.url else ())
+    return HostAccess(paths=(wanted.name,), trees=trees, reads=(wanted.url,) if wanted.url else ())
 
 
 def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionContext) -> Decision:

@@ -13,7 +13,7 @@ from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL, OUTPUT_TAIL
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.shellwords import split_words
 from ccm_agent.resources.checks import check_each
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step, StepResult
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step, StepResult
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 from ccm_agent.resources.exec.provider import ExecProvider
 
@@ -112,9 +112,9 @@ def _refuse(message: str, field: str) -> NoReturn:
     raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
-def reach(wanted: ExecProperties) -> Reach:
+def reach(wanted: ExecProperties) -> HostAccess:
     """A command may touch anything, so nothing is named. A policy forbids or allows the type."""
-    return Reach()
+    return HostAccess()
 
 
 def decide(wanted: ExecProperties, found: ExecState, context: DecisionContext) -> Decision:

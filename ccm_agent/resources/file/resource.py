@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ccm_agent.model.errors import FileError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.checks import check_each
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.file.model import (
     DIRECTORY,
     KEEP,
@@ -125,11 +125,11 @@ def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "source", "does not fetch its `source` from the web"
 
 
-def reach(wanted: FileProperties) -> Reach:
+def reach(wanted: FileProperties) -> HostAccess:
     """Return what the resource touches; see `ResourceType`."""
     named = (wanted.name,)
     is_tree = wanted.ensure == ABSENT and wanted.force
-    return Reach(
+    return HostAccess(
         paths=() if is_tree else named,
         trees=named if is_tree else (),
         reads=(wanted.source,) if wanted.source else (),

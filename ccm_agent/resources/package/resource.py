@@ -9,7 +9,7 @@ from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.versions import compare_debian, compare_rpm
 from ccm_agent.resources.checks import check_each
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.package.model import LATEST, PackageProperties, PackageState
 from ccm_agent.resources.package.provider import PackageProvider
 
@@ -44,9 +44,9 @@ def _check_version(wanted: PackageProperties) -> None:
         )
 
 
-def reach(wanted: PackageProperties) -> Reach:
+def reach(wanted: PackageProperties) -> HostAccess:
     """Return what the resource touches. Dependencies of the package are left to the package manager."""
-    return Reach(packages=(wanted.name,))
+    return HostAccess(packages=(wanted.name,))
 
 
 def _debian(found: PackageState, version: str) -> int:

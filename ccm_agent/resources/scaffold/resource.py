@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.checks import check_each
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.scaffold.model import (
     DEFAULT_ENGINE,
     DELIMITERS,
@@ -94,9 +94,9 @@ def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "engine", "must be told the `engine`"
 
 
-def reach(wanted: ScaffoldProperties) -> Reach:
+def reach(wanted: ScaffoldProperties) -> HostAccess:
     """Return what the resource touches. Templates and commands decide what is below the directory."""
-    return Reach(trees=(wanted.name,), reads_trees=(wanted.source,) if wanted.source else ())
+    return HostAccess(trees=(wanted.name,), reads_trees=(wanted.source,) if wanted.source else ())
 
 
 def decide(wanted: ScaffoldProperties, found: ScaffoldState, context: DecisionContext) -> Decision:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ccm_agent.model.errors import Place, PropertyError
-from ccm_agent.resources.contract import Decision, DecisionContext, Reach, Step
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 
 NAME = re.compile(r"[A-Za-z0-9._+:~][A-Za-z0-9._+:~-]*")
@@ -25,9 +25,9 @@ def check(wanted: ServiceProperties) -> None:
         )
 
 
-def reach(wanted: ServiceProperties) -> Reach:
+def reach(wanted: ServiceProperties) -> HostAccess:
     """Return what the resource touches; see `ResourceType`."""
-    return Reach(services=(wanted.name,))
+    return HostAccess(services=(wanted.name,))
 
 
 def decide(wanted: ServiceProperties, found: ServiceState, context: DecisionContext) -> Decision:

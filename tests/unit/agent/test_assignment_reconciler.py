@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ccm_agent.agent.desired import assignment_reconciler
-from ccm_agent.bus.subjects import event_subject, key_subject, poke_subject
+from ccm_agent.bus.subjects import event_subject, key_subject, notification_subject
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.ports import KeyValue, KeyValueEntry
@@ -392,7 +392,7 @@ async def test_a_copied_entry_under_the_key_that_a_poke_names_is_told_and_what_s
         await world.operator.stands("site", "stable")
         old = world.broker.buckets[BUCKET][0].body
         world.broker.inject(key_subject(BUCKET, "all.site"), old, {"Nats-Stream": f"KV_{BUCKET}"})
-        world.broker.deliver(Sent(poke_subject(BUCKET, "all.site"), b"", {"Nats-Sequence": "2"}))
+        world.broker.deliver(Sent(notification_subject(BUCKET, "all.site"), b"", {"Nats-Sequence": "2"}))
         told = await world.controller.said(event_subject(AGENT_REFUSED, NODE))
         record = await world.operator.record()
 

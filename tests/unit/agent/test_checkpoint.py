@@ -186,7 +186,7 @@ async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_le
     engine.go.set()
 
     assert await running is None
-    told = await asyncio.to_thread(context.spool.summary_of, RUN)
+    told = await asyncio.to_thread(context.spool.load_summary, RUN)
     context.spool.close()
     assert told is not None
     summary = msgspec.json.decode(told.body, type=SessionSummary)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccm_agent.agent.desired.origins import SourcePorts
-from ccm_agent.agent.requests.request_handler import KINDS, action_of
+from ccm_agent.agent.requests.request_handler import KINDS, find_action
 from ccm_agent.agent.runs.admission import NodePolicy
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import request_subject
@@ -562,12 +562,12 @@ def test_the_action_of_a_request_depends_on_its_kind_alone(
             scheduled=scheduled,
         )
 
-    assert action_of(incoming(body)) == action_of(incoming({}))
+    assert find_action(incoming(body)) == find_action(incoming({}))
 
 
 def test_every_kind_of_request_has_an_action_and_a_strange_one_has_none() -> None:
     def action(protocol: str, *, scheduled: bool = False) -> tuple[str, str] | None:
-        return action_of(
+        return find_action(
             IncomingRequest(subject="s", protocol=protocol, scope="all", body=b"", scheduled=scheduled)
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.requests.request_handler import deadline_of, decode_request
+from ccm_agent.agent.requests.request_handler import decode_request, find_deadline
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import event_subject, request_subject
 from ccm_agent.model.errors import ProtocolError
@@ -569,7 +569,7 @@ def test_a_body_that_cannot_be_read_is_a_protocol_error(body: bytes) -> None:
 def test_a_deadline_beyond_the_calendar_is_none() -> None:
     request = ManifestRequest(protocol=MANIFEST_APPLY, deadline_s=1e15)
 
-    assert deadline_of(request, datetime(2026, 11, 21, tzinfo=UTC)) is None
+    assert find_deadline(request, datetime(2026, 11, 21, tzinfo=UTC)) is None
 
 
 def test_the_id_of_a_scheduled_run_comes_from_the_place_and_time_of_its_message() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.permissions import word_for
+from ccm_agent.bus.permissions import operator_flag_for
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from ccm_agent.bus.permissions import word_for
     ],
 )
 def test_a_denied_operator_is_told_the_word_that_is_missing(subject: str, word: str) -> None:
-    assert word_for(subject) == word
+    assert operator_flag_for(subject) == word

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.bus.messages import COPIED
-from ccm_agent.bus.requests import admit
+from ccm_agent.bus.requests import validate_request
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.wire import MANIFEST_APPLY
@@ -24,7 +24,7 @@ DUE = {
 def test_a_message_of_a_program_is_a_request() -> None:
     headers = {"Ccm-Sent": "1", "Anything": "else"}
 
-    assert admit(SUBJECT, BODY, headers) == IncomingRequest(
+    assert validate_request(SUBJECT, BODY, headers) == IncomingRequest(
         subject=SUBJECT,
         protocol=MANIFEST_APPLY,
         scope="fact.role.web",
@@ -36,11 +36,11 @@ def test_a_message_of_a_program_is_a_request() -> None:
 @pytest.mark.parametrize("headers", [{}, {"Anything": "else"}])
 def test_what_no_program_sent_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(ProtocolError, match="no program sent this"):
-        admit(SUBJECT, BODY, headers)
+        validate_request(SUBJECT, BODY, headers)
 
 
 def test_a_due_request_is_admitted_on_the_subject_it_was_due_for() -> None:
-    assert admit(SUBJECT, BODY, DUE).scheduled
+    assert validate_request(SUBJECT, BODY, DUE).scheduled
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_due_request_is_admitted_on_the_subject_it_was_due_for() -> None:
 )
 def test_a_copy_is_refused(changed) -> None:
     with pytest.raises(ProtocolError, match="a copy of a message"):
-        admit(SUBJECT, BODY, DUE | changed)
+        validate_request(SUBJECT, BODY, DUE | changed)
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ def test_a_copy_is_refused(changed) -> None:
 )
 def test_a_due_request_without_a_header_is_refused(missing) -> None:
     with pytest.raises(ProtocolError):
-        admit(SUBJECT, BODY, {name: value for name, value in DUE.items() if name != missing})
+        validate_request(SUBJECT, BODY, {name: value for name, value in DUE.items() if name != missing})
 
 
 @pytest.mark.parametrize("name", ["Nats-Subject", "nats-sequence", "Nats-Time-Stamp"])
 def test_a_copy_whose_stream_is_hidden_is_refused(name: str) -> None:
     with pytest.raises(ProtocolError, match="a copy of a message"):
-        admit(SUBJECT, BODY, {"Ccm-Sent": "1", "X": "abNats-Stream: KV_CCM_RUNS", name: "1"})
+        validate_request(SUBJECT, BODY, {"Ccm-Sent": "1", "X": "abNats-Stream: KV_CCM_RUNS", name: "1"})
 
 
 def test_a_header_counts_however_it_is_written() -> None:
     with pytest.raises(ProtocolError, match="a copy"):
-        admit(SUBJECT, BODY, {"nats-stream": "KV_CCM_DATA"})
+        validate_request(SUBJECT, BODY, {"nats-stream": "KV_CCM_DATA"})
 
 
 def test_an_answer_of_the_broker_is_refused() -> None:
     with pytest.raises(ProtocolError, match="an answer of the broker"):
-        admit(SUBJECT, BODY, {"Status": "404"})
+        validate_request(SUBJECT, BODY, {"Status": "404"})
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_an_answer_of_the_broker_is_refused() -> None:
 )
 def test_a_body_that_does_not_name_the_subjects_protocol_is_refused(body) -> None:
     with pytest.raises(ProtocolError):
-        admit(SUBJECT, body, {"Ccm-Sent": "1"})
+        validate_request(SUBJECT, body, {"Ccm-Sent": "1"})

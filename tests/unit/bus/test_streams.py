@@ -10,8 +10,8 @@ from ccm_agent.bus.messages import Message
 from ccm_agent.bus.streams import (
     NoPeersError,
     NoStreamError,
+    api_error,
     decode_answer,
-    fault,
     parse_sequence,
     parse_time,
 )
@@ -44,7 +44,7 @@ from ccm_agent.model.errors import (
     ],
 )
 def test_a_fault_is_of_the_kind_that_says_what_to_do(err_code, code, kind) -> None:
-    raised = fault("$KV.B.key", err_code, code, "its own words")
+    raised = api_error("$KV.B.key", err_code, code, "its own words")
 
     assert type(raised) is kind
     assert "bucket B, key key" in str(raised)
