@@ -45,6 +45,14 @@ class CcmProgram(CcmGroup, LazyGroup):
 
     aliases: Mapping[str, str] = ALIASES
 
+    def unknown(self, name: str, known: Sequence[str]) -> str:
+        """The error for a name that is not a command; a CLI plugin of Choria CCM has its own."""
+        from ccm_agent.cli.plugins import find_plugin, plugin_error
+
+        if path := find_plugin(name):
+            return plugin_error(name, path)
+        return super().unknown(name, known)
+
 
 def _load(verb: str) -> click.Command:
     if verb != "apply":

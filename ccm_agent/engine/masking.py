@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.resource import CommonProperties
@@ -74,8 +75,13 @@ def register_check_secrets(masker: Masker, wanted: CommonProperties) -> None:
 
 
 def register_rule_secrets(masker: Masker, check: HealthCheck) -> None:
-    """Add passwords, URL credentials and header values of a health check's `http` rules to a masker."""
-    rules = check.goss_rules.get("http") if isinstance(check.goss_rules, dict) else None
+    """
+    Add passwords, URL credentials and header values of a health check's `http` rules to a masker.
+
+    Rules may be one text, which a template has printed. A text that is not YAML has none; its error does not quote it.
+    """
+    parsed = _parsed_rules(check.goss_rules)
+    rules = parsed.get("http") if isinstance(parsed, dict) else None
     for url, body in rules.items() if isinstance(rules, dict) else ():
         _learn_urls(masker, str(url))
         if not isinstance(body, dict):
@@ -89,6 +95,17 @@ def register_rule_secrets(masker: Masker, check: HealthCheck) -> None:
             name, _, value = text.partition(": ")
             if name.lower() not in PLAIN_HEADERS:
                 masker.learn(value)
+
+
+def _parsed_rules(rules: Any) -> Any:
+    if not isinstance(rules, str) or "http" not in rules:
+        return rules
+    from ccm_agent.model import codec
+
+    try:
+        return codec.decode_document(rules)
+    except DocumentError:
+        return None
 
 
 def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:

@@ -65,7 +65,7 @@ _ALL = (
     GossType(
         name="service",
         subject="name",
-        attributes=("enabled", "running"),
+        attributes=("enabled", "running", "runlevels"),
         look=programs.look_at_service,
         required=False,
     ),

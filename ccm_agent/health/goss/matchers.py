@@ -77,7 +77,9 @@ def parse_matcher(raw: Any) -> Matcher:
     make = _MATCHERS.get(name)
     if make is None:
         if name == "xml":
-            raise PropertyError("the matcher `xml` is not supported: use `match-regexp`")
+            raise PropertyError(
+                "the matcher `xml` is not supported: goss 0.4.9, which Choria CCM uses, does not have it; use `match-regexp`"
+            )
         raise PropertyError(f"there is no matcher `{name}`{did_you_mean(str(name), _MATCHERS)}")
     return make(value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ccm_agent.health.goss.found import GossQuery, NoValue
@@ -16,6 +17,11 @@ NAME_LIMIT_BYTES = 15
 """The kernel keeps so much of a program's name."""
 
 _DPKG_STATUS = "/var/lib/dpkg/status"
+_SYSTEMD_RUNS = "/run/systemd/system"
+"""The directory that sd_booted(3) looks for."""
+_START_LINK = re.compile(
+    r"/etc/rc(?P<sysv>\d+)\.d/S\d\d(?P<s>[^/]+)|/etc/runlevels/(?P<openrc>[^/]+)/(?P<o>[^/]+)"
+)
 _RPM_FORMAT = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\\n"
 
 
@@ -47,7 +53,23 @@ async def look_at_service(look: GossQuery) -> dict[str, Any]:
         if attribute in look.asked:
             done = await _run(look, "systemctl", "--quiet", verb, "--", look.subject)
             values[attribute] = done.code == 0
+    if "runlevels" in look.asked:
+        values["runlevels"] = await _run_levels(look)
     return values
+
+
+async def _run_levels(look: GossQuery) -> list[str]:
+    """
+    The run levels in which a System V or OpenRC host starts a service. As in goss, a host with systemd has none: it enables units
+    for targets, also where links below /etc/rc*.d are left.
+    """
+    if (await look.host.files.inspect([_SYSTEMD_RUNS], digest=False))[0].kind == "directory":
+        return []
+    done = await _run(look, "find", "/etc", "-mindepth", "2", "-maxdepth", "3", "-path", "/etc/r*/*")
+    found = [match for line in _lines(done) if (match := _START_LINK.fullmatch(line))]
+    return sorted(
+        {match["sysv"] or match["openrc"] for match in found if look.subject in match.group("s", "o")}
+    )
 
 
 async def look_at_process(look: GossQuery) -> dict[str, Any]:

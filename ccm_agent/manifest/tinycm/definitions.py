@@ -121,7 +121,9 @@ def definitions_of(parts: Sequence[ManifestPart]) -> list[ResourceDefinition]:
 def _definitions_in(part: ManifestPart) -> Iterator[ResourceDefinition]:
     """What one document defines: `name` may be a list."""
     if len(part.value) != 1:
-        part.fail("a definition is one type with its properties, such as `file: {name: …}`")
+        kind = part.value.get("type") if "name" in part.value else None
+        written = f"`{kind}: {{name: …}}`" if kind in KEYS else "`file: {name: …}`"
+        part.fail(f"a definition is one type with its properties below it: write {written}")
     kind, body = next(iter(part.value.items()))
     if kind not in KEYS:
         if kind in NOT_HERE:

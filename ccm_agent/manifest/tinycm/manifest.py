@@ -64,7 +64,7 @@ def read_parts(document: ManifestDocument) -> tuple[ManifestPart | None, list[Ma
     if not parts:
         raise ManifestError("the manifest is empty: it needs a definition", place=Place(document.name))
     first = parts[0]
-    if any(key in _DEFINITION_KEYS for key in first.value):
+    if any(key in (*_DEFINITION_KEYS, "name") for key in first.value):
         return None, parts
     return first, parts[1:]
 

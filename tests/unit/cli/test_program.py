@@ -56,6 +56,46 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{VERSION}\n"
 
 
+def test_a_cli_plugin_of_choria_ccm_is_named_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "choria/ccm/plugins"
+    folder.mkdir(parents=True)
+    (folder / "deploy-plugin.yaml").write_text("name: deploy\ntype: exec\ncommand: touch /tmp/run\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    assert main.run(["deploy", "web"]) == 1
+
+    assert capsys.readouterr().err == (
+        f"ccm: `deploy` is a CLI plugin of Choria CCM ({folder}/deploy-plugin.yaml), which this program does not run: "
+        "install the definition as deploy-app.yaml of App Builder and run it with `appbuilder`, or write its commands "
+        "into a script; see `ccm --help`\n"
+    )
+
+
+def test_a_command_that_is_a_path_is_not_looked_up_among_the_plugins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x-plugin.yaml").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    assert main.run(["../../../x"]) == 1
+
+    assert "is a CLI plugin" not in capsys.readouterr().err
+
+
+def test_a_hiera_file_that_does_not_exist_is_an_error_when_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["ensure", "exec", "true", "--hiera", str(tmp_path / "none.yaml")]
+
+    assert main.run(arguments) == 1
+
+    assert (
+        capsys.readouterr().err == f"ccm: {tmp_path}/none.yaml: cannot be read: No such file or directory\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

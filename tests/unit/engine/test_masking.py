@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any
 
+import pytest
+
 from ccm_agent.engine import masking
 from ccm_agent.model.field_rules import PublishDigest, PublishNames, Sensitive
-from ccm_agent.model.health import HealthResult
+from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.secret import Masker
 from tests.support.engine import Board, NoteProperties, note_type
@@ -201,3 +203,32 @@ def test_an_output_that_was_cut_does_not_begin_with_the_end_of_a_secret() -> Non
     found = masking.mask_event(event(NoteProperties(name="a"), output=output), KIND, masker)
 
     assert found.output.startswith("***.")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param(
+            {"http": {"http://a/": {"status": 200, "password": "hunter22", "request-headers": ["X-Key: k3yk3y"]}}},
+            id="a mapping",
+        ),
+        pytest.param(
+            "http:\n  http://a/: {status: 200, password: hunter22, request-headers: ['X-Key: k3yk3y']}\n",
+            id="one text",
+        ),
+    ],
+)  # fmt: skip
+def test_secrets_of_a_health_check_are_masked_however_its_rules_are_written(rules: Any) -> None:
+    masker = Masker()
+
+    masking.register_rule_secrets(masker, HealthCheck(goss_rules=rules))
+
+    assert masker.text("hunter22 and k3yk3y") == "*** and ***"
+
+
+def test_rules_that_are_not_yaml_hold_no_secrets() -> None:
+    masker = Masker()
+
+    masking.register_rule_secrets(masker, HealthCheck(goss_rules="http: [a"))
+
+    assert masker.is_idle

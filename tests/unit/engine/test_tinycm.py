@@ -12,8 +12,9 @@ from ccm_agent.engine.request import ManifestSource
 from ccm_agent.engine.tinycm.content import interpolate
 from ccm_agent.manifest.document import make_document
 from ccm_agent.manifest.lint import lint
+from ccm_agent.manifest.tinycm.definitions import read_definitions
 from ccm_agent.manifest.tinycm.detect import is_tinycm
-from ccm_agent.model.errors import CcmError, TemplateError
+from ccm_agent.model.errors import CcmError, DocumentError, TemplateError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.file import TYPE as FILE
 from ccm_agent.resources.package import TYPE as PACKAGE
@@ -346,6 +347,16 @@ async def test_order_is_as_declared_but_after_what_is_named() -> None:
             id="unknown type",
         ),
         pytest.param(
+            ["{name: /srv/x, contents: a}"],
+            "site.cm.yml:6: a definition is one type with its properties below it: write `file: {name: …}`",
+            id="properties without their type",
+        ),
+        pytest.param(
+            ["{type: package, name: vim}"],
+            "site.cm.yml:6: a definition is one type with its properties below it: write `package: {name: …}`",
+            id="the type as a property",
+        ),
+        pytest.param(
             ["file: {name: /srv/x, contnts: a}"],
             "site.cm.yml:6:22: $.file.contnts: unknown key `contnts`, did you mean `contents`?",
             id="unknown key",
@@ -543,3 +554,10 @@ async def test_the_example_of_the_page_comes_to_what_the_page_says() -> None:
             },
         ),
     ]
+
+
+def test_a_manifest_of_one_flat_definition_is_told_where_its_type_goes() -> None:
+    document = make_document(b"name: /srv/x\ncontents: a\n", "site.cm.yml", "/work")
+
+    with pytest.raises(DocumentError, match=r"write `file: \{name: …\}`"):
+        read_definitions(document, lambda: "web1")

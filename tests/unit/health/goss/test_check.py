@@ -105,6 +105,33 @@ def check(rules: Any, **words: Any) -> HealthCheck:
 
 
 @pytest.mark.parametrize(
+    ("links", "levels"),
+    [
+        pytest.param(
+            "/etc/rc3.d/S01sshd\n/etc/rc2.d/S01sshd\n/etc/rc3.d/K01cron\n", ["2", "3"], id="System V"
+        ),
+        pytest.param("/etc/runlevels/default/sshd\n/etc/rc3.d/S01sshd-extra\n", ["default"], id="OpenRC"),
+        pytest.param("/etc/rc3.d/K01sshd\n", [], id="only stopped"),
+    ],
+)
+async def test_run_levels_are_those_that_start_a_service(host: Host, links: str, levels: list[str]) -> None:
+    host.runner.when("find", "/etc", stdout=links)
+
+    found = await attempt(check({"service": {"sshd": {"runlevels": {"consist-of": levels}}}}), host)
+
+    assert (found.status, found.output) == (0, "Count: 1, Failed: 0, Skipped: 0")
+
+
+async def test_a_host_with_systemd_has_no_run_levels(host: Host) -> None:
+    host.files.put_directory("/run/systemd/system")
+    host.runner.when("find", "/etc", stdout="/etc/rc3.d/S01sshd\n")
+
+    found = await attempt(check({"service": {"sshd": {"runlevels": {"have-len": 0}}}}), host)
+
+    assert (found.status, found.output) == (0, "Count: 1, Failed: 0, Skipped: 0")
+
+
+@pytest.mark.parametrize(
     ("rules", "count"),
     [
         pytest.param(
