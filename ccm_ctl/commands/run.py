@@ -9,10 +9,11 @@ import click
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.run_list import list_command
 from ccm_ctl.commands.run_orders import abort_run, pause_run, promote_run, resume_run
 from ccm_ctl.commands.run_retry import retry
 from ccm_ctl.commands.run_stop import stop
-from ccm_ctl.commands.stored_runs import format_outcome, look, pick_up, run_argument
+from ccm_ctl.commands.stored_runs import format_heading, look, pick_up, run_argument
 from ccm_ctl.commands.targets import no_fold_option
 from ccm_ctl.render import records
 
@@ -31,53 +32,6 @@ def run(application: Application) -> None:
 
 
 @verb(
-    "list",
-    examples=["ccmctl run list", "ccmctl run list --limit 100 --json"],
-    options=[click.Option(["--limit"], type=click.IntRange(1), default=20, show_default=True, metavar="N")],
-)
-def _list(application: Application, limit: int) -> Exit:
-    """List recent runs, newest first."""
-
-    async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
-        from ccm_agent.clikit.text import ago, plural, short_ids
-        from ccm_ctl.commands.run_view import run_fields
-        from ccm_ctl.fleet.history import History
-
-        terminal = application.terminal
-        rows = []
-        listed = await History(fleet).newest(limit)
-        shorts = short_ids(record.run for record, *_ in listed.runs)
-        for record, state, closed_by in listed.runs:
-            terminal.record(
-                records.RUN,
-                **run_fields(record),
-                state=state.state,
-                counts=state.counts,
-                closed_by=closed_by or None,
-            )
-            rows.append(
-                [
-                    shorts[record.run],
-                    ago(record.time, fleet.clock.now()),
-                    record.requester,
-                    f"{record.action} {record.name}",
-                    str(record.nodes),
-                    format_outcome(record.action, state, closed_by),
-                ]
-            )
-        columns = [Column("RUN"), Column("WHEN", spare=1), Column("BY", spare=2), Column("WHAT", fold=True)]
-        columns += [Column("NODES", right=True), Column("OUTCOME", fold=True)]
-        terminal.table(columns, rows, "no run yet\n")
-        if listed.left_out:
-            what = plural(len(listed.left_out), "key")
-            terminal.note(f"left out: {what} of CCM_RUNS that cannot be read, such as {listed.left_out[0]}")
-        return Exit.OK
-
-    return application.run(work)
-
-
-@verb(
     "show",
     examples=["ccmctl run show last", "ccmctl run show 2zFX --events", "ccmctl run show last --json | jq ."],
     options=[
@@ -87,16 +41,25 @@ def _list(application: Application, limit: int) -> Exit:
     ],
 )
 def _show(application: Application, run: str, events: bool) -> Exit:
-    """Show the current state of a run."""
+    """Show a run: who started it, when, for which nodes, and the state of each node."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.run_view import run_fields
+        from ccm_ctl.fleet.open_runs import close_ended
         from ccm_ctl.render.event import event_line
 
         recorded, state, watch, follower = await pick_up(application, fleet, run, offline_ok=True)
         await look(follower, state, recorded)
+        is_ended = await close_ended(fleet, recorded, state)
         terminal = application.terminal
-        terminal.record(records.RUN, **run_fields(recorded.record), state=recorded.state.state)
+        terminal.record(
+            records.RUN,
+            **run_fields(recorded.record),
+            state="done" if is_ended else recorded.state.state,
+            stopped_by=recorded.state.stopped_by or None,
+            closed_by=recorded.closed_by or None,
+        )
+        terminal.show(f"{format_heading(recorded, fleet.clock.now())}\n")
         lines = []
         for _, node in sorted(state.nodes.items()):
             for event in (node.events[number] for number in sorted(node.events)):
@@ -147,5 +110,5 @@ def _watch(application: Application, run: str, offline: str, timeout: int | None
     return application.run(work)
 
 
-for _command in (_list, _show, _watch, stop, retry, pause_run, resume_run, promote_run, abort_run):
+for _command in (list_command, _show, _watch, stop, retry, pause_run, resume_run, promote_run, abort_run):
     run.add_command(_command)

@@ -37,6 +37,7 @@ from ccm_ctl.render.verdicts import part_sentence
 if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
     from ccm_agent.model.run_records import RunRecord
+    from ccm_agent.model.wire import RunAhead
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.node_run import News, NodeRun
     from ccm_ctl.fleet.ports import Fleet
@@ -47,6 +48,9 @@ KEEP_EACH_S = 1.0
 """Ends that no stream holds are written down at most so often while a run goes."""
 
 SLOWEST_SHOWN = 2
+
+AHEAD_TOLD = 5
+"""Runs that nodes are queued behind and that are named while a run goes; the table names all of them."""
 
 NUMBERS_SHOWN = 1000
 """So many missing events are looked at for a sentence about them."""
@@ -97,6 +101,7 @@ class RunView:
         self._is_kept = True
         self._kept_at = 0.0
         self._told_away = False
+        self._told_ahead: set[str] = set()
 
     @property
     def is_plan(self) -> bool:
@@ -125,6 +130,7 @@ class RunView:
             if isinstance(one, EventReceived):
                 self._terminal.record(records.EVENT, event=one.event, verdict=self.event_verdict(one.node))
             else:
+                self._tell_ahead(one.node)
                 self._untold[one.node] = None
                 self._is_kept = self._is_kept and not one.state.is_final
         self._tell_ends()
@@ -231,6 +237,15 @@ class RunView:
                 if self._told.get(name) is not node.state:
                     self._told[name] = node.state
                     self._terminal.record(records.RESULT, **self.result_fields(node))
+
+    def _tell_ahead(self, name: str) -> None:
+        """Say once of each run behind which nodes are queued whose it is."""
+        ahead = self._run.nodes[name].ahead
+        if ahead is not None and ahead.run not in self._told_ahead and len(self._told_ahead) < AHEAD_TOLD:
+            self._told_ahead.add(ahead.run)
+            self._terminal.note(
+                f"{name}: queued {format_ahead(ahead)}\n  watch:  ccmctl run watch {ahead.run}"
+            )
 
     def _tell_away(self) -> None:
         is_away = self._run.away_since is not None
@@ -365,12 +380,20 @@ def _reason(node: NodeRun) -> str:
     if node.reason or node.state.is_final:
         return node.reason
     if node.state is NodeState.QUEUED and node.position:
-        return f"number {node.position} in its queue"
+        place = f"number {node.position} in its queue"
+        return f"{place}, {format_ahead(node.ahead)}" if node.ahead else place
     if node.progress and node.progress.state == REPORTING:
         return "its events wait for the broker"
     if node.progress and node.progress.resource:
         return f"at {node.progress.resource}"
     return ""
+
+
+def format_ahead(ahead: RunAhead) -> str:
+    """`behind run 3HAAgFJs (apply site by anna)`; a run of the node itself has no operator."""
+    by = f" by {ahead.requester}" if ahead.requester else ""
+    what = f"{ahead.action} {ahead.name}".strip() or "run"
+    return f"behind run {short_id(ahead.run)} ({what}{by})"
 
 
 def _resource(event: TransactionEvent) -> ResourceResult:
@@ -428,6 +451,7 @@ def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
         "reason": node.reason or None,
         "code": node.code or None,
         "joined": node.joined or None,
+        "ahead": node.ahead if node.state is NodeState.QUEUED else None,
         "missing": node.lacking.first(MISSING_TOLD) or None,
         "missing_count": len(node.lacking) or None,
         "summary": node.summary,

@@ -18,6 +18,8 @@ from ccm_ctl.fleet.run import LIMIT_S, Run
 from ccm_ctl.render.outcome import format_counts
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ccm_agent.model.run_records import RunState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
@@ -73,9 +75,34 @@ async def look(follower: Follower, state: Run, recorded: Recorded) -> None:
 
 
 def format_outcome(action: str, state: RunState, closed_by: str) -> str:
-    """How a run ended, as its record says: `2 changed, 1 failed (seen by anna)`."""
-    if state.state != "done":
-        return state.state if state.state == "stopping" else "open"
+    """How a run ended, as its record says: `2 changed, 1 failed (seen by anna)`; of an open run how far it is."""
     counts = {NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)}
-    words = format_counts(counts, plan=action == "plan") or "nothing was done"
-    return f"{words} (seen by {closed_by})" if closed_by else words
+    words = format_counts(counts, plan=action == "plan")
+    if state.state != "done":
+        word = state.state if state.state == "stopping" else "open"
+        ended = {one: count for one, count in counts.items() if one.is_final}
+        return f"{word}: {format_counts(ended, plan=action == 'plan')} so far" if ended else word
+    notes = [f"stopped by {state.stopped_by}"] if state.stopped_by else []
+    notes += [f"seen by {closed_by}"] if closed_by else []
+    suffix = f" ({', '.join(notes)})" if notes else ""
+    return f"{words or 'nothing was done'}{suffix}"
+
+
+def format_heading(recorded: Recorded, now: datetime) -> str:
+    """Who started a run, when and for which nodes, and who stopped it: lines that end with a newline."""
+    from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
+
+    record, state = recorded.record, recorded.state
+    when = f", {clock(record.time)} ({ago(record.time, now)})" if record.time else ""
+    lines = [
+        f"run {short_id(record.run)}: {record.action} {record.name} by {record.requester or 'unknown'}{when}"
+    ]
+    targets = " or ".join(record.targets) or "all nodes"
+    where = f" where {record.where}" if record.where else ""
+    away = f", {record.offline} of them offline then" if record.offline else ""
+    lines.append(f"for {targets}{where}: {plural(record.nodes, 'node')}{away}")
+    if record.retry_of:
+        lines.append(f"sends run {short_id(record.retry_of)} again")
+    if state.stopped_by:
+        lines.append(f"stopped by {state.stopped_by}")
+    return "".join(f"{one_line(line)}\n" for line in lines)

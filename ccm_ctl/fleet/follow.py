@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.bus.subjects import parse_event, run_pattern
 from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
-from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import Answer, Progress
 from ccm_ctl.fleet.authors import find_certificates, learn_records
 from ccm_ctl.fleet.messages import hear
@@ -105,9 +105,17 @@ class Follower:
         finally:
             await stop()
 
-    async def look(self) -> None:
-        """Read what the stream holds of the run, once; what is new is shown when it is followed."""
-        await self._read(None)
+    async def look(self, *, ends_only: bool = False) -> None:
+        """
+        Read what the stream holds of the run, once; what is new is shown when it is followed.
+
+        Args:
+            ends_only: Read the summaries only: how each node ended, and not what it did.
+        """
+        if ends_only:
+            self._take_in(await self._fleet.events.read(f"{SESSION_SUMMARY}.{self._run.run}.>"))
+        else:
+            await self._read(None)
         await self._judge_unexpected()
         await self._certify()
 

@@ -24,7 +24,7 @@ from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import CARRIED_OUT, NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import Fleet
@@ -111,16 +111,18 @@ class _Pieces(Struct, kw_only=True):
             ((entry.revision, token, told) for token, (entry, told) in self.states.items() if token != owner),
             key=lambda one: one[0],
         )
+        # A key proves its author, so the name of an operator who stops a run is read from the key.
+        stops = [token for _, token, told in others if told.stopped_by or told.state == "stopping"]
+        stoppers = [state.stopped_by, *map(_decode_operator, stops)]
+        state = msgspec.structs.replace(state, stopped_by=next(filter(None, stoppers), ""))
         for _, token, told in others:
             if state.state == "done":
                 break
             if told.state == "done":
-                ended = RunState(
-                    run=run, state="done", time=state.time, counts=told.counts, joined=told.joined
-                )
+                ended = msgspec.structs.replace(state, state="done", counts=told.counts, joined=told.joined)
                 return ended, _decode_operator(token)
             if told.state == "stopping":
-                state = msgspec.structs.replace(state, state="stopping", stopped_by=_decode_operator(token))
+                state = msgspec.structs.replace(state, state="stopping")
         return state, ""
 
     def merge_ends(self, owner: str) -> dict[str, NodeEnd]:
@@ -212,15 +214,29 @@ class History:
 
     async def newest(self, most: int) -> Listed:
         """The newest runs."""
-        known, left_out = await self._known()
+        left_out: list[str] = []
         runs = []
-        for _, run, pieces in known[:most]:
+        async for one in self.newest_first(left_out):
+            runs.append(one)
+            if len(runs) == most:
+                break
+        return Listed(runs=runs, left_out=sorted(left_out))
+
+    async def newest_first(self, left_out: list[str]) -> AsyncIterator[tuple[RunRecord, RunState, str]]:
+        """
+        All runs, the newest first: what was asked, how far it is, and who closed it (see Recorded).
+
+        Args:
+            left_out: Gets the keys of records that cannot be read.
+        """
+        known, unreadable = await self._known()
+        left_out += unreadable
+        for _, run, pieces in known:
             if not pieces.requests:
                 pieces = await self._former(run, pieces, left_out)
             owner = pieces.owner
             if owner is not None:
-                runs.append((pieces.requests[owner][1], *pieces.merge_states(run, owner)))
-        return Listed(runs=runs, left_out=sorted(left_out))
+                yield (pieces.requests[owner][1], *pieces.merge_states(run, owner))
 
     async def change(self, run: str, change: Callable[[RunState], None]) -> RunState:
         """Change what this operator says about a run's state, however many of his programs do at once; what was written."""
@@ -276,11 +292,11 @@ class History:
                 known.append((min(state.time or _LONG_AGO, entry.created), run, pieces))
         return sorted(known, key=lambda one: one[:2], reverse=True), left_out
 
-    async def _former(self, run: str, pieces: _Pieces, left_out: dict[str, ProtocolError]) -> _Pieces:
+    async def _former(self, run: str, pieces: _Pieces, left_out: list[str]) -> _Pieces:
         """The same with the request that a controller of before wrote."""
         request = await self._bucket.get(f"{run}.{_REQUEST}")
         found, bad = _sorted_out([request] if request else [])
-        left_out |= bad
+        left_out += bad
         return msgspec.structs.replace(pieces, requests=found[run].requests if run in found else {})
 
     async def _put(self, key: str, value: Struct) -> None:

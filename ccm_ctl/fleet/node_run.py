@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
-from ccm_agent.model.wire import NodeState, Progress
+from ccm_agent.model.wire import NodeState, Progress, RunAhead
 from ccm_ctl.fleet.gaps import Gaps
 
 READS = 4
@@ -26,6 +26,7 @@ class NodeRun(Struct, kw_only=True):
         reason, code: Why it is there, where the state alone does not say.
         joined: It answered and had not been expected, and its assigned facts fit what the run is for.
         position: Its place in the node's queue of runs.
+        ahead: The run that it finishes or finished first, as the node says.
         heard_at: When anything came from it last (monotonic seconds).
         asked_at: When it was asked (monotonic seconds).
         progress: What it said last about where it is.
@@ -41,6 +42,7 @@ class NodeRun(Struct, kw_only=True):
     code: str = ""
     joined: bool = False
     position: int = 0
+    ahead: RunAhead | None = None
     heard_at: float = 0
     asked_at: float = 0
     progress: Progress | None = None

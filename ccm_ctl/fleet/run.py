@@ -200,6 +200,7 @@ class Run:
         elif state in _BY_ANSWER and (node.state in (*_WORKING, *_REVIVABLE)):
             wanted = _BY_ANSWER[AnswerState(state)]
             node.position, node.reason, node.code = answer.position, answer.reason, answer.code
+            node.ahead = answer.ahead or node.ahead
             if not (node.state is NodeState.RUNNING and wanted in _WORKING):
                 self._move(node, wanted)
         self._settle(node)

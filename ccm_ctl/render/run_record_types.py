@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.wire import RunAhead
 
 Maybe = UnsetType
 Text = str | UnsetType
@@ -47,10 +48,13 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
     state: Annotated[
         Text, Meta(description="`running`, `stopping` or `done`; in `run list`, `run show`, `run stop`.")
     ] = UNSET
-    counts: Annotated[dict[str, int] | Maybe, Meta(description="Nodes by end state; in `run list`.")] = UNSET
-    closed_by: Annotated[Text, Meta(description="Another operator who reported the end; in `run list`.")] = (
-        UNSET
-    )
+    counts: Annotated[dict[str, int] | Maybe, Meta(description="Nodes by state; in `run list`.")] = UNSET
+    closed_by: Annotated[
+        Text, Meta(description="Another operator who reported the end; in `run list`, `run show`.")
+    ] = UNSET
+    stopped_by: Annotated[
+        Text, Meta(description="The operator who stopped it; in `run list`, `run show`.")
+    ] = UNSET
     stopping: Annotated[Count, Meta(description="How many nodes stop; in `run stop`.")] = UNSET
     ended: Annotated[Texts, Meta(description="Nodes that had ended before; in `run stop`.")] = UNSET
     refused: Annotated[
@@ -82,6 +86,7 @@ class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=Tr
     reason: Annotated[Text, Meta(description="Why.")] = UNSET
     code: Annotated[Text, Meta(description="Error code of the reason.")] = UNSET
     joined: Annotated[Flag, Meta(description="The node was not expected and matches now.")] = UNSET
+    ahead: Annotated[RunAhead | Maybe, Meta(description="The run that a queued node finishes first.")] = UNSET
     missing: Annotated[list[int] | Maybe, Meta(description="Numbers of missing events, the first 1,000.")] = (
         UNSET
     )

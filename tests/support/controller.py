@@ -43,6 +43,7 @@ from ccm_agent.model.wire import (
     NodeRecord,
     Presence,
     Progress,
+    RunAhead,
 )
 from ccm_agent.templates.selector import parse_selector
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
@@ -116,6 +117,7 @@ class FakeNode:
         progress: What it says on the way.
         record: What else stands in its record: its assignments, that it is disabled.
         status: What it answers to a question, besides its version; None: it is asked in vain.
+        ahead: The run that it finishes first, to which it answers `queued`.
         stop: What it answers to a stop; "" is nothing.
         root: It signs its events with a key that this root certified; None: it does not sign.
         delivered: What the broker makes of the events of a run.
@@ -129,6 +131,7 @@ class FakeNode:
     progress: Progress | None = None
     record: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] | None = field(default_factory=dict)
+    ahead: RunAhead | None = None
     stop: str = "done"
     root: Root | None = None
     delivered: Callable[[list[StoredEvent]], list[StoredEvent]] = list
@@ -184,6 +187,8 @@ class FakeNode:
             if self.status is not None:
                 await self._answer(bus, run, "done", body={"version": "1.2.3"} | self.status)
             return
+        if self.ahead is not None:
+            await self._answer(bus, run, "queued", position=1, ahead=self.ahead)
         if isinstance(self.does, str):
             state, _, reason = self.does.partition(": ")
             if state:

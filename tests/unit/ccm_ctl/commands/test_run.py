@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.wire import RunAhead
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.controller import Desk, FakeNode, event
 
@@ -27,6 +28,11 @@ def desk(tmp_path: Path) -> Desk:
     desk.ccmctl("apply", str(path), "--all", "--yes")
     return desk
 
+
+HEADING = """\
+run RUN: apply motd by op, 2026-11-21 12:00:00Z (just now)
+for all nodes: 3 nodes, 1 of them offline then
+"""
 
 TABLE = """\
 NODES  STATE    WHAT             TIME
@@ -51,10 +57,10 @@ def test_runs_are_listed_newest_first(desk: Desk) -> None:
 def test_a_run_is_shown_with_what_no_stream_tells(desk: Desk) -> None:
     shown = desk.ccmctl("run", "show", "last")
 
-    assert (shown.code, shown.screen) == (0, TABLE)
-    assert desk.ccmctl("run", "show", "last").screen == TABLE
+    assert (shown.code, shown.screen) == (0, f"{HEADING}\n{TABLE}")
+    assert desk.ccmctl("run", "show", "last").screen == f"{HEADING}\n{TABLE}"
     assert desk.ccmctl("run", "show", "last", "--events").screen == (
-        f"12:00:00 web1  file#/etc/motd changed (N ms)\n\n{TABLE}"
+        f"{HEADING}\n12:00:00 web1  file#/etc/motd changed (N ms)\n\n{TABLE}"
     )
 
 
@@ -98,7 +104,7 @@ def test_a_run_that_has_ended_is_not_stopped(desk: Desk) -> None:
 
 
 def test_last_run_is_stopped_only_when_that_is_confirmed(desk: Desk) -> None:
-    forget_the_end(desk)
+    reopen(desk)
 
     said = desk.ccmctl("run", "stop", "last")
 
@@ -110,7 +116,7 @@ def test_last_run_is_stopped_only_when_that_is_confirmed(desk: Desk) -> None:
 
 
 def test_nodes_that_refuse_to_stop_or_do_not_answer_are_named(desk: Desk) -> None:
-    forget_the_end(desk)
+    reopen(desk)
     desk.nodes[0].stop = ""
     desk.nodes[1].stop = "refused: operators of web only"
 
@@ -126,7 +132,7 @@ def test_nodes_that_refuse_to_stop_or_do_not_answer_are_named(desk: Desk) -> Non
 
 
 def test_a_run_that_goes_on_is_stopped_where_it_was_sent(desk: Desk, tmp_path: Path) -> None:
-    forget_the_end(desk)
+    reopen(desk)
 
     said = desk.ccmctl("run", "stop", "last", "--yes", "--kill")
 
@@ -134,12 +140,99 @@ def test_a_run_that_goes_on_is_stopped_where_it_was_sent(desk: Desk, tmp_path: P
     assert (said.code, [one.subject for one in sent]) == (0, ["io.choria.ccm.v1.run.stop.request.all"])
     assert [msgspec.json.decode(one.body)["kill"] for one in sent] == [True]
     assert said.screen == ("run RUN (apply motd by op): 2 nodes stopping\n  watch:  ccmctl run watch RUN\n")
-    assert desk.ccmctl("run", "list", "--json").records[0]["state"] == "stopping"
+    [listed, _] = desk.ccmctl("run", "list", "--json").records
+    assert (listed["state"], listed["stopped_by"]) == ("stopping", "op")
+    assert desk.ccmctl("run", "show", "last").out.splitlines()[2] == "stopped by op"
+    assert "stopping: 1 changed, 1 offline so far\n" in desk.ccmctl("run", "list").out
+
+
+def test_operator_is_told_whose_run_theirs_is_queued_behind(desk: Desk, tmp_path: Path) -> None:
+    ahead = RunAhead(run=new_id(), action="apply", name="site\x1b[2J", requester="anna")
+    desk.nodes[0].ahead = desk.nodes[1].ahead = ahead
+
+    said = desk.ccmctl("apply", str(tmp_path / "motd.yaml"), "--all", "--yes")
+
+    assert said.err.count("queued behind") == 1
+    assert "web1: queued behind run RUN (apply site\\x1b[2J by anna)\n  watch:  ccmctl run watch RUN\n" in (
+        said.screen
+    )
+
+
+@pytest.mark.parametrize("words", [("list",), ("show", "last")])
+def test_open_run_whose_nodes_have_all_ended_is_closed_by_its_readers(
+    desk: Desk, words: tuple[str, ...]
+) -> None:
+    forget_the_end(desk)
+
+    shown = desk.ccmctl("run", *words, "--json").named("run")[0]
+
+    assert shown["state"] == "done"
+    assert '"state":"done"' in newest_state(desk)
+    assert "  1 changed, 1 offline, 1 refused\n" in desk.ccmctl("run", "list").out
+
+
+def test_operator_who_may_not_write_the_record_sees_the_end_all_the_same(desk: Desk) -> None:
+    forget_the_end(desk)
+    before = newest_state(desk)
+
+    async def deny(broker: MemoryBroker) -> None:
+        broker.deny("eve", "$KV.CCM_RUNS.eve.>")
+
+    desk.hooks.append(deny)
+    desk.operator = "eve"
+    [listed, _] = desk.ccmctl("run", "list", "--json").records
+
+    assert (listed["state"], listed["counts"]) == ("done", {"changed": 1, "refused": 1, "offline": 1})
+    assert newest_state(desk) == before
+
+
+def test_open_run_with_a_node_that_has_not_ended_stays_open(desk: Desk) -> None:
+    reopen(desk)
+
+    assert desk.ccmctl("run", "list", "--json").records[0]["state"] == "running"
+    assert "open: 1 changed, 1 offline so far\n" in desk.ccmctl("run", "list").out
+    assert '"state":"running"' in newest_state(desk)
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        pytest.param(["--node", "web2"], ["apply"], id="node"),
+        pytest.param(["--node", "web9"], [], id="node of no run"),
+        pytest.param(["--name", "mo*"], ["apply", "plan"], id="name"),
+        pytest.param(["--name", "site"], [], id="other name"),
+        pytest.param(["--by", "op"], ["apply", "plan"], id="operator"),
+        pytest.param(["--by", "bob"], [], id="other operator"),
+        pytest.param(["--state", "refused"], ["apply"], id="end state of a node"),
+        pytest.param(["--state", "done"], ["apply", "plan"], id="state of the run"),
+        pytest.param(["--state", "open"], [], id="no open run"),
+        pytest.param(["--since", "1h"], ["apply", "plan"], id="since"),
+        pytest.param(["--until", "1h"], [], id="until"),
+    ],
+)
+def test_list_of_runs_is_filtered(desk: Desk, options: list[str], found: list[str]) -> None:
+    said = desk.ccmctl("run", "list", "--json", *options)
+
+    assert (said.code, [record["action"] for record in said.records]) == (0, found)
+    assert found or desk.ccmctl("run", "list", *options).out == "no such run\n"
 
 
 def newest(desk: Desk) -> str:
     """The id of the newest run."""
     return str(desk.ccmctl("run", "list", "--json").records[0]["run"])
+
+
+def newest_state(desk: Desk) -> str:
+    """What the operators' records say of the newest run's state, the last word last."""
+    bucket = desk.broker.buckets["CCM_RUNS"]
+    return max(bucket, key=lambda one: one.sequence if one.subject.endswith(".state") else 0).body.decode()
+
+
+def reopen(desk: Desk) -> None:
+    """The newest run is open, and nothing on record says how the node that refused it ended."""
+    forget_the_end(desk)
+    bucket = desk.broker.buckets["CCM_RUNS"]
+    bucket[:] = [one for one in bucket if ".ends." not in one.subject]
 
 
 def forget_the_end(desk: Desk) -> None:
@@ -163,7 +256,7 @@ def test_a_record_that_cannot_be_read_is_left_out_of_the_list(desk: Desk) -> Non
     assert listed.code == 0
     assert listed.out.count("\n") == 3
     assert listed.err.startswith("left out: 2 keys of CCM_RUNS that cannot be read, such as mallory.")
-    assert (last.code, last.screen) == (0, TABLE)
+    assert (last.code, last.screen) == (0, f"{HEADING}\n{TABLE}")
 
 
 def test_another_operators_word_for_the_end_is_shown_as_his_and_does_not_prevent_a_stop(

@@ -1,0 +1,140 @@
+"""`ccmctl run list`: the runs of all operators."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.stored_runs import format_outcome
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_agent.clikit.terminal import Terminal
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run_list import ListedRun, ListedRuns
+
+STATES = ("open", "stopping", "done", *(str(state) for state in NodeState if state.is_final))
+"""What `--state` takes."""
+
+
+@verb(
+    "list",
+    examples=[
+        "ccmctl run list",
+        "ccmctl run list --node web1 --since 7d",
+        "ccmctl run list --state failed --by anna --limit 100 --json",
+    ],
+    options=[
+        click.Option(["--node"], metavar="NODE", default="", help="Show only runs for this node."),
+        click.Option(
+            ["--name"],
+            metavar="NAME",
+            default="",
+            help="Show only runs of this manifest or resource. `*` and `?` are wildcards.",
+        ),
+        click.Option(["--by"], metavar="OPERATOR", default="", help="Show only runs of this operator."),
+        click.Option(
+            ["--state"],
+            type=click.Choice(STATES),
+            default=None,
+            metavar="STATE",
+            help="Show only open runs (`open`), ended ones (`done`), or runs in which a node has this end state.",
+        ),
+        click.Option(["--since"], type=Duration(), metavar="TIME", help="Show only runs of the last TIME."),
+        click.Option(["--until"], type=Duration(), metavar="TIME", help="Show only runs older than TIME."),
+        click.Option(
+            ["--limit"],
+            type=click.IntRange(1),
+            default=20,
+            show_default=True,
+            metavar="N",
+            help="Show at most this many.",
+        ),
+    ],
+)
+def list_command(
+    application: Application,
+    node: str,
+    name: str,
+    by: str,
+    state: str | None,
+    since: int | None,
+    until: int | None,
+    limit: int,
+) -> Exit:
+    """
+    List runs, newest first.
+
+    An open run whose nodes have all ended is shown as ended, and its record is closed.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.bus.subjects import check_node
+        from ccm_ctl.fleet.run_list import RunFilter, list_runs
+
+        now = fleet.clock.now()
+        wanted = RunFilter(
+            node=check_node(node) if node else "",
+            name=name,
+            by=by,
+            state=state or "",
+            since=now - timedelta(seconds=since) if since else None,
+            until=now - timedelta(seconds=until) if until else None,
+        )
+        listed = await list_runs(fleet, wanted, limit)
+        _show(application.terminal, listed, "no such run\n" if wanted != RunFilter() else "no run yet\n", now)
+        return Exit.OK
+
+    return application.run(work)
+
+
+def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime) -> None:
+    from ccm_agent.clikit.table import Column
+    from ccm_agent.clikit.text import plural, short_ids
+
+    shorts = short_ids(one.record.run for one in listed.runs)
+    rows = []
+    for one in listed.runs:
+        terminal.record(records.RUN, **_fields(one))
+        rows.append(_row(one, shorts[one.record.run], now))
+    columns = [Column("RUN"), Column("WHEN", spare=1), Column("BY", spare=2), Column("WHAT", fold=True)]
+    columns += [Column("NODES", right=True), Column("OUTCOME", fold=True)]
+    terminal.table(columns, rows, otherwise)
+    if listed.left_out:
+        what = plural(len(listed.left_out), "key")
+        terminal.note(f"left out: {what} of CCM_RUNS that cannot be read, such as {listed.left_out[0]}")
+
+
+def _fields(one: ListedRun) -> dict[str, object]:
+    from ccm_ctl.commands.run_view import run_fields
+
+    return {
+        **run_fields(one.record),
+        "state": one.state.state,
+        "counts": one.state.counts,
+        "stopped_by": one.state.stopped_by or None,
+        "closed_by": one.closed_by or None,
+    }
+
+
+def _row(one: ListedRun, run: str, now: datetime) -> list[str]:
+    from ccm_agent.clikit.text import ago
+
+    record = one.record
+    return [
+        run,
+        ago(record.time, now),
+        record.requester,
+        f"{record.action} {record.name}",
+        str(record.nodes),
+        format_outcome(record.action, one.state, one.closed_by),
+    ]
