@@ -166,12 +166,12 @@ async def build_agent(
 
 def bus_settings(broker: BrokerSettings, node: str, *, first_spread_s: float) -> BusSettings | None:
     """
-    How to reach the broker; None when nobody configured one. Blocking: it reads small files.
+    Return how to reach the broker; None when the configuration names no broker. Blocking: it reads small files.
 
     Args:
         broker: From the configuration.
         node: The node's identity.
-        first_spread_s: The first attempt waits up to so long.
+        first_spread_s: The longest random wait before the first attempt, in seconds.
 
     Raises:
         CcmError: The context or a file of a secret cannot be read.

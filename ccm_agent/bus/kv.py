@@ -192,8 +192,8 @@ class NatsKeyValue:
     def _refuse_copy(self, stored: Stored) -> None:
         if self._is_foreign(stored):
             raise ProtocolError(
-                f"{self._entry(stored).key}: what stands in {self.bucket} was not written there but copied by somebody's read, "
-                "or is an answer that was sent there; refused until it is removed and written again"
+                f"{self._entry(stored).key}: refused: the entry in {self.bucket} was not written by a client but copied there "
+                "by a redirected read or answer; remove it and write it again"
             )
 
     def _is_copy(self, stored: Stored) -> bool:

@@ -73,7 +73,7 @@ def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> I
         raise ProtocolError(f"{subject}: only a schedule sends requests there; refused")
     if not scheduled and SENT.lower() not in lowered:
         raise ProtocolError(
-            f"{subject}: no program sent this: an answer that somebody had sent here; refused"
+            f"{subject}: refused: not a request but an answer of the broker that was redirected here"
         )
     if _protocol_of(subject, body) != protocol:
         raise ProtocolError(f"{subject}: the body speaks another protocol than the subject; refused")

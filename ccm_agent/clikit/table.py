@@ -73,7 +73,7 @@ class Cell(Struct, frozen=True):
     Attributes:
         text: The text.
         meaning: A key of COLORS.
-        amount: Printed after the text. A row that stands for several has the lowest and the highest one.
+        amount: Printed after the text. A row that folds several nodes shows the lowest and the highest amount.
     """
 
     text: str

@@ -98,7 +98,7 @@ class Terminal:
         self._write(self.out, text)
 
     def secret(self, text: str) -> None:
-        """A result that nobody else may read: a file that it goes to becomes its owner's alone before it is written."""
+        """A result that only its owner may read: before it is written to a file, that file's mode becomes 0600."""
         with contextlib.suppress(OSError, ValueError):  # no file of ours, or none at all
             number = self.out.fileno()
             if stat.S_ISREG(os.fstat(number).st_mode):
@@ -117,7 +117,7 @@ class Terminal:
             self._live = line
 
     def break_off(self) -> None:
-        """Somebody pressed Ctrl-C: the live line goes, and what follows does not stand behind the `^C` of the terminal."""
+        """Clean up after Ctrl-C: remove the live line, and start a new line after the terminal's `^C`."""
         if self._live:
             self.live("")
         elif self._err.isatty():
@@ -130,13 +130,13 @@ class Terminal:
 
     async def ask(self, question: str, *, otherwise: str) -> bool:
         """
-        A yes or no from whoever sits at the terminal; anything but a yes is a no.
+        Ask the operator a yes-or-no question; any answer but yes counts as no.
 
         Raises:
-            UsageError: Nobody sits there; `otherwise` says what to do instead.
+            UsageError: There is no terminal to ask on; `otherwise` says what to do instead.
         """
         if not self.can_ask:
-            raise UsageError(f'nobody is there to answer "{question}"; {otherwise}')
+            raise UsageError(f'cannot ask "{question}" without a terminal; {otherwise}')
         self._write(self._err, f"{safe(question)} [y/N] ")
         return (await _line_of(self._source)).strip().lower() in ("y", "yes")
 

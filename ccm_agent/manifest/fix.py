@@ -1,4 +1,4 @@
-"""What `ccm lint --fix` changes: quotes around numbers that are meant as text. All else in the document stays as it is."""
+"""What `ccm lint --fix` changes: it quotes numbers in fields that take text. The rest of the document stays as it is."""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int
             seen = os.fstat(fd)
             refuse_other(staged, seen.st_mode)
             if seen.st_uid != os.geteuid() or seen.st_nlink > 1:
-                raise FileError(f"{path}: somebody replaced what was to be put here; nothing was changed")
+                raise FileError(
+                    f"{path}: another process replaced the new file before it was put in place; nothing was changed"
+                )
             _put_in_place(new, place, uid, gid, mode)
 
 

@@ -90,7 +90,9 @@ def _set_unread(place: Directory, seen: os.stat_result, uid: int, gid: int, mode
 
 def _refuse_swapped(place: Directory, fd: int, seen: os.stat_result) -> None:
     if not os.path.samestat(os.fstat(fd), seen):
-        raise FileError(f"{place.path}: somebody replaced it just now; its owner and mode are not touched")
+        raise FileError(
+            f"{place.path}: another process replaced it just now; its owner and mode are not touched"
+        )
 
 
 def _refuse_planted(place: Directory, seen: os.stat_result) -> None:

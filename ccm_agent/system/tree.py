@@ -120,7 +120,7 @@ class OpenTree:
         try:
             found = os.fstat(fd)
             if not stat.S_ISLNK(found.st_mode) or found.st_nlink > 1:
-                raise FileError(f"entry {entry.name!r}: somebody replaced it just now")
+                raise FileError(f"entry {entry.name!r}: another process replaced it just now")
             self._own(f"/proc/self/fd/{fd}", entry)
         finally:
             os.close(fd)

@@ -157,7 +157,7 @@ def _vouched(packed: Packed, file: IO[bytes], tree: OpenTree, stop: CancelFlag) 
 
 def _changed(packed: Packed) -> FileError:
     return FileError(
-        f"{packed.path}: is not what its checksum says: somebody changed it just now; nothing was unpacked"
+        f"{packed.path}: does not match its checksum: another process changed it; nothing was unpacked"
     )
 
 

@@ -229,12 +229,14 @@ class MemoryKeyValue:
         found = [write for write in self._living() if write.subject == key]
         if found and found[-1].copied:
             raise ProtocolError(
-                f"{key}: what stands in {self.bucket} was not written there but copied; refused"
+                f"{key}: refused: the entry in {self.bucket} was not written by a client but copied there"
             )
         return self._entry(found[-1]) if found else None
 
     def _copied(self, key: str) -> ProtocolError:
-        return ProtocolError(f"{key}: what stands in {self.bucket} was not written there but copied; refused")
+        return ProtocolError(
+            f"{key}: refused: the entry in {self.bucket} was not written by a client but copied there"
+        )
 
     def _entry(self, write: StoredWrite) -> KeyValueEntry:
         return KeyValueEntry(
@@ -414,7 +416,7 @@ class MemoryEvents:
         parse_event(subject)
         self._bus.check(subject, len(body))
         if not any(subject_matches(pattern, subject) for pattern in stored_patterns()):
-            raise BusUnavailableError(f"{subject}: nobody answers there: it is in no stream")
+            raise BusUnavailableError(f"{subject}: no stream stores this subject")
         all_headers = {**(headers or {}), "Nats-Msg-Id": message_id}
         self._broker.publish(Sent(subject, body, all_headers))
         before = self._broker.newest_sequence(EVENTS_STREAM)

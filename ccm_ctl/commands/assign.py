@@ -117,7 +117,7 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
     if not path:
         raise UsageError("no manifest given; name a file or directory, or use --refresh")
     if options["scope"]:
-        raise UsageError("--scope belongs to --refresh; --targets says which nodes are meant")
+        raise UsageError("--scope works only with --refresh; use --targets to select the nodes")
     content = as_bundle(read_checked(application, path, options["manifest"], force=options["force"]))
 
     async def work(fleet: Fleet) -> Exit:
@@ -158,7 +158,7 @@ async def _assign(
 
 
 def _refresh(application: Application, name: str, path: str, options: dict[str, Any]) -> Exit:
-    """Pin the data of what stands anew."""
+    """Pin an existing assignment to the current data."""
     said = [
         word
         for word in (
@@ -176,7 +176,9 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
         if options[word]
     ]
     if path or said:
-        raise UsageError("--refresh takes what stands as it is; name a FILE or DIR to assign something else")
+        raise UsageError(
+            "--refresh re-pins the existing assignment to the current data; omit FILE and targets"
+        )
     scope = choose_scope(options["scope"])
 
     async def work(fleet: Fleet) -> Exit:
@@ -203,7 +205,7 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
     What goes with `--move`.
 
     Raises:
-        UsageError: The name stands for others of the same layer, and nobody said what is to become of that.
+        UsageError: The name is assigned to other nodes of the same layer, and neither --move nor --beside was given.
     """
     from ccm_ctl.fleet.assignments import find_layer, format_scope
 
@@ -213,12 +215,12 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
     if options["move"]:
         return others
     beside = [one for one in others if one.layer == layer != "node"]
-    was_answered = len(others) < len(named)  # it stands for these as well, so somebody said --beside
+    was_answered = len(others) < len(named)  # assigned in both places already: --beside was given then
     if beside and not options["beside"] and not was_answered:
         where = " and ".join(format_scope(one.assignment.scope) for one in beside)
         raise UsageError(
-            f"{assignment.name}: it stands for {where}, and this is for {format_scope(assignment.scope)}; "
-            "say --move to take it away there, or --beside to leave it there too"
+            f"{assignment.name}: already assigned to {where}, and this is for {format_scope(assignment.scope)}; "
+            "use --move to remove it there, or --beside to keep both"
         )
     return []
 
@@ -282,7 +284,7 @@ class _Change:
         nodes = counts_for(self._inventory, self._after, self._standing)
         await refuse_overlaps(application, fleet, self._inventory, self._after, self._standing, self._inside)
         if self._before and not self._gone and self._is_same(self._before.assignment):
-            await self._put_bundle()  # somebody may have removed it
+            await self._put_bundle()  # another operator may have removed it
             application.terminal.record(
                 records.ASSIGNMENT, **assignment_fields(self._before), nodes=len(nodes), changed=False
             )
@@ -309,7 +311,7 @@ class _Change:
             await self._fleet.manifests.put(self._standing.assignment.bundle.digest, self._packed)
 
     async def _tell(self, nodes: list[str]) -> None:
-        """Before the question: what is replaced, what goes, and who keeps something else."""
+        """Show, before the prompt, what is replaced, what is removed, and which nodes keep another assignment."""
         from ccm_ctl.fleet.assignments import format_scope
 
         terminal = self._application.terminal
@@ -320,17 +322,17 @@ class _Change:
             )
             terminal.show(print_assigned)
         for one in self._gone:
-            terminal.note(f"{name} {one.revision} goes: it stands for {format_scope(one.assignment.scope)}")
+            terminal.note(f"removing {name} revision {one.revision} ({format_scope(one.assignment.scope)})")
         for one in self._after.named(name):
             if one.key != self._standing.key and (theirs := counts_for(self._inventory, self._after, one)):
                 where = format_scope(one.assignment.scope)
                 terminal.note(
-                    f"{name} {one.revision} stands for {where} and counts there: {fold_names(theirs)}"
+                    f"{name} revision {one.revision} ({where}) stays in effect on {fold_names(theirs)}"
                 )
         taken = [node for node in nodes if self._was_another(node)]
         if taken:
             terminal.note(
-                f"it takes the place of another {name} on {plural(len(taken), 'node')}: {fold_names(taken)}"
+                f"replacing another assignment named {name} on {plural(len(taken), 'node')}: {fold_names(taken)}"
             )
 
     def _is_same(self, before: Assignment) -> bool:

@@ -54,7 +54,7 @@ def remove(application: Application, key: str, force: bool, yes: bool) -> Exit:
         if followers and not force:
             raise UsageError(_refusal(key, followers))
         question = f"remove {key}, revision {kept[-1].revision}?"
-        if not yes and not await terminal.ask(question, otherwise="say --yes"):
+        if not yes and not await terminal.ask(question, otherwise="use --yes"):
             return NOT_AGREED
         await Documents(fleet, fleet.data, DATA_BUCKET).remove(key)
         terminal.record(records.DOCUMENT, key=key, revision=kept[-1].revision, removed=True, changed=True)

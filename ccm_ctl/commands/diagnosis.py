@@ -124,7 +124,7 @@ def _offline(evidence: Evidence, now: datetime) -> Reason | None:
         words = f"its agent was stopped at {clock(goodbye.timestamp)} ({ago(goodbye.timestamp, now)})"
     else:
         heard = f"{clock(evidence.heard_of)} ({ago(evidence.heard_of, now)})" if evidence.heard_of else ""
-        since = f"last heard of at {heard}" if heard else "nobody knows since when"
+        since = f"last heard of at {heard}" if heard else "it is not known since when"
         words = f"{since}, without a goodbye: the machine, its network or its agent is down"
     return Reason(
         state="offline",
@@ -254,7 +254,9 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
     return Reason(
         state="waiting" if blocked else "running",
         sentence=one_line(
-            f"{name} waits with {blocked}: {words} is in hand." if blocked else f"{name} is at work: {words}."
+            f"{name} waits with {blocked} until this run ends: {words}."
+            if blocked
+            else f"{name} is at work: {words}."
         ),
         meaning="change",
         next=(

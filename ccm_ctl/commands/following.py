@@ -56,4 +56,4 @@ async def agree_to_followers(application: Application, fleet: Fleet, key: str, *
     if not found or yes or not terminal.can_ask:
         return True
     count = len({node for nodes in found.values() for node in nodes})
-    return await terminal.ask(f"store {key} and so change {plural(count, 'node')}?", otherwise="say --yes")
+    return await terminal.ask(f"store {key} and so change {plural(count, 'node')}?", otherwise="use --yes")

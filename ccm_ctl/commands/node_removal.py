@@ -146,7 +146,7 @@ async def _agreed(
     for one in held:
         application.terminal.note(_format_removal(one, now, whole=what == "Remove"))
     names = held[0].node.name if len(held) == 1 else plural(len(held), "node")
-    return await application.terminal.ask(f"{what} {names}?", otherwise="say --yes")
+    return await application.terminal.ask(f"{what} {names}?", otherwise="use --yes")
 
 
 def _format_removal(one: Holding, now: datetime, *, whole: bool) -> str:

@@ -29,7 +29,7 @@ def pause_run(application: Application, run: str, why: str) -> Exit:
     """
     Pause a rollout: no further node starts.
 
-    Nodes that have started go on. `ccmctl run stop` stops those too.
+    Nodes that have started finish their run. `ccmctl run stop` stops those too.
     """
 
     async def work(fleet: Fleet) -> Exit:

@@ -34,7 +34,7 @@ ENDS = tuple(str(state) for state in NodeState if state.is_final and state not i
     examples=[
         "ccmctl run retry last                           # all nodes on which it did not succeed",
         "ccmctl run retry 2zFX --only failed,unreachable",
-        "ccmctl run retry 2zFX motd.yaml                 # a single file must be given again",
+        "ccmctl run retry 2zFX motd.yaml                 # a run of a single file: name it again",
     ],
     options=[
         run_argument(),
@@ -59,8 +59,8 @@ def retry(application: Application, run: str, path: str | None, only: str, deadl
     """
     Send the request of a run again to the nodes on which it did not succeed.
 
-    The nodes get exactly the same manifest. A directory is stored with its run; a single file is not, because it may contain
-    passwords, and must be given again. Exit codes are those of `ccmctl apply`.
+    The nodes get exactly the same manifest. A directory is stored with its run. A single file is not stored, because it may
+    contain passwords, so name it again as FILE. Exit codes are those of `ccmctl apply`.
     """
     wanted = _states(only)
 

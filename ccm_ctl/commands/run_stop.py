@@ -65,7 +65,7 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             return Exit.OK
         if run == NEWEST and not yes:
             question = f"stop {_title(record)} on {plural(record.nodes, 'node')}?"
-            if not await application.terminal.ask(question, otherwise="say --yes"):
+            if not await application.terminal.ask(question, otherwise="use --yes"):
                 return NOT_AGREED
 
         def stopping(known: RunState) -> None:

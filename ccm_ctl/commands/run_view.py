@@ -1,4 +1,4 @@
-"""Showing a run while it goes and at its end; `apply`, `ensure` and `run watch` do it alike."""
+"""Show a run while it runs and when it ends; `apply`, `ensure` and `run watch` share it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.run_request import Launch
 
 KEEP_EACH_S = 1.0
-"""Ends that no stream holds are written down at most so often while a run goes."""
+"""While a run is in progress, final states that no stream stores are saved at most this often."""
 
 SLOWEST_SHOWN = 2
 
@@ -53,25 +53,25 @@ AHEAD_TOLD = 5
 """Runs that nodes are queued behind and that are named while a run goes; the table names all of them."""
 
 NUMBERS_SHOWN = 1000
-"""So many missing events are looked at for a sentence about them."""
+"""The most missing events that the sentence about them considers."""
 
 MISSING_TOLD = 1000
-"""So many numbers of missing events are told to programs, the lowest first; `missing_count` has how many there are."""
+"""The most numbers of missing events in `--json`, the lowest first; `missing_count` holds the total."""
 
 
 class RunView:
     """
-    One run before somebody's eyes.
+    Show one run on the terminal, while it runs and when it ends.
 
     Args:
         application: Where to show it.
         fleet: Where its record is.
         record: What was asked.
         run: Its state.
-        offline_ok: Nodes that are offline are forgiven.
-        offer: The command with which nodes that are offline would get the same when they come back; "": there is none.
+        offline_ok: Offline nodes do not change the exit code.
+        offer: The command that would apply the same to offline nodes when they come back; "" when there is none.
         proof: What verifies the run's messages; None when these credentials cannot.
-        shows_output: What commands wrote is shown, not only where their resources say `logoutput`.
+        shows_output: Show the output of all commands, not only of resources with `logoutput`.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class RunView:
             )
 
     def _tell_offline(self) -> None:
-        """Say who was left behind, and how they get it without anybody's trying again."""
+        """Name the offline nodes, and the command that applies the manifest when they come back."""
         offline = [name for name, node in self._run.nodes.items() if node.state is NodeState.OFFLINE]
         if offline and self._offer:
             who = (
@@ -320,7 +320,7 @@ async def start_and_watch(
             await History(fleet).forget(run.run)
             raise
         except BusUnavailableError:
-            # It went away this very moment. Whether the request went out nobody knows; those who do not answer are asked again.
+            # The connection broke during the send, so some nodes may have the request: those that do not answer are asked again.
             run.away(asyncio.get_running_loop().time())
         watch.begin()
 
@@ -460,7 +460,7 @@ def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
 
 def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
     """
-    How long a run took, to its last summary; until now when there is none, or somebody is still without one.
+    Return how long a run took, up to its last summary, or until now while a node has not sent its summary.
 
     It is no less than the longest of its sessions.
     """

@@ -1,4 +1,4 @@
-"""The options that say which nodes are meant, and the question whether that is what was meant."""
+"""The options that select the target nodes, and the confirmation prompt for a change."""
 
 from __future__ import annotations
 
@@ -157,18 +157,18 @@ def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> Targ
 
 async def confirm(application: Application, what: str, resolved: TargetSet, *, yes: bool) -> bool:
     """
-    Ask whether a change is to be made on so many nodes; True without a question when `yes` was said.
+    Ask the operator to confirm a change on the target nodes; `--yes` skips the prompt and returns True.
 
     Raises:
-        UsageError: Nobody is there to be asked.
+        UsageError: There is no terminal to ask on.
     """
     if yes:
         return True
     offline = f", {len(resolved.offline)} of them offline" if resolved.offline else ""
     application.terminal.note(f"nodes: {fold_names(resolved.nodes)}{offline}")
     question = f"{what} {plural(len(resolved.nodes), 'node')}?"
-    return await application.terminal.ask(question, otherwise="say --yes")
+    return await application.terminal.ask(question, otherwise="use --yes")
 
 
 NOT_AGREED = Exit.COULD_NOT_RUN
-"""Somebody said no: nothing was done."""
+"""The operator answered no: nothing was done."""

@@ -119,20 +119,20 @@ class Assignments:
 
     def one(self, name: str, scope: str = "") -> Standing:
         """
-        The assignment of a name, and of a scope where the name stands for several.
+        Find an assignment by name, and by scope where the name has several scopes.
 
         Raises:
             NotFoundError: There is none.
-            UsageError: There are several, and no scope was said.
+            UsageError: There are several, and no scope was given.
         """
         found = [one for one in self.need(name) if scope in ("", one.assignment.scope)]
         if not found:
             raise NotFoundError(
-                f"{name}: does not stand for {format_scope(scope)}; `{LISTING}` shows for whom it does"
+                f"{name}: is not assigned to {format_scope(scope)}; `{LISTING}` lists its scopes"
             )
         if len(found) > 1:
             scopes = " or ".join(f"--scope {format_scope(one.assignment.scope)}" for one in found)
-            raise UsageError(f"{name}: it stands for {len(found)} scopes; say which: {scopes}")
+            raise UsageError(f"{name}: assigned to {len(found)} scopes; choose one with {scopes}")
         return found[0]
 
     def of_node(self, node: Node) -> dict[str, Standing]:
@@ -240,11 +240,11 @@ async def store_assignment(
     Args:
         fleet: The bus.
         assignment: What is to stand.
-        known: What stood when somebody agreed to it.
+        known: The assignments as they were when the operator confirmed the change.
         message: Why, in the operator's words.
 
     Raises:
-        RevisionError: Somebody else wrote it since.
+        RevisionError: It was written since by another operator.
         BusDeniedError: This operator may not assign there.
     """
     key = assignment_key(assignment.scope, assignment.name)

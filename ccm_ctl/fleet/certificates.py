@@ -116,7 +116,9 @@ class Certificates:
                 "name the folder that holds it with --keys"
             )
         if path.stat().st_mode & 0o077:
-            raise InputError(f"{path}: others can read this key; `chmod 600` it, if nobody has")
+            raise InputError(
+                f"{path}: other users can read this key; run `chmod 600` on it, or replace it if it was exposed"
+            )
         return x509.read_private_key(path.read_text(encoding="ascii", errors="replace"), str(path))
 
     def _server(self) -> x509.Certificate | None:

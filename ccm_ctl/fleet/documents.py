@@ -126,7 +126,7 @@ class Documents:
                 return old, await self._write(old, body, above, message)
             except RevisionError:
                 continue
-        raise RevisionError(f"{key}: somebody else writes it all the time; try again")
+        raise RevisionError(f"{key}: another operator keeps writing it; try again")
 
     async def _write(
         self, old: StoredDocument, body: Any, above: Sequence[StoredDocument], message: str

@@ -406,7 +406,9 @@ class Keys:
         except OSError as err:
             raise InputError(f"{path}: cannot be read: {err.strerror}") from err
         if mode & 0o077:
-            raise InputError(f"{path}: others can read this seed; `chmod 600` it, if nobody has")
+            raise InputError(
+                f"{path}: other users can read this seed; run `chmod 600` on it, or replace it if it was exposed"
+            )
         letter = _KINDS.get(name, "O")
         return check_seed(Secret(text.decode("ascii", "replace").strip()), letter, str(path))
 

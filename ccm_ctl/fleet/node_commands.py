@@ -146,7 +146,7 @@ class Convergences:
             self._end(_ended(name, said))
 
     def tick(self, now: float, *, is_connected: bool) -> list[str]:
-        """The nodes to ask again now. While the broker is away nobody's time runs out."""
+        """Return the nodes to ask again now. While the broker connection is lost, no node's deadline advances."""
         if not is_connected:
             self._since += TURN_S
             for node in self._waiting.values():

@@ -24,7 +24,7 @@ Verdict = Annotated[
     Text, Meta(description="What signatures prove: `verified`, `provisional`, `unsigned`, `gap` or `forged`.")
 ]
 Targets = Annotated[
-    list[str] | UnsetType, Meta(description="Selectors; nodes that match any of them are meant.")
+    list[str] | UnsetType, Meta(description="Selectors; a node that matches any of them is targeted.")
 ]
 Where = Annotated[Text, Meta(description="The expression that nodes must fulfill, too.")]
 

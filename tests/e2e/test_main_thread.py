@@ -143,7 +143,7 @@ def test_a_script_must_say_yes(trio: Fleet) -> None:
     done = trio.ctl("apply", path, "--targets", "role=web")
 
     assert (done.code, done.out) == (1, "")
-    assert done.err.endswith('ccmctl: nobody is there to answer "apply motd to 2 nodes?"; say --yes\n')
+    assert done.err.endswith('ccmctl: cannot ask "apply motd to 2 nodes?" without a terminal; use --yes\n')
 
 
 def test_an_unknown_node_is_an_error_that_names_the_nearest(trio: Fleet) -> None:

@@ -79,7 +79,7 @@ class EventPublisher:
             events: Where to.
             link: The connection; nothing is tried while it is away.
             retry_s: First pause after a failure.
-            on_lost: Called with the number of discarded events, when the broker can be told of them.
+            on_lost: Called with the number of discarded events once the broker is connected, so that it can be published.
             sign: Makes the signature of an event; "" where there is no key. Events that no later event has to vouch for are
                 signed when they are sent: the key may be another one by then than when they were spooled.
         """

@@ -46,7 +46,7 @@ async def look_at_port(look: GossQuery) -> dict[str, Any]:
         table = b""  # a kernel without IPv6
     found = [address for address, port in listeners(table.decode(), protocol) if port == int(number)]
     if not found:
-        return {"listening": False, "ip": NoValue("nobody listens")}
+        return {"listening": False, "ip": NoValue("nothing listens on this port")}
     return {"listening": True, "ip": sorted(set(found))}
 
 

@@ -219,7 +219,7 @@ class RolloutDriver:
             )
 
     async def _try_store(self, state: RolloutState) -> bool:
-        """False: an operator or another driver has written; what stands there was read."""
+        """Store the state. If an operator or another driver stored one first, read theirs instead and return False."""
         try:
             await self._store(state)
         except RevisionError:

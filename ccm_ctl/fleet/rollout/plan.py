@@ -160,8 +160,8 @@ class WaveSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         name: What to call it.
-        selector: Its nodes, of the nodes that the command targets; without one: all that are in no other wave.
-        size: Only so many of them; the others are left to the wave without a selector.
+        selector: Selects among the command's target nodes; without one, the wave takes all nodes that are in no other wave.
+        size: Take at most this many of the selected nodes; the rest join the wave without a selector.
         batch: How many run at the same time.
         bake: How long to wait afterwards, such as 10m.
         gate: A condition that must then be true.

@@ -232,7 +232,7 @@ class TestArchives:
         archive.write_bytes(b"x" * 1_000_000)
         packed = Packed(path=str(archive), kind="tar.gz", sha256="0" * 64, size_bytes=999_999)
 
-        with pytest.raises(FileError, match="somebody changed it just now"):
+        with pytest.raises(FileError, match="another process changed it"):
             unpack(packed, str(tmp_path / "into"), CancelFlag())
 
 

@@ -164,7 +164,7 @@ def test_one_that_is_filled_all_the_time_is_an_error_of_ours(
     monkeypatch.setattr(removal, "_remove_files", filled)
 
     with pytest.raises(
-        FileError, match="somebody moves or fills its directories while it is removed; try again"
+        FileError, match="another process moves or fills its directories while it is being removed; try again"
     ):
         file_attributes.remove(str(top), True, CancelFlag())
 
@@ -210,7 +210,7 @@ def test_somebody_who_swaps_directories_for_symlinks_all_the_time_gets_nothing(t
             try:
                 file_attributes.remove(str(top), True, CancelFlag())
             except FileError as err:
-                assert "somebody moves" in err.message or "cannot be removed" in err.message  # noqa: PT017
+                assert "another process moves" in err.message or "cannot be removed" in err.message  # noqa: PT017
 
     assert (victim / "d/file").read_text() == "as it was"
 

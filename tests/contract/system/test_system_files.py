@@ -446,7 +446,7 @@ class TestWhatOthersPlant:
             await files.replace(f"{open_to_all}/.staged", f"{open_to_all}/a", owner="nobody", mode=0o755)
 
         assert caught.value.message == (
-            f"{open_to_all}/a: somebody replaced what was to be put here; nothing was changed"
+            f"{open_to_all}/a: another process replaced the new file before it was put in place; nothing was changed"
         )
         assert os.listdir(open_to_all) == []
         assert os.stat(victim).st_uid == 0

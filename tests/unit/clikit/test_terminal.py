@@ -112,7 +112,7 @@ def test_a_yes_is_a_yes_and_everything_else_a_no(typed: str, answer: bool) -> No
         terminal = Terminal("ccmctl", err=err, out=io.StringIO(), source=source, environ={})
         os.write(above, typed.encode())
 
-        assert asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="say --yes")) is answer
+        assert asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="use --yes")) is answer
     os.close(above)
     assert err.getvalue() == "apply to 12 nodes? [y/N] "
 
@@ -121,9 +121,9 @@ def test_who_is_not_there_is_not_asked() -> None:
     terminal = Terminal("ccmctl", err=Screen(is_terminal=True), source=io.StringIO("y\n"), environ={})
 
     with pytest.raises(UsageError) as caught:
-        asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="say --yes"))
+        asyncio.run(terminal.ask("apply to 12 nodes?", otherwise="use --yes"))
 
-    assert str(caught.value) == 'nobody is there to answer "apply to 12 nodes?"; say --yes'
+    assert str(caught.value) == 'cannot ask "apply to 12 nodes?" without a terminal; use --yes'
 
 
 @pytest.mark.parametrize(

@@ -529,7 +529,7 @@ def test_nor_what_comes_in_the_place_of_a_new_symlink(place: Path, monkeypatch: 
     with pytest.raises(FileError) as caught:
         run(place, tar({"name": "link", "symlink": "there"}))
 
-    assert caught.value.message == f"{place}/a.tar.gz: entry 'link': somebody replaced it just now"
+    assert caught.value.message == f"{place}/a.tar.gz: entry 'link': another process replaced it just now"
     assert (place / "outside/file").stat().st_mtime != 1_600_000_000
 
 
@@ -586,7 +586,7 @@ class TestAChecksum:
             self.unpack(place, tar({"name": "a", "content": "evil"}), tar({"name": "a", "content": "honest"}))
 
         assert caught.value.message == (
-            f"{place}/a.tar.gz: is not what its checksum says: somebody changed it just now; nothing was unpacked"
+            f"{place}/a.tar.gz: does not match its checksum: another process changed it; nothing was unpacked"
         )
         assert tree(place / "into") == {}
 

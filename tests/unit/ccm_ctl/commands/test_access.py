@@ -199,7 +199,7 @@ def test_a_seed_that_others_can_read_or_that_is_none_is_refused(keys: Path, tmp_
     broken = ccmctl(keys, "node", "add", "web1")
     absent = ccmctl(tmp_path / "none", "node", "add", "web1")
 
-    assert "others can read this seed" in readable.err
+    assert "other users can read this seed" in readable.err
     assert broken.code == 1
     assert broken.err == f"ccmctl: {seed}: the seed is damaged; restore it from where it was kept\n"
     assert secret[:-3] not in broken.err

@@ -120,7 +120,7 @@ def test_what_it_replaces_is_shown_and_asked_about(motd: str, tmp_path: Path) ->
     assert (asked.code, len(stored(desk))) == (1, 1)
     assert asked.err == (
         "nodes: web[1-2], 1 of them offline\n"
-        'ccmctl: nobody is there to answer "assign web to 2 nodes?"; say --yes\n'
+        'ccmctl: cannot ask "assign web to 2 nodes?" without a terminal; use --yes\n'
     )
     assert [line.split(":")[0] for line in asked.out.splitlines()] == [
         "--- web 1", "+++ web (new)", "@@ -1,9 +1,9 @@", " targets", " manifest", "-bundle", "-  manifest.yaml", "+bundle",
@@ -198,16 +198,16 @@ def test_another_role_of_the_same_name_is_moved_to_or_stands_beside(motd: str) -
 
     assert (refused.code, refused.err) == (
         1,
-        "ccmctl: web: it stands for role=web, and this is for role=db; "
-        "say --move to take it away there, or --beside to leave it there too\n",
+        "ccmctl: web: already assigned to role=web, and this is for role=db; "
+        "use --move to remove it there, or --beside to keep both\n",
     )
-    assert beside.err == "web 1 stands for role=web and counts there: web[1-2]\n"
+    assert beside.err == "web revision 1 (role=web) stays in effect on web[1-2]\n"
     assert both == ["fact.role.web.web", "fact.role.db.web"]
-    assert (again.code, again.err) == (0, "web 1 stands for role=web and counts there: web[1-2]\n")
+    assert (again.code, again.err) == (0, "web revision 1 (role=web) stays in effect on web[1-2]\n")
     assert moved.err == (
-        "web 3 goes: it stands for role=db\n"
-        "web 1 goes: it stands for role=web\n"
-        "it takes the place of another web on 2 nodes: db1, web1\n"
+        "removing web revision 3 (role=db)\n"
+        "removing web revision 1 (role=web)\n"
+        "replacing another assignment named web on 2 nodes: db1, web1\n"
     )
     assert {key: (document.number, document.count) for key, document in stored(desk).items()} == {
         "fact.env.prod.web": (BEFORE + 4, 4)
@@ -222,12 +222,12 @@ def test_a_nodes_own_counts_over_the_roles_and_everybodys_under_it(motd: str) ->
     everybodys = desk.ccmctl("assign", "web", motd, "--all", "--yes")
 
     assert (own.err, own.out.splitlines()[0]) == (
-        "web 1 stands for role=web and counts there: web2\n"
-        "it takes the place of another web on 1 node: web1\n",
+        "web revision 1 (role=web) stays in effect on web2\n"
+        "replacing another assignment named web on 1 node: web1\n",
         "web: assigned, revision 2, for 1 node",
     )
     assert (everybodys.err, everybodys.out.splitlines()[0]) == (
-        "web 2 stands for node=web1 and counts there: web1\nweb 1 stands for role=web and counts there: web2\n",
+        "web revision 2 (node=web1) stays in effect on web1\nweb revision 1 (role=web) stays in effect on web2\n",
         "web: assigned, revision 3, for 1 node",
     )
 
@@ -324,12 +324,12 @@ def test_who_stores_data_is_told_which_assignments_stay_with_the_old(motd: str, 
         (["a.b", "x"], "'a.b': no name of an assignment; use letters, digits, `-` and `_`"),
         (["web"], "no manifest given; name a file or directory, or use --refresh"),
         (["web", "x", "--move", "--beside"], "--move and --beside exclude each other"),
-        (["web", "x", "--refresh"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
-        (["web", "--refresh", "--noop"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
+        (["web", "x", "--refresh"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
+        (["web", "--refresh", "--noop"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
         (["web", "x", "--mode", "apply", "--noop"], "--mode and --noop exclude each other"),
-        (["web", "--refresh", "--all"], "--refresh takes what stands as it is; name a FILE or DIR to assign something else"),
+        (["web", "--refresh", "--all"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
         (["web", "--refresh"], "web: there is no such assignment; `ccmctl assignments` shows which there are"),
-        (["web", "x", "--scope", "all"], "--scope belongs to --refresh; --targets says which nodes are meant"),
+        (["web", "x", "--scope", "all"], "--scope works only with --refresh; use --targets to select the nodes"),
         (["web", "--refresh", "--scope", "x"], "x: no scope; write all, node=NAME or a fact such as role=web"),
     ],
 )  # fmt: skip

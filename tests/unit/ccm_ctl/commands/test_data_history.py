@@ -95,7 +95,7 @@ def test_removed_document_is_gone_from_the_list_and_a_rollback_brings_it_back(de
 
     assert (unasked.code, unasked.err) == (
         1,
-        'ccmctl: nobody is there to answer "remove common, revision 3?"; say --yes\n',
+        'ccmctl: cannot ask "remove common, revision 3?" without a terminal; use --yes\n',
     )
     assert (removed.code, removed.out) == (
         0,

@@ -166,5 +166,5 @@ def test_a_script_must_say_yes() -> None:
 
     assert (said.code, said.err.splitlines()[-1]) == (
         1,
-        'ccmctl: nobody is there to answer "ensure package#nginx on 1 node?"; say --yes',
+        'ccmctl: cannot ask "ensure package#nginx on 1 node?" without a terminal; use --yes',
     )

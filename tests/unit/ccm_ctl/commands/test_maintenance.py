@@ -35,7 +35,7 @@ def test_disabling_needs_a_reason_and_is_confirmed() -> None:
     unasked = desk.ccmctl("disable", "-t", "role=web", "--why", "x")
 
     assert (without.code, "missing option '--why'" in without.err) == (1, True)
-    assert unasked.err.endswith('nobody is there to answer "disable 1 node?"; say --yes\n')
+    assert unasked.err.endswith('cannot ask "disable 1 node?" without a terminal; use --yes\n')
     assert asked(desk) == []
 
 

@@ -61,7 +61,7 @@ def test_what_goes_is_listed_before_it_is_asked_about() -> None:
     assert (done.code, done.err) == (
         1,
         "web2: offline; 1 assigned fact (env=prod); 1 assignment of its own (motd)\n"
-        'ccmctl: nobody is there to answer "Remove web2?"; say --yes\n',
+        'ccmctl: cannot ask "Remove web2?" without a terminal; use --yes\n',
     )
     assert len(keys_of(desk, "web2")) == 4
 

@@ -118,7 +118,7 @@ def test_somebody_is_asked_first(site: Site) -> None:
     assert (said.code, said.err, site.stands[0]) == (
         1,
         "nodes: web[1-2], 1 of them offline\n"
-        'ccmctl: nobody is there to answer "roll web back to revision 2 on 2 nodes?"; say --yes\n',
+        'ccmctl: cannot ask "roll web back to revision 2 on 2 nodes?" without a terminal; use --yes\n',
         3,
     )
 
@@ -197,16 +197,15 @@ def test_a_name_that_stands_for_several_wants_a_scope(site: Site) -> None:
     agreed = desk.ccmctl("unassign", "web", "--scope", "node=web1", "--yes")
 
     assert (
-        which.err == "ccmctl: web: it stands for 2 scopes; say which: --scope node=web1 or --scope role=web\n"
+        which.err
+        == "ccmctl: web: assigned to 2 scopes; choose one with --scope node=web1 or --scope role=web\n"
     )
-    assert (
-        other.err == "ccmctl: web: does not stand for role=db; `ccmctl assignments` shows for whom it does\n"
-    )
+    assert other.err == "ccmctl: web: is not assigned to role=db; `ccmctl assignments` lists its scopes\n"
     assert (asked.code, asked.err) == (
         1,
         "another web counts on web1 then, and is what they converge on\n"
         "nodes: web1\n"
-        'ccmctl: nobody is there to answer "unassign web for node=web1 and so change 1 node?"; say --yes\n',
+        'ccmctl: cannot ask "unassign web for node=web1 and so change 1 node?" without a terminal; use --yes\n',
     )
     assert (agreed.code, agreed.out.splitlines()[0]) == (
         0,

@@ -368,7 +368,10 @@ def test_a_node_that_waits_for_the_end_of_another_run_says_for_which() -> None:
         "why", "web1"
     )
 
-    assert done.out.splitlines()[0] == f"web1 waits with the assignment base: run {RUN} of other is in hand."
+    assert (
+        done.out.splitlines()[0]
+        == f"web1 waits with the assignment base until this run ends: run {RUN} of other."
+    )
     assert "queue       1 run: base\n" in done.out
 
 
