@@ -1,4 +1,4 @@
-"""What a check may use of the host."""
+"""The ports through which health checks look at the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ccm_agent.model.ports import Clock, Files, Runner
 
 
 class HealthCheckHost(Protocol):
-    """Ports, the only ways to the host."""
+    """The ports of a health check; it reaches the host only through them."""
 
     @property
     def runner(self) -> Runner: ...
@@ -18,5 +18,5 @@ class HealthCheckHost(Protocol):
     def clock(self) -> Clock: ...
 
     def port(self, name: str) -> Any:
-        """A port that not every check needs, by name: "network". KeyError when this program has none."""
+        """Return an optional port by name, such as "network". KeyError when this program does not provide it."""
         ...

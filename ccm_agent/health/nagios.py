@@ -11,14 +11,14 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ports import Command, Completed
 
 OUTPUT_LIMIT_BYTES = 64 * 1024
-"""A plugin prints a line or a few; what is far beyond that is kept from its end."""
+"""Plugins print a few lines. Of longer output, only the end is kept."""
 
 
 async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
     Run the command once, without a shell, in `/`, with a bare environment.
 
-    Never raises for the command's sake: one that cannot be started, or does not end in time, is UNKNOWN and says why.
+    Does not raise if the command fails: one that cannot be started, or does not end in time, gives UNKNOWN and the reason.
     """
     try:
         argv = shlex.split(check.command)

@@ -1,4 +1,4 @@
-"""Runs a resource's health checks: tries, pauses, and the format that each is written in."""
+"""Run the health checks of a resource: choose the format, repeat failed tries, and pause between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.suggestions import did_you_mean
 
 Attempt = Callable[[HealthCheck, HealthCheckHost], Awaitable[HealthResult]]
-"""One try of a check, in one format; gives UNKNOWN with its reason rather than an error."""
+"""Runs a check once, in one format. It returns UNKNOWN with a reason instead of raising."""
 
 
 async def _goss(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
@@ -24,17 +24,17 @@ async def _goss(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
 
 
 FORMATS: dict[str, Attempt] = {"nagios": nagios.attempt, "goss": _goss}
-"""How each format is tried. A further one is a module beside this one and a line here."""
+"""The function that runs each format. A new format needs a module in this folder and a line here."""
 
 _BY_KEY = {"command": "nagios", "goss_rules": "goss"}
 
 
 def normalise(check: HealthCheck) -> HealthCheck:
     """
-    A check with its format and name filled in, as events show it.
+    Return a check with its format and name filled in, as events show it.
 
     Raises:
-        PropertyError: It says neither or both of `command` and `goss_rules`, or something in it cannot be right.
+        PropertyError: It has neither or both of `command` and `goss_rules`, or a value in it is not valid.
     """
     command = check.command.strip()
     given = [key for key, value in (("command", command), ("goss_rules", check.goss_rules)) if value]
@@ -63,7 +63,7 @@ def normalise(check: HealthCheck) -> HealthCheck:
 
 async def run_check(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
-    Try a normalised check until it is OK or its tries are used up; the last try's result counts.
+    Run a normalised check until it is OK or its tries are used up, and return the result of the last try.
 
     There is no pause between tries unless `try_sleep` says so, as in the reference.
     """
@@ -92,7 +92,7 @@ def _base_name(command: str) -> str:
 def _check_rules(rules: object) -> None:
     from ccm_agent.health.goss.rules import holds_templates, parse_rules
 
-    if not holds_templates(rules):  # what is a template says what it is when its turn has come
+    if not holds_templates(rules):  # a template is validated after it has been rendered
         parse_rules(rules)
 
 

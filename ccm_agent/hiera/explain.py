@@ -1,7 +1,7 @@
 """
-Where a value of a node's data comes from: every layer of every document that could have given it, in the order of merging.
+Explain where a value in a node's data comes from: every layer of every document that could set it, in merge order.
 
-It walks the same layers with the same merges as `resolve.py`; what is found in the end is what the node gets.
+It reads the same layers and merges them as `resolve.py` does, so the final value is the one that the node gets.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from ccm_agent.model.errors import DataError, Place
 _MISSING = object()
 
 REVERSALS_TOLD = 3
-"""Of one document; a doubtful order usually shows in many keys."""
+"""The most warnings about one document; a wrong order usually affects many keys."""
 
 
 class LayerEffect(StrEnum):
-    """What became of a layer, as far as one key goes."""
+    """The effect of a layer on one key."""
 
     WINS = "wins"
-    """It gives the value."""
+    """The layer sets the value."""
     MERGED = "merged"
     """Its mapping or list is part of the value."""
     OVERRIDDEN = "overridden"
-    """It has the key, and a later layer replaced what it says."""
+    """The layer has the key, but a later layer replaced its value."""
     REMOVES = "removes"
-    """It replaces what the key stands in, and has it not."""
+    """The layer replaces the mapping that contained the key, without the key."""
     NO_KEY = "has no such key"
     ABSENT = "no such override"
     UNNAMED = "names no override"
-    """Every expression in the entry gave nothing: the node lacks the facts."""
+    """Every expression in the entry is empty, because the node lacks the facts."""
     NOT_REACHED = "not reached"
-    """`merge: first`, and an earlier override was there."""
+    """With `merge: first`, an earlier override was used."""
 
 
 _NOT_THERE = frozenset((LayerEffect.ABSENT, LayerEffect.UNNAMED, LayerEffect.NOT_REACHED))
 
 
 class SourceDocument(Struct, frozen=True, kw_only=True):
-    """A document: what errors call it, its text, and its revision in a bucket (0 for anything else)."""
+    """A document: its name in errors, its text, and its revision in a bucket (0 if it is not in a bucket)."""
 
     name: str
     text: str
@@ -59,17 +59,17 @@ class SourceDocument(Struct, frozen=True, kw_only=True):
 
 class Candidate(Struct, frozen=True, kw_only=True):
     """
-    One layer that could have given the value.
+    One layer that could set the value.
 
     Attributes:
         document: Name of the document.
         revision: Its revision.
         merge: How the document merges its overrides: "first" or "deep"; "" when it has no hierarchy.
-        entry: The entry of the order as written; "" of the base data.
+        entry: The entry of the order as written; "" for the base data.
         layer: "data", or the override's name.
-        line: Where the key stands in the document, else the layer; 0 when nowhere.
-        effect: What became of it.
-        value: What it says; absent where it says nothing.
+        line: The line of the key in the document, else of the layer; 0 if neither is in it.
+        effect: Its effect on the value.
+        value: The value that it sets; absent if it sets none.
     """
 
     document: str
@@ -87,13 +87,13 @@ class Explained(Struct, frozen=True, kw_only=True):
     Where a value comes from.
 
     Attributes:
-        key: What was asked for, as a path.
+        key: The requested key, as a dotted path.
         is_found: The node has the key.
-        value: Its value; None when it has it not.
-        candidates: Every layer, in the order of merging: what is later wins.
-        rules: What comments demand of it.
-        broken: Which of them it breaks, as sentences without the value.
-        warnings: What was probably meant otherwise in the documents.
+        value: Its value; None if the node does not have the key.
+        candidates: Every layer, in merge order; later layers win.
+        rules: The validation rules for it, from comments.
+        broken: The violated rules, as sentences that do not contain the value.
+        warnings: Probable mistakes in the documents.
         secret: Keys that the documents declare secret.
     """
 
@@ -112,7 +112,7 @@ def explain(key: str, sources: Sequence[SourceDocument], facts: Mapping[str, Any
     Where the value of a key comes from.
 
     Args:
-        key: Its path: keys joined by dots. A key that holds dots itself is found too.
+        key: Its path: keys joined by dots. Keys that contain dots are found, too.
         sources: The documents, each merged deep over those before it, as a run does with them.
         facts: The node's facts.
 
@@ -170,7 +170,7 @@ def _broken(data: Mapping[str, Any], demands: Sequence[DataRule]) -> list[str]:
 
 
 class _Tale:
-    """The data as it grows, and what each layer did to one key of it; `root` is the document that was added last."""
+    """The merged data so far, and the effect of each layer on one key; `root` is the last document added."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -190,7 +190,7 @@ class _Tale:
         return _at(self.data, self.key)
 
     def add(self, source: SourceDocument, facts: Mapping[str, Any]) -> None:
-        """Merge a document over what is there."""
+        """Merge a document over the data so far."""
         self.root = root = codec.decode_document(source.text, source.name)
         hierarchy, layers = read_layers(root, facts, source.name, source.text)
         self._has_order = isinstance(root, Mapping) and "hierarchy" in root
@@ -224,7 +224,7 @@ class _Tale:
         old: Mapping[str, Any],
         own: Mapping[str, Any],
     ) -> None:
-        """What a layer does to the document's own value."""
+        """Return the effect of a layer on the document's own value."""
         assert layer.data is not None
         was, mine = _at(old, self.key), _at(layer.data, self.key)
         if mine is _MISSING:
@@ -299,14 +299,14 @@ def _place(source: SourceDocument, layer: Layer, key: str, *, has_key: bool) -> 
 
 
 def _join(old: object, new: object) -> bool:
-    """A deep merge makes one of both, and replaces nothing."""
+    """Whether a deep merge combines both values instead of replacing one."""
     return (isinstance(old, dict) and isinstance(new, dict)) or (
         isinstance(old, list) and isinstance(new, list)
     )
 
 
 def find_path(data: object, key: str) -> tuple[str, ...] | None:
-    """The keys of a dotted path, where it leads to something; a key that holds dots itself comes first."""
+    """Split a dotted path into keys that exist in the data; a key that contains dots itself comes first."""
     if not isinstance(data, Mapping):
         return None
     if key in data:

@@ -1,5 +1,5 @@
 """
-One document and a node's facts to the node's data.
+Resolve one hiera document and a node's facts to the node's data.
 
 The document's `data` is the base. `hierarchy.order` names, with expressions on facts, the `overrides` that go over it; `merge`
 says whether the first that is there counts (`first`) or all of them (`deep`). Expressions here see facts and `lookup`, and no
@@ -33,7 +33,7 @@ class TextRenderer(Protocol):
         ...
 
     def entry(self, text: str) -> str | None:
-        """An entry of the order, rendered; None when every expression in it gave nothing, so that it names no override."""
+        """Render an entry of the order; None when every expression in it is empty, so that it names no override."""
         ...
 
 
@@ -42,10 +42,10 @@ class Layer(Struct, frozen=True, kw_only=True):
     One layer of a document, for one node.
 
     Attributes:
-        entry: The entry of the order that names it, as written; "" of the base data.
-        name: The override that it names; None when it names none, and for the base data.
-        path: Where it stands in the document.
-        data: What it holds, rendered; None when there is no such override.
+        entry: The entry of the order that names it, as written; "" for the base data.
+        name: The override that it names; None if it names none, and for the base data.
+        path: Its path in the document.
+        data: Its rendered data; None when there is no such override.
     """
 
     entry: str = ""
@@ -63,9 +63,9 @@ def resolve_document(
     expressions: TextRenderer | None = None,
 ) -> Resolved:
     """
-    The data of a JSON or YAML document, and the rules that it lays on it.
+    Return the data of a JSON or YAML document, and the document's validation rules.
 
-    The rules are not checked yet: they hold after everything else was merged over the data, see `rules.check`.
+    The rules are not checked here: `rules.check` applies them after all other data has been merged.
 
     Args:
         document: Its text; what begins with `{` or `[` is JSON and has no comments, so no rules.
@@ -76,7 +76,7 @@ def resolve_document(
 
     Raises:
         DocumentError: It cannot be read.
-        DataError: Its hierarchy or overrides cannot be right.
+        DataError: Its hierarchy or overrides are not valid.
         ExpressionError: An expression in it fails.
     """
     text = codec.as_text(document, source)
@@ -94,7 +94,7 @@ def resolve_values(
     expressions: TextRenderer | None = None,
 ) -> Resolved:
     """
-    As `resolve_document`, for a document that was decoded before.
+    Do the same as `resolve_document` for a decoded document.
 
     Args:
         root: What `codec.decode_document` gave; not changed.
@@ -119,8 +119,8 @@ def read_layers(
     """
     The hierarchy of a document, and its layers in the order in which they are merged.
 
-    Each is rendered when it is asked for; with `merge: first` none counts after the first override that is there. Raises as
-    `resolve_values`, and so does the iterator.
+    Each layer is rendered when the iterator reaches it. With `merge: first`, layers after the first existing override are not
+    used. This function and its iterator raise as `resolve_values` does.
     """
     if not isinstance(root, Mapping):
         raise not_hiera(root, data_key, source)
@@ -138,7 +138,7 @@ def not_hiera(root: object, data_key: str, source: str) -> DataError:
 
 
 def expressions_on(facts: Mapping[str, Any]) -> TextRenderer:
-    """The expressions of hiera: facts and `lookup`, where what is missing reads as the empty text."""
+    """Return the renderer of hiera expressions: they see facts and `lookup`, and a missing value renders as ""."""
     return _Rendering(facts)
 
 
@@ -284,7 +284,7 @@ class _Resolver:
         if isinstance(value, str):
             return self.expressions.typed(value) if "{" in value else value
         if isinstance(value, float):
-            # as the reference does, so that `port: 80.0` and JSON's numbers are what people mean
+            # as Choria CCM does, so that `port: 80.0` and numbers from JSON become integers
             return int(value) if value.is_integer() and -(2.0**63) <= value < 2.0**63 else value
         if isinstance(value, Mapping):
             return self.rendered(value, trail)

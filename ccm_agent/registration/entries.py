@@ -1,4 +1,4 @@
-"""Where an entry stands in the stream of registrations, and which stored messages are entries."""
+"""Subjects of entries in the stream of registrations, and which stored messages are entries."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MARKER = "Nats-Marker-Reason"
-"""The broker's own message in the place of one that expired or was removed (ADR-43 of NATS)."""
+"""Header of the message that the broker stores for one that expired or was removed (NATS ADR-43)."""
 
 
 class RegistrationQuery(Struct, frozen=True):
-    """Which entries; "" or `*` fits any."""
+    """Selects entries; "" or `*` matches any value."""
 
     cluster: str = "*"
     protocol: str = "*"
@@ -33,10 +33,10 @@ class RegistrationQuery(Struct, frozen=True):
     @property
     def pattern(self) -> str:
         """
-        The subjects of the entries that fit.
+        The subject pattern of the matching entries.
 
         Raises:
-            DataError: A part holds what no subject can.
+            DataError: A part contains characters that a subject cannot have.
         """
         return registration_pattern(self.cluster, self.protocol, self.service, self.address)
 
@@ -46,15 +46,15 @@ class RegistrationQuery(Struct, frozen=True):
 
 class StreamEntry(Struct, frozen=True, kw_only=True):
     """
-    What the stream holds on one subject.
+    What the stream stores on one subject.
 
     Attributes:
         subject: The subject.
-        sequence: Its place in the stream: another one each time that the entry is published.
+        sequence: Its sequence number in the stream; it changes each time the entry is published.
         time: When it was stored.
-        entry: The entry; None when it is gone.
-        reason: Why it is gone, in the broker's words: `MaxAge`, `Remove` or `Purge`.
-        is_spoilt: Something stands there that is neither an entry nor such a mark.
+        entry: The entry; None when it has been removed or has expired.
+        reason: Why it was removed, as the broker reports it: `MaxAge`, `Remove` or `Purge`.
+        is_spoilt: The message is neither an entry nor a mark of a removal.
     """
 
     subject: str
@@ -66,7 +66,7 @@ class StreamEntry(Struct, frozen=True, kw_only=True):
 
 
 def entry_subject(entry: RegistrationEntry) -> str:
-    """The subject that an entry is published on, and no other."""
+    """Return the only subject that an entry is published on."""
     return registration_subject(
         entry.cluster, entry.protocol, entry.service, entry.address, instance_of(entry)
     )
@@ -74,14 +74,15 @@ def entry_subject(entry: RegistrationEntry) -> str:
 
 def read_stored(stored: Stored) -> StreamEntry:
     """
-    A stored message as an entry, as the mark of one that is gone, or as what is neither.
+    Decode a stored message: an entry, the mark of a removed one, or neither.
 
-    The broker lets a node publish on its own subjects, and looks at no body. So an entry counts only where its own words
-    belong, and not where somebody's direct get had it sent (`copied`): otherwise one node could stand in another's place.
+    The broker lets a node publish on its own subjects, but does not check bodies. So an entry is valid only on the subject that
+    its own fields give, and not if a direct get redirected it there (`copied`): otherwise one node could replace another's
+    entry.
     """
     try:
         if stored.copied:
-            raise ProtocolError("it was not published there but copied by somebody's read")
+            raise ProtocolError("it was not published there but copied there by a redirected read")
         reason = stored.headers.get(MARKER, "")
         if reason:
             parse_registration(stored.subject)

@@ -1,15 +1,15 @@
 """
-Which answers about registrations are believed.
+Decide which answers about registrations to accept.
 
-A load balancer must not lose its pool because the broker restarted: entries expire while nobody can renew them, and a stream in
-memory begins empty. So who was known before and is missing now is believed to be gone only when the broker has been there,
-without a break, for as long as nodes need to register again. What tells of a break, and outlives the process that saw it:
+A load balancer must not lose its pool because the broker restarted: entries expire while nodes cannot renew them, and a stream
+in memory starts empty. So a known entry that is missing counts as removed only after the broker has been reachable without a
+break for as long as nodes need to register again. The signs of a break, which the record keeps across processes:
 
     another server process    a server's id is new each time that it starts
-    a lost connection         of this process; whoever lost it may not have been the only one
-    a question in vain        asked by this process or, the record says, by an earlier one
+    a lost connection         of this process; other nodes may have lost theirs, too
+    an unanswered request     by this process or, according to the record, by an earlier one
 
-Nothing is doubted where nobody is missing: a pool that was always empty, or that grew.
+An answer in which no known entry is missing is accepted at once: a pool that was always empty, or that grew.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.untrusted_json import decode_foreign
 
 SERVERS_LIMIT = 32
-"""Servers of one cluster that are remembered; those that were met first are forgotten first."""
+"""The most servers of one cluster in the record; the oldest are dropped first."""
 
 KNOWN_LIMIT = 50_000
-"""Entries that are remembered; a larger registry is believed as it comes."""
+"""The most entries in the record; the answers of a larger registry are accepted as they are."""
 
 
 class LastSeen(Struct, kw_only=True):
     """
-    What this host knows of one stream of one broker.
+    What this host has seen of one stream of one broker.
 
     Attributes:
-        servers: When each server process was first met, seconds since 1970, by its id.
-        steady_since: Since when the broker has been there without a break, as far as one knows; 0: there was none.
-        known: Subjects of the entries that were there when an answer was last believed.
+        servers: When each server process was first seen, in seconds since 1970, by server ID.
+        steady_since: Since when the broker has been reachable without a known break; 0: there was no break.
+        known: Subjects of the entries in the last accepted answer.
     """
 
     servers: dict[str, float] = {}
@@ -50,9 +50,9 @@ class LastSeen(Struct, kw_only=True):
         Args:
             server: The id of its process.
             now: The time.
-            connected_since: When the connection was made that took the place of a lost one; None: it is the first.
+            connected_since: When the connection was restored; None for the first connection.
         """
-        self.steady_since = min(self.steady_since, now)  # a clock that was put back
+        self.steady_since = min(self.steady_since, now)  # the clock was set back
         if server not in self.servers:
             if self.servers:
                 self.steady_since = now
@@ -63,29 +63,29 @@ class LastSeen(Struct, kw_only=True):
             self.steady_since = max(self.steady_since, min(connected_since, now))
 
     def missed(self, now: float) -> None:
-        """The broker does not answer."""
+        """Record that the broker did not answer."""
         self.steady_since = now
 
     def missing(self, pattern: str, there: Collection[str], removed: Collection[str]) -> list[str]:
         """
-        Who fits a pattern, was known before and is not there now.
+        Return the known entries that match a pattern and are missing now.
 
         Args:
             pattern: What was asked for.
-            there: Subjects of the entries that are there.
-            removed: Subjects of those that an operator removed, which is no riddle.
+            there: Subjects of the entries in the answer.
+            removed: Subjects of entries that an operator removed; these do not count as missing.
         """
         gone = set(self.known).difference(there, removed)
         return sorted(subject for subject in gone if subject_matches(pattern, subject))
 
     def believe(self, pattern: str, there: Collection[str]) -> None:
-        """From now on the entries that fit a pattern are these."""
+        """Accept an answer: these are the known entries that match the pattern from now on."""
         others = [subject for subject in self.known if not subject_matches(pattern, subject)]
         self.known = sorted({*others, *there})[:KNOWN_LIMIT]
 
 
 def read_sightings(document: bytes | None) -> LastSeen:
-    """Sightings as they were kept; none for a document that does not parse."""
+    """Decode what was last seen; an empty record for a document that does not parse."""
     try:
         return decode_foreign(document or b"{}", LastSeen)
     except msgspec.MsgspecError:
@@ -93,6 +93,6 @@ def read_sightings(document: bytes | None) -> LastSeen:
 
 
 def write_sightings(sightings: LastSeen) -> bytes:
-    """Sightings, to be kept; the same ones give the same bytes."""
+    """Encode what was last seen; equal records give equal bytes."""
     document: Mapping[str, object] = msgspec.to_builtins(sightings)
     return msgspec.json.encode(document, order="sorted")

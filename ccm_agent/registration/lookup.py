@@ -1,4 +1,4 @@
-"""Which services are registered: the answer of the stream, and the answer that templates may make configuration of."""
+"""Look up registered services: the stream's raw answer, and the settled answer that templates may use for configuration."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SETTLE_S = 600.0
-"""How long nodes have to register again, unless somebody says otherwise: twice the interval at which agents converge."""
+"""Default seconds for nodes to register again: twice the interval at which agents converge."""
 
 RECORD = "registrations"
-"""The kind of record that sightings are kept as."""
+"""The kind of state record that stores what was last seen."""
 
 REMOVED = ("Remove", "Purge")
-"""Reasons of the broker's: somebody wanted it so."""
+"""The broker's reasons for a removal that was requested."""
 
 
 async def read(connection: Connection, stream: str, query: RegistrationQuery) -> list[StreamEntry]:
     """
-    What the stream holds for a query: entries and marks of those that are gone, the oldest first.
+    Return what the stream stores for a query: entries and marks of removed ones, the oldest first.
 
     Raises:
-        DataError: The query can be no subject.
+        DataError: The query does not make a valid subject.
         BusError: It cannot be read.
     """
     try:
         stored = await read_newest(connection, stream, [query.pattern])
     except BusDeniedError:
-        # a node on a broker with permissions: nobody reads what others wrote by direct get (ADR 60)
+        # a node on a broker with permissions may not read entries of others by direct get (ADR 60)
         stored = await read_newest_by_consumer(connection, stream, query.pattern)
     return [read_stored(one) for one in stored]
 
 
 async def find(connection: Connection, stream: str, query: RegistrationQuery) -> list[RegistrationEntry]:
-    """The entries that fit, in the order of their addresses and ports, whatever happened to the broker; as `read`."""
+    """Return the matching entries by address and port, without waiting for missing ones. Raises as `read`."""
     return _entries(await read(connection, stream, query))
 
 
 class RegistrationLookup:
     """
-    What templates ask: the entries that fit, unless some are missing that the broker may only have forgotten.
+    The lookup for templates: it returns the matching entries, or raises if some are missing that the broker may have lost.
 
     Args:
-        broker: What the broker is called in the record; one host may know several.
-        connect: The connection to it, made when it is first asked for.
-        records: Where sightings are kept from one process to the next.
+        broker: The broker's name in the state record; one host may use several.
+        connect: Returns the connection; called at the first lookup.
+        records: The state records, which persist what was last seen.
         clock: Time.
-        settle_s: How long nodes have to register again; 0 believes whatever the broker says, None takes SETTLE_S.
-        stream: The stream of registrations; "" is the usual one.
+        settle_s: How long nodes have to register again; 0 accepts any answer of the broker, None takes SETTLE_S.
+        stream: The stream of registrations; "" for the default.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class RegistrationLookup:
         The entries that fit, in the order of their addresses and ports.
 
         Raises:
-            DataError: The query can be no subject.
-            UnsettledError: Some are missing, and the broker was away a moment ago.
+            DataError: The query does not make a valid subject.
+            UnsettledError: Some are missing, and the broker was unreachable shortly before.
             BusError: It cannot be read.
         """
         pattern = query.pattern
@@ -132,7 +132,7 @@ class RegistrationLookup:
         return self._clock.now().timestamp()
 
     async def _recall(self) -> LastSeen:
-        """What is known; what this process knows itself where the record cannot be read."""
+        """Load what was last seen; if the record cannot be read, use what this process has seen."""
         try:
             self._kept = await self._records.recall(RECORD, self._key) or self._kept
         except FileError as err:

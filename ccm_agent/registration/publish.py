@@ -1,4 +1,4 @@
-"""Entries to the broker: published, removed, and the stream that holds them."""
+"""Publish and remove entries, and create the stream that holds them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REMOVED = "Remove"
 """The reason in the mark of an entry that was removed."""
 
 MARK_S = 3600.0
-"""How long that mark stays: longer than anybody doubts an answer."""
+"""Seconds that the mark stays: longer than any settle time of a lookup."""
 
 
 class Publisher:
@@ -36,8 +36,8 @@ class Publisher:
 
     Args:
         connection: The broker.
-        destination: `jetstream` waits until the stream has an entry; `nats` sends it and is done, as Choria CCM does: without a
-            TTL, and nobody learns whether a stream took it.
+        destination: `jetstream` waits until the stream has stored the entry. `nats` publishes it without a TTL and does not
+            wait for an acknowledgement, as Choria CCM does.
         stream: The stream of registrations.
     """
 
@@ -52,7 +52,7 @@ class Publisher:
         Register an entry, or renew it.
 
         Raises:
-            BusError: It is not registered, and why.
+            BusError: The entry was not registered; the message says why.
         """
         subject, body = entry_subject(entry), encode_entry(entry)
         if not self._is_stored:
@@ -65,7 +65,7 @@ class Publisher:
             try:
                 await store(self._connection, subject, body, {**headers, "Nats-Rollup": "sub"})
             except NoRollupError:
-                # a stream of a broker with permissions (ADR 60): it keeps one message a subject, which comes to the same
+                # a stream of a broker with permissions (ADR 60): it keeps one message per subject, which has the same effect
                 self._rolls_up = False
             else:
                 return
@@ -74,14 +74,14 @@ class Publisher:
 
 async def remove(connection: Connection, entry: RegistrationEntry, stream: str = REGISTRATION) -> bool:
     """
-    Remove an entry at once, and leave a mark that somebody wanted it so; False when there was none.
+    Remove an entry at once, and leave a mark of the removal; False when there was no entry.
 
-    The mark is the one that the broker itself leaves in the place of what is deleted (ADR-43), and every reader passes it
-    over. A purge of the subject, as Choria CCM removes entries, leaves nothing: who watches would not learn of it, and who
-    looks up could not tell an entry that was removed from one that the broker lost.
+    It is the mark that the broker itself leaves for a deleted message (NATS ADR-43), and every reader skips it. Choria CCM
+    purges the subject instead, which leaves nothing: a watcher would not see the removal, and a lookup could not tell a removed
+    entry from one that the broker lost.
 
     Raises:
-        BusError: It cannot be removed, and why.
+        BusError: The entry was not removed; the message says why.
     """
     subject = entry_subject(entry)
     stored = await read_last(connection, stream, subject)
@@ -100,15 +100,15 @@ async def make_stream(
     max_age_s: float | None = None,
 ) -> dict[str, Any]:
     """
-    Create the stream of registrations, or update it; its configuration as the broker has it then.
+    Create or update the stream of registrations, and return its configuration in the broker.
 
-    What is None stays as it is in a stream that exists. A new one has one replica, and keeps entries for MAX_AGE_S.
+    None leaves a setting of an existing stream unchanged. A new stream has one replica, and keeps entries for MAX_AGE_S.
 
-    A stream that was made for a broker with permissions stays one: neither rollup nor markers are switched on.
+    A stream that was created for a broker with permissions keeps rollup and markers off.
 
     Raises:
-        UsageError: The numbers make no sense.
-        BusError: The broker cannot, or does not let us.
+        UsageError: A number is out of range.
+        BusError: The broker cannot create it, or refuses.
     """
     if replicas is not None and not 1 <= replicas <= MAX_REPLICAS:
         raise UsageError(f"--replicas {replicas}: write a number from 1 to {MAX_REPLICAS}")
@@ -123,7 +123,7 @@ async def make_stream(
         created: dict[str, Any] = answer["config"]
         return created
     for field in ("max_bytes", "max_msg_size", "discard"):
-        wanted.pop(field)  # it stays what an operator made it
+        wanted.pop(field)  # keep the operator's setting
     if replicas is None:
         wanted.pop("num_replicas")
     if max_age_s is None:
@@ -131,7 +131,7 @@ async def make_stream(
         wanted["max_age"] = found.get("max_age", 0)
     if not found.get("allow_rollup_hdrs"):
         wanted |= {"allow_rollup_hdrs": False, "subject_delete_marker_ttl": 0}
-    # a window that is longer than messages live is refused (10052), also when nobody asked for it
+    # the broker refuses a duplicate window longer than the maximum age (10052), even its default window
     window = min(found.get("duplicate_window", 0), wanted["max_age"] or found.get("duplicate_window", 0))
     answer = await call(
         connection, f"STREAM.UPDATE.{stream}", {**found, **wanted, "duplicate_window": window}

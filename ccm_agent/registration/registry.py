@@ -1,4 +1,4 @@
-"""The registrations of one stream, for somebody at a command line."""
+"""The operations on one stream of registrations, for the command line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 class RegistrationStream:
     """
-    All that can be done with a stream of registrations; each call raises BusError when the broker cannot or may not.
+    Operations on a stream of registrations. Each raises BusError if the broker fails or refuses.
 
     Args:
         connection: The broker.
-        stream: Name of the stream; "" is the usual one.
+        stream: Name of the stream; "" for the default.
     """
 
     def __init__(self, connection: Connection, stream: str = "") -> None:
@@ -45,9 +45,9 @@ class RegistrationStream:
         return await publish.remove(self._connection, entry, self.stream)
 
     async def find(self, *query: str) -> list[RegistrationEntry]:
-        """The entries that fit cluster, protocol, service and address, whatever happened to the broker."""
+        """Return the entries that match cluster, protocol, service and address, without waiting for missing ones."""
         return await find(self._connection, self.stream, RegistrationQuery(*query))
 
     def watch(self, *query: str) -> AsyncGenerator[RegistrationChange, None]:
-        """What is registered, then each change."""
+        """Yield the registered entries, then each change."""
         return watch(self._connection, self.stream, RegistrationQuery(*query))

@@ -1,4 +1,4 @@
-"""Registrations as they come and go."""
+"""Watch the changes of registrations."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """
-How often the stream is looked at.
+Seconds between two reads of the stream.
 
-An entry that expires tells nobody where the stream makes no markers, so there is nothing to wait for; one question a second
-costs the broker less than a consumer does.
+If the stream makes no markers, the expiry of an entry sends no message to wait for. One request a second costs the broker less
+than a consumer.
 """
 
 
 async def watch(
     connection: Connection, stream: str, query: RegistrationQuery, poll_s: float = POLL_S
 ) -> AsyncGenerator[RegistrationChange, None]:
-    """What is registered now, then each change; it goes on through outages, of which it shows the result only."""
+    """Yield the current registrations, then each change. Outages do not end it; afterwards it yields the net change."""
     known: dict[str, StreamEntry] = {}
     while True:
         try:
@@ -44,7 +44,7 @@ async def watch(
 
 
 def _changes(known: dict[str, StreamEntry], found: list[StreamEntry]) -> list[RegistrationChange]:
-    """What differs from what was known, which is kept up."""
+    """Return the differences from the known entries, and update those."""
     now = {one.subject: one for one in found}
     changes = []
     for subject, one in list(known.items()):

@@ -1,4 +1,4 @@
-"""Users and groups of this host's own files; a directory service has no part in it, as in goss."""
+"""Look up users and groups in this host's passwd and group files. As in goss, directory services are not asked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def look_at_group(look: GossQuery) -> dict[str, Any]:
 
 
 async def _rows(look: GossQuery, path: str, length: int) -> list[list[str]]:
-    """The lines of passwd(5) or group(5) that are whole: as many fields, and numbers where numbers belong."""
+    """Return the valid lines of passwd(5) or group(5): the right number of fields, and numbers in the numeric ones."""
     text = (await look.host.files.read(path, LIMIT_BYTES)).decode(errors="replace")
     rows = [line.split(":") for line in text.split("\n")]
     numbers = (2, 3) if length == 7 else (2,)

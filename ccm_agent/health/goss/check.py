@@ -1,8 +1,8 @@
 """
-Checks in goss' format: rules about the host, and what of them does not hold.
+Run checks in the format of goss: rules about the host, and which of them fail.
 
-One rule that fails makes the check CRITICAL, and its line comes first. UNKNOWN is for what cannot be looked at; a server that
-does not answer, or a file that is not there, is a rule that fails.
+One rule that fails makes the check CRITICAL, and its line comes first. The result is UNKNOWN if a rule cannot be checked. A
+server that does not answer, or a missing file, is a rule that fails.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ccm_agent.model.errors import CcmError, DocumentError, HostError, PropertyE
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 
 SHOWN_RULES = 50
-"""Lines about rules that did not hold; the count at the end has them all."""
+"""The most lines about failed rules in the output; the count at its end includes all of them."""
 SMALL = 1 << 14
-"""Longer texts are matched in a thread."""
+"""Characters. Longer texts are matched in a thread."""
 RETRY_S = 1.0
 
 
 class GossResult(Struct, frozen=True, kw_only=True):
     """
-    What came of one rule.
+    The result of one rule.
 
     Attributes:
-        passed, skipped: How many attributes.
-        failures: A line for each that did not hold.
-        unknown: Why it could not be looked at; "" when it could.
+        passed, skipped: Numbers of attributes.
+        failures: A line for each attribute that failed.
+        unknown: Why the rule could not be checked; "" when it could.
     """
 
     passed: int = 0
@@ -47,7 +47,7 @@ async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
     """
     Check the rules once, one after the other.
 
-    Never raises for the rules' sake: what cannot be read or run is UNKNOWN and says why.
+    Does not raise if a rule cannot be checked: it gives UNKNOWN and the reason.
     """
     limit_s = parse_duration(check.timeout) if check.timeout else None
     try:
@@ -61,7 +61,7 @@ async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
 
 
 async def judge(rule: GossRule, host: HealthCheckHost) -> GossResult:
-    """What comes of a rule, tried as often as it says itself."""
+    """Check a rule, repeated as often as its `retries` option allows, and return the result."""
     if rule.is_skipped:
         return GossResult(skipped=len(rule.wanted))
     tries = int(rule.options.get("retry_count", 0)) + 1
@@ -98,7 +98,7 @@ async def _judge_once(rule: GossRule, host: HealthCheckHost) -> GossResult:
 
 
 async def _compare(matcher: Matcher, value: Any) -> str:
-    """How a value misses what is wanted; "" when it does not."""
+    """Describe how a value differs from the expected one; "" when it matches."""
     if isinstance(value, NoValue):
         return f"found nothing ({value.why}), wanted {matcher.wanted}"
     if isinstance(value, str) and len(value) > SMALL:

@@ -1,4 +1,4 @@
-"""Files, directories and symlinks."""
+"""Look at files, directories and symlinks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import FileInfo
 
 CONTENT_LIMIT_BYTES = 64 << 20
-"""A larger file is not read for its content."""
+"""The content of a larger file is not read."""
 SHA256_LIMIT_BYTES = 1 << 40
-"""`size` works for any file; a digest is not made of one that is larger than this, or mostly a hole."""
+"""No digest is made of a file that is larger than this or very sparse; `size` works for any file."""
 
 
 async def look(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. What stands at the path is meant, be it a symlink; content and checksums are of what that leads to."""
+    """See `LookAt`. A symlink is not followed, except for content and checksums."""
     path = look.subject
     if not path.startswith("/"):
         raise FileError(f"the path {path} is not absolute: begin it with a slash")
@@ -54,7 +54,7 @@ async def _kind(look: GossQuery, found: FileInfo) -> Any:
         return found.kind
     from ccm_agent.model.ports import Command
 
-    # which of the special kinds it is the files port does not say, and nothing else needs to know
+    # the files port does not tell the special kinds of files apart
     done = await look.host.runner.run(
         Command(argv=("stat", "--printf=%F", "--", look.subject), time_limit_s=10)
     )
@@ -80,5 +80,5 @@ async def _content(look: GossQuery, path: str) -> dict[str, Any]:
 
 
 def _hex(algorithm: str, content: bytes) -> str:
-    # goss offers md5 to recognise a file, not to trust it
+    # goss offers md5 to recognize a file, not to verify it
     return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""What looking at a thing gives."""
+"""What a goss rule asks about its subject, and the answer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ccm_agent.health.host import HealthCheckHost
 
 
 class NoValue(Struct, frozen=True):
-    """There is no such value, so no matcher fits it; `why` says why, as in "the connection was refused"."""
+    """There is no value, so no matcher matches; `why` gives the reason, such as "the connection was refused"."""
 
     why: str
 
 
 class GossQuery(Struct, frozen=True, kw_only=True):
     """
-    What is to be looked at.
+    What a rule asks for.
 
     Attributes:
-        subject: The thing: a path, a package's name.
+        subject: What the rule is about: a path, the name of a package.
         options: The rule's options.
-        asked: The attributes that somebody wants to know.
-        host: What it may be looked at with.
+        asked: The attributes that the rule needs.
+        host: The ports to look with.
     """
 
     subject: str
@@ -33,13 +33,13 @@ class GossQuery(Struct, frozen=True, kw_only=True):
     host: HealthCheckHost
 
     def limit_s(self, default_ms: float) -> float:
-        """How long it may take, in seconds; the option is in milliseconds."""
+        """Return the rule's timeout in seconds; the option is in milliseconds."""
         return float(self.options.get("timeout") or default_ms) / 1000
 
 
 LookAt = Callable[[GossQuery], Awaitable[dict[str, Any]]]
 """
-Gives a value, or `NoValue`, for each asked attribute (more do no harm).
+Returns a value, or `NoValue`, for each asked attribute; it may return more.
 
-Raises HostError when it cannot be looked at: a program is missing, a file cannot be read.
+Raises HostError when the host cannot be asked: a program is missing, a file cannot be read.
 """

@@ -1,4 +1,4 @@
-"""What the kernel tells in files (parameters, mounts), and values that the rules bring themselves."""
+"""Look at kernel parameters and mounts, and at content that the rule itself provides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 async def look_at_parameter(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`; the value is a text, as sysctl(8) shows it."""
+    """See `LookAt`. The value is text, as sysctl(8) prints it."""
     name = look.subject
     if not _PARAMETER.fullmatch(name):
         raise FileError(f"`{name}` is not a kernel parameter, such as net.core.somaxconn")
@@ -29,7 +29,7 @@ async def look_at_parameter(look: GossQuery) -> dict[str, Any]:
 
 
 async def look_at_mount(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`; of several mounts on one point the last one is seen."""
+    """See `LookAt`. Of several mounts on one mount point, the last one counts."""
     text = (await look.host.files.read("/proc/self/mountinfo", LIMIT_BYTES)).decode(errors="replace")
     found = mount_in(text, look.subject)
     if found is None:
@@ -40,7 +40,7 @@ async def look_at_mount(look: GossQuery) -> dict[str, Any]:
 
 
 def mount_in(text: str, point: str) -> dict[str, Any] | None:
-    """What is mounted on a point, by the lines of /proc/self/mountinfo; None when nothing is."""
+    """Find the mount on a mount point in the lines of /proc/self/mountinfo; None when there is none."""
     found: dict[str, Any] | None = None
     for line in text.split("\n"):
         mount, _, source = line.partition(" - ")
@@ -57,7 +57,7 @@ def mount_in(text: str, point: str) -> dict[str, Any] | None:
 
 
 async def _usage(look: GossQuery) -> int:
-    """How full it is, in percent, as df(1) has it."""
+    """Return the used space in percent, as df(1) computes it."""
     limit_s = look.limit_s(MOUNT_MS)
     argv = ("df", "-P", "--", look.subject)
     done = await look.host.runner.run(Command(argv=argv, time_limit_s=limit_s))
@@ -67,11 +67,11 @@ async def _usage(look: GossQuery) -> int:
     percent = re.search(r"\s(?:(\d+)%|-)\s", lines[-1]) if done.code == 0 and lines else None
     if percent is None:
         raise CommandError(f"df does not say how full {look.subject} is")
-    return int(percent[1] or 0)  # what has no size, such as /proc, is empty
+    return int(percent[1] or 0)  # file systems without a size, such as /proc, count as empty
 
 
 async def look_at_content(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`; the content stands in the rule."""
+    """See `LookAt`. The content is in the rule itself."""
     content = look.options.get("content")
     if look.options.get("as-reader"):
         from ccm_agent.health.goss.matchers import as_text
@@ -81,5 +81,5 @@ async def look_at_content(look: GossQuery) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """A path of mountinfo with its escapes undone: `\\040` is a space."""
+    """Decode the escapes in a path of mountinfo: `\\040` is a space."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

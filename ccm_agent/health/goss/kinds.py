@@ -1,4 +1,4 @@
-"""The kinds of things that rules can be about, and what each knows."""
+"""The kinds of subjects that rules can be about, with the attributes of each."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ccm_agent.health.goss.found import LookAt
 
 class GossType(Struct, frozen=True, kw_only=True):
     """
-    A kind of thing.
+    A kind of subject.
 
     Attributes:
         name: As the rules write it.
-        subject: The attribute that may name the thing instead of the key.
-        attributes: What can be expected of it, in the order of checking. When the first one says that it is not there, or
-            fails, the others are skipped.
-        look: Looks at one.
-        required: The first attribute must be given.
-        texts: Attributes that are long texts: a list is patterns for their lines.
-        options: What else a rule may say.
-        spellings: Other names of attributes.
-        reach: What a look at it takes besides reading what the host tells anyone: "command", "network", or "" for nothing.
-        reads: Attributes for which the content of the thing is read.
+        subject: The attribute that may name the subject instead of the key.
+        attributes: Its attributes, in the order of checking. If the first one shows that the subject is absent, or fails, the
+            others are skipped.
+        look: Reads the attributes of one subject.
+        required: The rule must give the first attribute.
+        texts: Attributes with long texts: a list is taken as patterns for their lines.
+        options: Other keys that a rule may have.
+        spellings: Alternative names of attributes.
+        reach: What the check needs besides reading public state of the host: "command", "network", or "" for nothing.
+        reads: Attributes for which the content of the subject is read.
     """
 
     name: str
@@ -144,4 +144,4 @@ KINDS: dict[str, GossType] = {kind.name: kind for kind in _ALL}
 """By name."""
 
 NOT_HERE = {"gossfile": "write its rules here, or give `goss_rules` as a template that prints them"}
-"""Kinds of the goss manual that have no place in a health check, and what to do instead."""
+"""Kinds of the goss manual that health checks do not support, and what to use instead."""

@@ -1,8 +1,8 @@
 """
-What a rule wants of a value: goss' matchers.
+What a rule expects of a value: the matchers of goss.
 
-A text, number or boolean wants that very value, a list wants its elements among those found, and a mapping with one key names a
-matcher: `{gt: 5}`, `{not: {have-prefix: x}}`. A value of another kind than the matcher needs is turned into it first: a number to
+A text, number or boolean must equal the value. Each element of a list must be among those found. A mapping with one key names a
+matcher: `{gt: 5}`, `{not: {have-prefix: x}}`. A value of another type than the matcher needs is converted first: a number to
 its text, a text to a number or to its lines.
 
 Source: goss.readthedocs.io, "Matchers".
@@ -23,21 +23,21 @@ from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.goprint import go_print
 
 SHOWN_LIMIT = 300
-"""Characters of a value that a message shows."""
+"""The most characters of a value that a message shows."""
 
 
 class MismatchError(ValueError):
-    """A value cannot be compared at all, so that not even `not` of the matcher holds."""
+    """The value cannot be compared at all, so both the matcher and its `not` fail."""
 
 
 class Matcher(Struct, frozen=True, kw_only=True):
     """
-    A wish.
+    An expectation about a value.
 
     Attributes:
-        wanted: What is wished for, in words.
-        fits: Whether a value is so; MismatchError when it cannot be told.
-        lacks: What of it is missing in a value, for lists; "" when that says nothing.
+        wanted: The expectation, in words.
+        fits: Whether a value meets it; MismatchError when the value cannot be compared.
+        lacks: For lists, which expected elements the value lacks; "" for other matchers.
     """
 
     wanted: str
@@ -46,17 +46,17 @@ class Matcher(Struct, frozen=True, kw_only=True):
 
 
 def show(value: Any) -> str:
-    """A value as messages show it: one line of JSON, cut when it is long."""
+    """Return a value as messages show it: one line of JSON, truncated if long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_LIMIT else text[: SHOWN_LIMIT - 1] + "…"
 
 
 def parse_matcher(raw: Any) -> Matcher:
     """
-    The matcher that a value of the rules stands for.
+    Build the matcher that a value in the rules describes.
 
     Raises:
-        PropertyError: It stands for none.
+        PropertyError: The value does not describe a matcher.
     """
     if raw is None:
         raise PropertyError("a matcher is empty: write what is expected")
@@ -86,7 +86,7 @@ def parse_matcher(raw: Any) -> Matcher:
 
 def have_patterns(raw: Any) -> Matcher:
     """
-    That each pattern of a list holds of the lines of a text.
+    Build a matcher that requires each pattern of a list to match the lines of a text.
 
     Raises:
         PropertyError: See `patterns.parse_patterns`.
@@ -99,11 +99,11 @@ def have_patterns(raw: Any) -> Matcher:
     )
 
 
-# ---- values as what a matcher needs ----
+# ---- conversion of values ----
 
 
 def as_text(found: Any) -> str:
-    """A value as text; elements of a list stand on lines of their own."""
+    """Convert a value to text, with one line per element of a list."""
     if isinstance(found, str):
         return found
     if isinstance(found, list):
@@ -112,7 +112,7 @@ def as_text(found: Any) -> str:
 
 
 def as_number(found: Any) -> float:
-    """A value as number; MismatchError when it is none."""
+    """Convert a value to a number; MismatchError when it is not one."""
     if isinstance(found, (int, float)) and not isinstance(found, bool):
         return found
     if isinstance(found, (str, list)):
@@ -124,7 +124,7 @@ def as_number(found: Any) -> float:
 
 
 def as_list(found: Any) -> list[Any]:
-    """A value as list: the lines of a text, the values of a mapping."""
+    """Convert a value to a list: the lines of a text, the values of a mapping."""
     if isinstance(found, str):
         return found.split("\n")
     if isinstance(found, list):
@@ -255,7 +255,7 @@ def _or(raw: Any) -> Matcher:
     inner = _several(raw, "or")
 
     def fits(found: Any) -> bool:
-        # one that cannot be told does not keep another from fitting
+        # a value that one matcher cannot compare may still match another
         return any(_tells(one, found) for one in inner)
 
     return Matcher(wanted=" or ".join(one.wanted for one in inner), fits=fits)
@@ -328,7 +328,7 @@ def _tells(matcher: Matcher, found: Any) -> bool:
 
 
 def _given_out(inner: Sequence[Matcher], items: Sequence[Any]) -> dict[int, int]:
-    """An element for each matcher, none for two of them: as many as can be served (augmenting paths)."""
+    """Assign different elements to as many matchers as possible (maximum matching by augmenting paths)."""
     choices = [[number for number, item in enumerate(items) if _tells(one, item)] for one in inner]
     taken: dict[int, int] = {}  # element → matcher
 

@@ -1,4 +1,4 @@
-"""Ports that are listened on, addresses, names, web servers and interfaces."""
+"""Look at listening ports, addresses, host names, web servers and interfaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ccm_agent.model.secret import Secret
 URL_MS = 5000.0
 ADDRESS_MS = 500.0
 NAME_MS = 10_000.0
-"""The host's own resolver has limits of its own; this one is for when it has none."""
+"""Default timeout of a look-up in milliseconds; the host's resolver may give up earlier."""
 SERVER_MS = 500.0
 NAME_TRIES = 3
 RECORDS = frozenset({"A", "AAAA", "CAA", "CNAME", "MX", "NS", "PTR", "SRV", "SSHFP", "TXT"})
@@ -33,7 +33,7 @@ _MAX_PORT = 65535
 
 
 async def look_at_port(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. `tcp` is IPv4 alone and `tcp6` what listens on an IPv6 socket, as the kernel keeps them apart."""
+    """See `LookAt`. `tcp` is IPv4 only, and `tcp6` is IPv6 sockets, as the kernel lists them."""
     protocol, _, number = look.subject.rpartition(":")
     protocol = protocol or "tcp"
     if protocol not in ("tcp", "tcp6", "udp", "udp6") or not number.isdecimal() or int(number) > _MAX_PORT:
@@ -52,9 +52,9 @@ async def look_at_port(look: GossQuery) -> dict[str, Any]:
 
 def listeners(table: str, protocol: str) -> list[tuple[str, int]]:
     """
-    Addresses and ports of a table of sockets: of tcp those that listen, of udp all.
+    Return the addresses and ports in a table of sockets: for tcp the listening ones, for udp all.
 
-    Source: proc_net_tcp in the kernel's documentation; an address is words of the machine's own byte order.
+    Source: proc_net_tcp in the kernel's documentation; an address is written as words in the machine's byte order.
     """
     found = []
     for line in table.split("\n")[1:]:
@@ -70,7 +70,7 @@ def listeners(table: str, protocol: str) -> list[tuple[str, int]]:
     return found
 
 
-# ---- what others offer ----
+# ---- remote services ----
 
 
 async def look_at_address(look: GossQuery) -> dict[str, Any]:
@@ -92,7 +92,7 @@ async def look_at_address(look: GossQuery) -> dict[str, Any]:
 
 
 async def look_at_name(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. The host's own resolver is asked, or the server that the rule names."""
+    """See `LookAt`. Asks the host's resolver, or the server that the rule names."""
     network: Network = look.host.port("network")
     record, _, name = look.subject.partition(":")
     if record not in RECORDS:
@@ -119,7 +119,7 @@ async def look_at_name(look: GossQuery) -> dict[str, Any]:
 async def _records(
     look: GossQuery, network: Network, server: str, name: str, records: tuple[str, ...]
 ) -> list[str]:
-    """What a server says; a datagram may get lost, so it is asked a few times. TimeoutError when it never answers."""
+    """Ask a DNS server, a few times because datagrams get lost. TimeoutError when it never answers."""
     host, _, port = server.rpartition(":")
     if not port.isdecimal() or (":" in host and not host.startswith("[")):
         host, port = server, "53"
@@ -137,7 +137,7 @@ async def _records(
 
 
 async def look_at_url(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. A server that does not answer is a failed rule, not a check that cannot run."""
+    """See `LookAt`. A server that does not answer makes the rule fail; the check is not UNKNOWN."""
     network: Network = look.host.port("network")
     limit_s = look.limit_s(URL_MS)
     try:
@@ -179,7 +179,7 @@ def _question(look: GossQuery) -> HttpRequest:
 
 
 def _canonical(name: str) -> str:
-    """A header's name as Go spells it, which is what rules were written against."""
+    """Return a header's name as Go spells it, because goss rules use that spelling."""
     return "-".join(part.capitalize() for part in name.split("-"))
 
 

@@ -1,8 +1,8 @@
 """
-Patterns that lines of a text are compared with.
+Patterns that are matched against the lines of a text.
 
-`foo` must be in some line and `!foo` in none; `/re/` and `!/re/` are the same with a regular expression, which may carry the
-flags `i`, `m` and `s` behind it. A backslash in front takes `!` or `/` for what it is.
+`foo` must be in some line and `!foo` in none; `/re/` and `!/re/` are the same with a regular expression, which may be followed
+by the flags `i`, `m` and `s`. A backslash in front makes `!` or `/` literal.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class LinePattern(Struct, frozen=True, kw_only=True):
 
     Attributes:
         text: As it was written.
-        is_inverse: No line may fit.
-        fits: Whether a line does.
+        is_inverse: No line may match.
+        fits: Whether a line matches.
     """
 
     text: str
@@ -35,7 +35,7 @@ class LinePattern(Struct, frozen=True, kw_only=True):
 
 def parse_patterns(raw: object) -> list[LinePattern]:
     """
-    Patterns from a list of texts.
+    Parse patterns from a list of texts.
 
     Raises:
         PropertyError: It is not a list of texts, or a regular expression in it is wrong.
@@ -60,17 +60,17 @@ def _pattern(raw: object) -> LinePattern:
 
 
 class Regex(Struct, frozen=True):
-    """A regular expression of RE2's syntax, matched in linear time wherever it fits."""
+    """A regular expression in RE2 syntax, searched in linear time."""
 
     matches: Callable[[str], bool]
 
 
 def compile_regex(text: str, flags: str = "", shown: str = "") -> Regex:
     """
-    A regular expression, ready to match.
+    Compile a regular expression.
 
     Raises:
-        PropertyError: It is wrong.
+        PropertyError: The expression is not valid.
     """
     try:
         return Regex(compile_pattern(f"(?{flags}){text}" if flags else text).matches)
@@ -79,7 +79,7 @@ def compile_regex(text: str, flags: str = "", shown: str = "") -> Regex:
 
 
 def unmet(patterns: Sequence[LinePattern], text: str) -> list[str]:
-    """The patterns that do not hold of a text, as written."""
+    """Return the patterns that a text does not satisfy, as written."""
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
     bad = []
     for pattern in patterns:
@@ -87,7 +87,7 @@ def unmet(patterns: Sequence[LinePattern], text: str) -> list[str]:
         if pattern.is_inverse:
             is_met = not is_met
         elif not pattern.text:
-            is_met = True  # nothing is in a text without lines too
+            is_met = True  # the empty pattern matches a text without lines, too
         if not is_met:
             bad.append(pattern.text)
     return bad

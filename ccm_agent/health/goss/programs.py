@@ -1,4 +1,4 @@
-"""What programs tell: packages, services, processes and commands of one's own."""
+"""Look at packages, services, processes, and the output of commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command, Completed
 
 PROGRAM_LIMIT_S = 30.0
-"""A tool that only looks and needs longer hangs."""
+"""Seconds. A query that takes longer hangs."""
 COMMAND_MS = 10_000.0
-"""How long a command of a rule may take unless the rule says otherwise, as goss has it."""
+"""Default timeout of a rule's command in milliseconds, as in goss."""
 NAME_LIMIT_BYTES = 15
-"""The kernel keeps so much of a program's name."""
+"""The kernel keeps this many bytes of a program's name."""
 
 _DPKG_STATUS = "/var/lib/dpkg/status"
 _SYSTEMD_RUNS = "/run/systemd/system"
@@ -81,20 +81,20 @@ async def look_at_process(look: GossQuery) -> dict[str, Any]:
     if not names:
         raise CommandError(f"/proc cannot be read: {_tail(done)}")
     if "find" in names:
-        names.remove("find")  # it saw itself
+        names.remove("find")  # pgrep found itself
     wanted = look.subject.encode()[:NAME_LIMIT_BYTES].decode(errors="replace")
     return {"running": wanted in names}
 
 
 async def look_at_command(look: GossQuery) -> dict[str, Any]:
-    """See `LookAt`. The command is a line for the shell, as in goss; its words are the manifest's own."""
+    """See `LookAt`. The command is a shell command line, as in goss; it comes from the manifest."""
     limit_s = look.limit_s(COMMAND_MS)
     command = Command(argv=("sh", "-c", look.subject), time_limit_s=limit_s)
     done = await look.host.runner.run(command)
     if done.timed_out:
         return dict.fromkeys(look.asked, NoValue(f"the command did not end within {limit_s:g} s"))
     return {
-        "exit-status": max(done.code, -1),  # one that a signal ended has -1, as in goss
+        "exit-status": max(done.code, -1),  # a command that a signal ended has -1, as in goss
         "stdout": done.stdout.decode(errors="replace"),
         "stderr": done.stderr.decode(errors="replace"),
     }

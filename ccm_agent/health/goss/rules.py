@@ -1,8 +1,8 @@
 """
-The rules of a goss file as Structs, checked: every kind, attribute and matcher is one that there is.
+Parse the rules of a goss file, and check that every kind, attribute and matcher exists.
 
     file:                       the kind
-      /etc/motd:                the thing; an attribute of the kind (`path`) may name it instead
+      /etc/motd:                the subject; an attribute of the kind (`path`) may name it instead
         exists: true            attributes: each is a matcher
         skip: false             options
 """
@@ -24,14 +24,14 @@ COMMON_OPTIONS = frozenset({"skip", "title", "meta"})
 
 class GossRule(Struct, frozen=True, kw_only=True):
     """
-    What one thing is expected to be like.
+    What is expected of one subject.
 
     Attributes:
-        kind: What kind of thing.
-        name: As the rules call it.
-        subject: The thing itself: the path, the package.
-        wanted: Matchers by attribute, the one that says whether it is there first.
-        options: The rest: timeouts and the like.
+        kind: The kind of subject, such as "file".
+        name: The key in the rules.
+        subject: The subject: the path, the package.
+        wanted: Matchers by attribute; first the attribute that says whether the subject exists.
+        options: All other keys, such as timeouts.
     """
 
     kind: GossType
@@ -42,19 +42,19 @@ class GossRule(Struct, frozen=True, kw_only=True):
 
     @property
     def is_skipped(self) -> bool:
-        """Whether it is not to be checked."""
+        """Whether the rule says `skip: true`."""
         return bool(self.options.get("skip"))
 
 
 def parse_rules(raw: Any) -> list[GossRule]:
     """
-    The rules in the order in which they are written.
+    Parse rules, in the order in which they are written.
 
     Args:
         raw: A mapping of kinds, or its text.
 
     Raises:
-        PropertyError: What is wrong with which rule.
+        PropertyError: A rule is not valid; the message names it.
     """
     if isinstance(raw, str):
         from ccm_agent.model import codec
@@ -81,7 +81,7 @@ def parse_rules(raw: Any) -> list[GossRule]:
 
 
 def holds_templates(raw: Any) -> bool:
-    """Whether something in raw rules, keys too, is still a template."""
+    """Whether any key or value of raw rules is still a template."""
     if isinstance(raw, str):
         return "{{" in raw or "${" in raw
     if isinstance(raw, dict):

@@ -28,10 +28,10 @@ _RELEASE = ((2, 0, ""),)
 
 def parse_version(text: str) -> Version:
     """
-    A version: `1.2.3`, `1.2.3-rc.1+build`.
+    Parse a version such as `1.2.3` or `1.2.3-rc.1+build`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a version.
     """
     found = _VERSION.fullmatch(text)
     if found is None:
@@ -47,7 +47,7 @@ def _mark(part: str) -> tuple[int, int, str]:
 
 def parse_range(text: str) -> Holds:
     """
-    Whether a version is in a range.
+    Parse a range; the result tells whether a version is in it.
 
     Raises:
         ValueError: It is not a range.
