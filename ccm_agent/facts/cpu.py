@@ -21,14 +21,14 @@ _ARM_PARTS = {
 
 
 def gather(root: Path = Path("/")) -> dict[str, Any]:
-    """The family, read from the proc and sys of `root`."""
+    """Return the `cpu` family, read from the proc and sys below `root`."""
     processors = parse_cpuinfo((root / "proc/cpuinfo").read_text(errors="replace"))
     for processor in processors:
         folder = root / f"sys/devices/system/cpu/cpu{processor['cpu']}"
         if not processor["coreId"]:
             processor["coreId"] = _line(folder / "topology/core_id")
         if fastest := _line(folder / "cpufreq/cpuinfo_max_freq"):
-            # the most it can do, in kHz; what it does at the moment says nothing about the machine
+            # the maximum frequency in kHz; the current one says nothing about the machine
             processor["mhz"] = float(fastest) / 1000
     return {"info": processors}
 
@@ -38,8 +38,8 @@ def parse_cpuinfo(text: str) -> list[dict[str, Any]]:
     Read /proc/cpuinfo of any architecture.
 
     Returns:
-        An entry for each `processor`, with gopsutil's field names; text that is unknown is "", a number 0. `mhz` is the
-        clock of the moment.
+        An entry for each `processor`, with gopsutil's field names; unknown text is "", an unknown number 0. `mhz` is the
+        current clock speed.
 
     Source: proc_cpuinfo(5); samples in tests/unit/facts/data/cpuinfo_*.txt.
     """

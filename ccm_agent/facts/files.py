@@ -1,8 +1,10 @@
 """
-Facts that people write: `facts.json`, `facts.yaml` and `facts.d/*.json|*.yaml` in the system's directory and in the user's.
+Read the facts that administrators write: `facts.json`, `facts.yaml` and `facts.d/*.json|*.yaml` in the system's directory and
+in the user's.
 
-Later files are merged deep over earlier ones, lists joined. A file that is broken, a symlink or no regular file is skipped with a
-word in the log: a typo in one fact must not stop a node from converging. `.yml` is no ending here, as in CCM.
+Later files are merged deep over earlier ones, lists joined. A file that does not parse, or is not a regular file, is skipped
+with a warning in the log: a typo in one fact must not stop a node from converging. Files that end in `.yml` are ignored, as in
+Choria CCM.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ SYSTEM_DIRECTORY = "/etc/choria/ccm"
 USER_SUBDIRECTORY = "choria/ccm"
 
 LIMIT_BYTES = 16 << 20
-"""Of one file; nobody writes more facts by hand."""
+"""The largest fact file; hand-written files are far smaller."""
 
 
 def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Where custom facts stand: the system's directory, then the user's, which wins."""
+    """Return the directories of custom facts: the system's, then the user's, which wins."""
     home = environ.get("HOME", "")
     config = environ.get("XDG_CONFIG_HOME", "") or (f"{home}/.config" if home else "")
     return (SYSTEM_DIRECTORY, f"{config}/{USER_SUBDIRECTORY}") if config else (SYSTEM_DIRECTORY,)
 
 
 def gather(places: Sequence[str]) -> dict[str, Any]:
-    """The facts of all files in these directories, which must be absolute; {} when there are none."""
+    """Return the facts of all files in these directories; {} when there are none. The paths must be absolute."""
     facts: dict[str, Any] = {}
     for place in places:
         if not place.startswith("/"):
@@ -50,11 +52,11 @@ def gather(places: Sequence[str]) -> dict[str, Any]:
 
 def read_file(path: str) -> dict[str, Any]:
     """
-    Facts of a file that somebody named, as `--facts` does; its content decides whether it is JSON or YAML.
+    Read the facts of one named file, as for `--facts`; its content decides whether it is JSON or YAML.
 
     Raises:
         FileError: It cannot be read.
-        DocumentError: It is broken, or holds no mapping.
+        DocumentError: It does not parse, or is not a mapping.
     """
     facts = decode_document(_content(Path(path), follow=True), path)
     if facts is None:

@@ -1,8 +1,8 @@
 """
-A node's facts, family by family.
+Gather a node's facts, family by family.
 
-Each family is gathered when somebody first asks for something in it, so that a manifest that looks at `host` alone does not pay
-for the rest. Over the families go layers: custom files, then whatever the caller adds (`--facts`, `--fact`, assigned facts).
+Each family is gathered when it is first read, so that a manifest that reads only `host` does not pay for the rest. Layers are
+merged over the families: custom files, then the caller's facts (`--facts`, `--fact`, assigned facts).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _EMPTY: Mapping[str, Mapping[str, Any]] = {
     "cpu": {"info": []},
     "memory": {"swap": {"info": {}, "devices": []}, "virtual": {}},
 }
-"""What stands for a family that cannot be read here."""
+"""The empty value of each family, for a system on which it cannot be read."""
 
 _VOLATILE: Mapping[tuple[str, ...], frozenset[str]] = {
     ("host", "info"): frozenset({"uptime", "bootTime", "procs"}),
@@ -83,15 +83,16 @@ _LASTING_MEMORY = frozenset({"total", "swapTotal", "hugePagesTotal", "hugePageSi
 
 class LazyFacts(dict[str, Any]):
     """
-    Facts that are gathered when they are asked for; to Python code a dictionary like any other.
+    Facts that are gathered when they are first read; otherwise an ordinary dictionary.
 
-    Asking may read files of /proc, so on an event loop `await asyncio.to_thread(facts.load)` first. C code that looks into
-    dictionaries past their methods (the encoders of msgspec and json) sees only what was gathered: give it what `load` returns.
+    A read may block on files of /proc, so on an event loop `await asyncio.to_thread(facts.load)` first. C code that bypasses
+    the methods of dictionaries (the encoders of msgspec and json) sees only the families gathered so far: pass it the result of
+    `load`.
 
     Args:
-        layers: Facts that go over the families, in order; merged deep, lists joined. A callable is called once, when the first
-            fact is asked for.
-        families: How each family is gathered.
+        layers: Facts that are merged deep over the families, in order, with lists joined. A callable is called once, when the
+            first fact is read.
+        families: The function that gathers each family.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class LazyFacts(dict[str, Any]):
         return value
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The fact at a top-level key, or the default."""
+        """Return the fact at a top-level key, or the default."""
         return self[key] if key in self else default  # noqa: SIM401 - this is what `get` does here
 
     def __contains__(self, key: object) -> bool:
@@ -129,7 +130,7 @@ class LazyFacts(dict[str, Any]):
         return f"<LazyFacts, gathered: {', '.join(super().__iter__()) or 'nothing'}>"
 
     def keys(self) -> Any:
-        """All names, gathered or not."""
+        """Return all top-level names, gathered or not."""
         return self.load().keys()
 
     def values(self) -> Any:
@@ -141,11 +142,11 @@ class LazyFacts(dict[str, Any]):
         return self.load().items()
 
     def copy(self) -> dict[str, Any]:
-        """All facts, as a plain dictionary."""
+        """Gather all facts and return them as a plain dictionary."""
         return self.load()
 
     def load(self) -> dict[str, Any]:
-        """All facts, as a plain dictionary."""
+        """Gather all facts and return them as a plain dictionary."""
         return {key: self[key] for key in self}
 
     def _over(self) -> list[Mapping[str, Any]]:
@@ -167,11 +168,11 @@ class LazyFacts(dict[str, Any]):
 
 def gather(environ: Mapping[str, str], *layers: Mapping[str, Any]) -> LazyFacts:
     """
-    This machine's facts, with custom files over them and the given layers over those.
+    Return this machine's facts, with custom files and then the given layers merged over them.
 
     Args:
-        environ: Says where the user's files are.
-        layers: What a caller adds, the last one winning: the file of `--facts`, then each `--fact`, or assigned facts.
+        environ: The environment; it decides where the user's files are.
+        layers: The caller's facts, of which the last wins: the file of `--facts`, then each `--fact`, or assigned facts.
     """
 
     def custom() -> Mapping[str, Any]:
@@ -184,9 +185,9 @@ def gather(environ: Mapping[str, str], *layers: Mapping[str, Any]) -> LazyFacts:
 
 def lasting(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
-    The facts without what changes by itself all the time: uptime, free memory, disk usage, clock speed.
+    Return the facts without the values that change all the time: uptime, free memory, disk usage, clock speed.
 
-    For telling whether a node's facts have changed in a way that anybody should hear of.
+    Used to decide whether a change of a node's facts is worth publishing.
     """
     kept = _lasting_part(facts, ())
     virtual = kept.get("memory", {}).get("virtual") if isinstance(kept.get("memory"), dict) else None

@@ -1,4 +1,4 @@
-"""`host`: what machine this is, which system runs on it, and whether it is a guest."""
+"""`host`: the machine, its operating system, and whether it is virtualized."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ PLATFORM_FILES = (
     "oracle-release", "enterprise-release", "slackware-version", "debian_version", "neokylin-release", "redhat-release",
     "system-release", "gentoo-release", "SuSE-release", "arch-release", "alpine-release", "os-release", "lsb-release",
 )  # fmt: skip
-"""What `parse_platform` wants of /etc."""
+"""The files in /etc that `parse_platform` reads."""
 
 
 class Platform(NamedTuple):
-    """Which distribution: `debian`, its family, its version; "" for what is unknown."""
+    """The distribution, such as `debian`, its family and version; "" for unknown values."""
 
     platform: str = ""
     family: str = ""
@@ -65,14 +65,14 @@ class Platform(NamedTuple):
 
 
 class Guest(NamedTuple):
-    """What virtualizes this machine, or what it virtualizes with; role is `guest`, `host` or ""."""
+    """The virtualization that this machine runs under or provides; the role is `guest`, `host` or ""."""
 
     system: str = ""
     role: str = ""
 
 
 def gather(root: Path = Path("/")) -> dict[str, Any]:
-    """The family, read from the proc, sys and etc of `root`."""
+    """Return the `host` family, read from the proc, sys and etc below `root`."""
     proc = root / "proc"
     uname = os.uname()
     platform = parse_platform({name: _text(root / "etc" / name) for name in PLATFORM_FILES})
@@ -98,13 +98,12 @@ def gather(root: Path = Path("/")) -> dict[str, Any]:
 
 def parse_platform(etc: Mapping[str, str]) -> Platform:
     """
-    Tell the distribution from release files.
+    Determine the distribution from release files.
 
     Args:
-        etc: Content by name of `PLATFORM_FILES`; "" for a file that is not there.
+        etc: Contents of the `PLATFORM_FILES`, by name; "" for a missing file.
 
-    Source: the order of gopsutil, which CCM's facts come from. A family that it does not know is taken from os-release's
-    ID_LIKE.
+    Source: the order of gopsutil, which CCM's facts come from. An unknown family is taken from ID_LIKE in os-release.
     """
     platform, version = _platform(etc)
     platform = platform.strip('"')
@@ -148,7 +147,7 @@ def _platform(etc: Mapping[str, str]) -> tuple[str, str]:
 
 
 def parse_assignments(text: str) -> dict[str, str]:
-    """os-release and lsb-release: `NAME=value` lines, the value with or without quotes."""
+    """Parse the `NAME=value` lines of os-release or lsb-release, with or without quotes."""
     found = {}
     for line in text.splitlines():
         name, mark, value = line.partition("=")
@@ -159,11 +158,11 @@ def parse_assignments(text: str) -> dict[str, str]:
 
 def parse_guest(read: Callable[[str], str], exists: Callable[[str], bool]) -> Guest:
     """
-    Tell what virtualizes this machine from what its kernel shows.
+    Detect virtualization from files of the kernel.
 
     Args:
-        read: Content of a path below the root, such as `proc/modules`; "" when it cannot be read.
-        exists: Whether there is such a path.
+        read: Returns the content of a path below the root, such as `proc/modules`; "" when it cannot be read.
+        exists: Whether a path exists below the root.
 
     Later signs are stronger: a container in a virtual machine is a container.
     """
@@ -212,10 +211,10 @@ def _container(read: Callable[[str], str], exists: Callable[[str], bool], guest:
 
 def host_id(read: Callable[[str], str]) -> str:
     """
-    An id that tells this machine from others: the firmware's UUID, else /etc/machine-id, else the boot's.
+    Return an ID that is unique to this machine: the firmware's UUID, else /etc/machine-id, else the boot ID.
 
     Args:
-        read: Content of a path below the root; "" when it cannot be read (the firmware's needs root).
+        read: Returns the content of a path below the root; "" when it cannot be read (the firmware's UUID needs root).
     """
     if uuid := read("sys/class/dmi/id/product_uuid").strip():
         return uuid.lower()

@@ -8,7 +8,7 @@ from typing import Any
 from ccm_agent.model.errors import FactUnavailableError
 
 _KIB = 1024
-_SWAP_PAGE = 4 * _KIB  # as gopsutil counts, whatever the machine's pages are
+_SWAP_PAGE = 4 * _KIB  # gopsutil uses this page size on all machines
 
 _SIZES = {
     "total": "MemTotal",
@@ -59,7 +59,7 @@ _PAGED = {
 
 
 def gather(root: Path = Path("/")) -> dict[str, Any]:
-    """The family, read from the proc of `root`."""
+    """Return the `memory` family, read from the proc below `root`."""
     proc = root / "proc"
     virtual = parse_meminfo((proc / "meminfo").read_text())
     swap = parse_swap(virtual, (proc / "vmstat").read_text())
@@ -71,10 +71,10 @@ def parse_meminfo(text: str) -> dict[str, Any]:
     Read /proc/meminfo.
 
     "Available" is the kernel's estimate of what can be used without swapping. It is not "free", which leaves out reclaimable
-    cache and looks alarming on a healthy host. "Cached" holds the reclaimable slabs too, as CCM has it.
+    cache and looks alarming on a healthy host. "Cached" includes the reclaimable slabs, as in Choria CCM.
 
     Args:
-        text: The whole file: lines of `Name:  12345 kB`, in any order; what is missing is 0.
+        text: The whole file: lines of `Name:  12345 kB`, in any order; a missing value is 0.
 
     Returns:
         Sizes in bytes, with gopsutil's field names; the file's "kB" means 1024 bytes.
@@ -93,12 +93,12 @@ def parse_meminfo(text: str) -> dict[str, Any]:
     memory["cached"] += memory["sreclaimable"]
     memory["used"] = memory["total"] - memory["available"]
     memory["usedPercent"] = memory["used"] / memory["total"] * 100 if memory["total"] else 0.0
-    memory |= {"wired": 0, "laundry": 0}  # other systems' words, which readers may expect
+    memory |= {"wired": 0, "laundry": 0}  # fields of other systems, which readers may expect
     return memory
 
 
 def parse_swap(virtual: dict[str, Any], vmstat: str) -> dict[str, Any]:
-    """Swap as a whole, from what `parse_meminfo` gave and the text of /proc/vmstat."""
+    """Return total swap, from the result of `parse_meminfo` and the text of /proc/vmstat."""
     total, free = virtual["swapTotal"], virtual["swapFree"]
     numbers = _numbers(vmstat, " ")
     swap: dict[str, Any] = {"total": total, "used": total - free, "free": free}

@@ -1,8 +1,8 @@
 """
-Interfaces and addresses as the kernel tells them over rtnetlink.
+Read interfaces and addresses from the kernel over rtnetlink.
 
-/proc has no IPv4 addresses, and psutil, which asks the C library, takes 30 ms to import: a third of a whole `ccm apply`. Two
-messages and their answers are read here, nothing is changed.
+/proc has no IPv4 addresses, and psutil, which asks the C library, takes 30 ms to import: a third of a whole `ccm apply`. This
+module sends two queries and changes nothing.
 
 Source: netlink(7), rtnetlink(7), linux/if_link.h, linux/if_addr.h.
 """
@@ -29,7 +29,7 @@ _ATTRIBUTE = struct.Struct("=HH")
 
 _RECEIVE_BYTES = 1 << 16
 _ANSWER_TIMEOUT_S = 2.0
-"""The kernel answers from memory; a sandbox that swallows the question must not hold anybody up."""
+"""Seconds. The kernel answers from memory; a sandbox that drops the query must not block the program."""
 
 
 class Link(NamedTuple):
@@ -52,7 +52,7 @@ class Address(NamedTuple):
 
 def ask() -> tuple[list[Link], list[Address]]:
     """
-    All interfaces of this network namespace and their addresses.
+    Return all interfaces of this network namespace and their addresses.
 
     Raises:
         OSError: The kernel, or a sandbox around us, does not answer.
@@ -77,7 +77,7 @@ def parse_links(answer: bytes) -> list[Link]:
 
 
 def parse_addresses(answer: bytes) -> list[Address]:
-    """Read the kernel's answer to RTM_GETADDR; of a point-to-point link it is our own end."""
+    """Read the kernel's answer to RTM_GETADDR; for a point-to-point link it is the local address."""
     addresses = []
     for kind, body in _messages(answer):
         if kind != _RTM_NEWADDR or len(body) < _ADDRESS.size:

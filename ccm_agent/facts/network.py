@@ -1,4 +1,4 @@
-"""`network`: interfaces, their addresses, and the ones that lead to the rest of the world."""
+"""`network`: interfaces, their addresses, and the default addresses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ccm_agent.facts.netlink import Address, Link, ask
 
 _FLAGS = ((0x1, "up"), (0x2, "broadcast"), (0x8, "loopback"), (0x10, "pointtopoint"), (0x1000, "multicast"))
 
-# Nothing is sent there: a datagram socket only asks the kernel which way it would go.
+# Nothing is sent there: connecting a datagram socket only makes the kernel choose a route.
 _FAR_IPV4 = (socket.AF_INET, ("1.1.1.1", 53))
 _FAR_IPV6 = (socket.AF_INET6, ("2001:4860:4860::8888", 53))
 
 
 def gather() -> dict[str, Any]:
-    """The family, as the kernel tells it."""
+    """Return the `network` family, as the kernel reports it."""
     links, addresses = ask()
     return shape(links, addresses, _way_out(*_FAR_IPV4), _way_out(*_FAR_IPV6))
 
@@ -25,15 +25,15 @@ def shape(
     links: Sequence[Link], addresses: Sequence[Address], source_ipv4: str, source_ipv6: str
 ) -> dict[str, Any]:
     """
-    The family from interfaces and addresses.
+    Build the family from interfaces and addresses.
 
     Args:
-        source_ipv4: The address that packets to far away leave from; "" without a way.
+        source_ipv4: The source address of the default route; "" without one.
         source_ipv6: Likewise.
 
     Returns:
-        `addresses` leaves out loopback, link-local and multicast; `default_ipv4` and `default_ipv6` are the last address of
-        the interface that the way out belongs to.
+        `addresses` leaves out loopback, link-local and multicast; `default_ipv4` and `default_ipv6` are the last address of the
+        interface with the default route.
     """
     family: dict[str, Any] = {"addresses": [], "interfaces": [], "default_ipv4": "", "default_ipv6": ""}
     ways_out = {(_owner(addresses, source_ipv4), 4), (_owner(addresses, source_ipv6), 6)}

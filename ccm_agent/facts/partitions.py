@@ -11,7 +11,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def gather(root: Path = Path("/")) -> dict[str, Any]:
-    """The family, read from the proc of `root`."""
+    """Return the `partition` family, read from the proc below `root`."""
     proc = root / "proc"
     try:
         mounts = (proc / "1/mountinfo").read_text(errors="surrogateescape")
@@ -24,7 +24,7 @@ def gather(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def parse_filesystems(text: str) -> frozenset[str]:
-    """Kinds of filesystem that keep data on a device, from /proc/filesystems; zfs says "nodev" and is one all the same."""
+    """Return the filesystem types that store data on a device, from /proc/filesystems, and zfs, which is listed as "nodev"."""
     kinds = set()
     for line in text.splitlines():
         nodev, _, kind = line.partition("\t")
@@ -39,10 +39,10 @@ def parse_mountinfo(text: str, kinds: frozenset[str]) -> list[dict[str, Any]]:
 
     Args:
         text: Lines of `36 35 98:0 /root /mountpoint rw,noatime master:1 - ext3 /dev/sda1 rw`.
-        kinds: The filesystems to keep; bind mounts of what is mounted elsewhere are left out.
+        kinds: The filesystem types to keep; bind mounts are left out.
 
     Returns:
-        Device, mount point, kind and options, in the order in which they were mounted.
+        Device, mount point, type and options, in mount order.
 
     Source: proc_pid_mountinfo(5); samples in tests/unit/facts/data/mountinfo_*.txt.
     """
@@ -79,7 +79,7 @@ def _usage(path: str, kind: str) -> dict[str, Any] | None:
         "total": found.f_blocks * unit,
         "free": free,
         "used": used,
-        # of what an ordinary user may have: what is reserved for root is neither used nor free
+        # of the space for ordinary users: blocks reserved for root are neither used nor free
         "usedPercent": used / (used + free) * 100 if used + free else 0.0,
         "inodesTotal": found.f_files,
         "inodesUsed": inodes_used,

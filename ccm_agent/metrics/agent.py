@@ -1,8 +1,8 @@
 """
-What an agent counts beside its resources: runs, facts, sources, and how it is itself.
+The agent's metrics besides those of resources: runs, facts, sources, and its own process.
 
-Names that begin with `choria_ccm_` and end in `_count` or `_seconds` are Choria CCM's; what it has no name for is ours and
-named as Prometheus advises. The numbers of the process have the names that all Prometheus clients give them.
+Names that begin with `choria_ccm_` and end in `_count` or `_seconds` are Choria CCM's. Other metrics follow the naming rules of
+Prometheus, and those of the process have the standard names of Prometheus clients.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class AgentMetrics(OutcomeMetrics):
     The metrics of one agent.
 
     Attributes:
-        registry: All of them, as they are read.
+        registry: The registry of all metrics.
     """
 
     def __init__(self, registry: MetricsRegistry) -> None:
@@ -51,7 +51,7 @@ class AgentMetrics(OutcomeMetrics):
         registry.add(self._fetches, self._fetch_errors, self._runs, self._lost)
 
     def ran(self, action: str, cause: str, summary: SessionSummary) -> None:
-        """Count a run that has ended: what was asked, what for, and its summary."""
+        """Count a run that has ended, by action and source, with its summary."""
         self._runs.add(action, cause, summary.state)
         self.summary(summary)
         seconds = summary.total_duration / 1e9
@@ -61,11 +61,11 @@ class AgentMetrics(OutcomeMetrics):
             self._apply_s.observe(summary.manifest, measured=seconds)
 
     def lost(self, events: int) -> None:
-        """Count events that were given up."""
+        """Count discarded events."""
         self._lost.add(by=events)
 
     def facts_gathered(self, seconds: float, *, failed: bool) -> None:
-        """Take in how long the facts took, and whether they could be had at all."""
+        """Record how long gathering facts took, and whether it succeeded."""
         self._facts_s.observe(measured=seconds)
         if failed:
             self._facts_errors.add()
@@ -73,9 +73,9 @@ class AgentMetrics(OutcomeMetrics):
             self._gather_s.observe(measured=seconds)
 
     def fetched(self, manifest: str, *, failed: bool) -> None:
-        """Count a manifest that was fetched anew, or could not be."""
+        """Count a fetch of a changed manifest, or a failed fetch."""
         (self._fetch_errors if failed else self._fetches).add(manifest)
 
     def remediated(self, manifest: str) -> None:
-        """Count an apply that a critical health check led to."""
+        """Count an apply that a critical health check triggered."""
         self._remediations.add(manifest)

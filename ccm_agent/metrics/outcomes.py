@@ -1,5 +1,5 @@
 """
-What applies count: metrics of resources, checks and manifests, with the names and labels of Choria CCM.
+The metrics of applies: resources, checks and manifests, with the names and labels of Choria CCM.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OutcomeMetrics:
         registry.add(self._data_s, self._data_errors)
 
     def resource(self, event: TransactionEvent) -> None:
-        """Count what happened to a resource; under its alias if it has one, and under noop alone if it is one."""
+        """Count the outcome of a resource, under its alias if it has one; a noop counts only as noop."""
         name = event.alias or event.name
         key = (event.type, name)
         self._total.add(*key)
@@ -80,18 +80,18 @@ class OutcomeMetrics:
             self._resource_s.observe(event.type, event.provider, name, measured=event.duration / 1e9)
 
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
-        """Take in how long a health check of a resource took."""
+        """Record how long a health check of a resource took."""
         self._check_s.observe(event.type, event.alias or event.name, check, measured=seconds)
 
     def data_resolved(self, seconds: float) -> None:
-        """Take in how long the external data of a run took."""
+        """Record how long resolving the data of a run took."""
         self._data_s.observe(measured=seconds)
 
     def data_failed(self, url: str) -> None:
-        """Count data that could not be resolved; of its URL nothing that is secret is shown."""
+        """Count data that could not be resolved; secrets in its URL are masked."""
         self._data_errors.add(mask_url(url))
 
     def summary(self, summary: SessionSummary) -> None:
-        """Take in how long a manifest took."""
+        """Record how long applying a manifest took."""
         if not summary.health_check_only:
             self._manifest_s.observe(summary.manifest, measured=summary.total_duration / 1e9)

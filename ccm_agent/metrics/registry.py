@@ -1,7 +1,7 @@
 """
-Numbers of one process, and their text for Prometheus (exposition format 0.0.4).
+The metrics of one process, and their text for Prometheus (exposition format 0.0.4).
 
-A metric has a bounded number of series: names of resources come from manifests and requests, and nobody bounds those.
+The number of series per metric is limited, because resource names come from manifests and requests without a limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ccm_agent.model.errors import UsageError
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SERIES_LIMIT = 10_000
-"""Of one metric; further label values are counted together under OTHER."""
+"""The most series of one metric; further label values are counted together under OTHER."""
 
 OTHER = "other"
 
@@ -33,7 +33,7 @@ class Counter:
         self._numbers: dict[_Values, float] = {}
 
     def add(self, *values: str, by: float = 1) -> None:
-        """Grow; `values` are those of the labels, in order."""
+        """Increase; `values` are the label values, in order."""
         key = _bounded(self.labels, values, self._numbers)
         self._numbers[key] = self._numbers.get(key, 0) + by
 
@@ -43,7 +43,7 @@ class Counter:
 
 
 class Summary:
-    """How often something was measured, and the sum of it, for each set of label values."""
+    """The count and the sum of measurements, for each set of label values."""
 
     kind = "summary"
 
@@ -54,7 +54,7 @@ class Summary:
         self._measured: dict[_Values, tuple[int, float]] = {}
 
     def observe(self, *values: str, measured: float) -> None:
-        """Take one measurement in; `values` are those of the labels, in order."""
+        """Record one measurement; `values` are the label values, in order."""
         key = _bounded(self.labels, values, self._measured)
         count, total = self._measured.get(key, (0, 0.0))
         self._measured[key] = (count + 1, total + measured)
@@ -69,7 +69,7 @@ class Summary:
 
 
 class CallbackMetric:
-    """A number that is asked for when somebody reads it: a gauge, or a counter that somebody else keeps."""
+    """A number that is read through a callback: a gauge, or a counter that another object keeps."""
 
     def __init__(self, name: str, text: str, read: Callable[[], float], *, kind: str = "gauge") -> None:
         self.name = name
@@ -92,14 +92,14 @@ class MetricsRegistry:
         self._metrics: dict[str, Metric] = {}
 
     def add(self, *metrics: Metric) -> None:
-        """Take metrics in."""
+        """Register metrics."""
         for metric in metrics:
             if metric.name in self._metrics:
                 raise UsageError(f"{metric.name}: there is a metric of this name already")
             self._metrics[metric.name] = metric
 
     def exposition(self) -> str:
-        """All of them as text; it may be asked for in a thread."""
+        """Return all metrics as text; may be called in a thread."""
         found: list[str] = []
         for metric in self._metrics.values():
             found.append(f"# HELP {metric.name} {_escaped(metric.text)}")

@@ -1,7 +1,7 @@
 """
-A session in a directory, so that one `ccm ensure` after another belongs together: Choria CCM's layout.
+A session in a directory, which joins several `ccm ensure` commands; the layout is Choria CCM's.
 
-Each event is a file `<event id>.event` of JSON, and ids sort by time. What is not an event that can be read is passed over.
+Each event is a file `<event id>.event` of JSON, and ids sort by time. Other and unreadable files are skipped.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FILE_LIMIT_BYTES = 16 << 20
 
 class DirectorySession(MemorySession):
     """
-    A session whose events are in a directory: those that are there count, new ones are added.
+    A session whose events are files in a directory: it starts with the existing ones and adds new ones.
 
-    Make one with `open_session`, which reads it.
+    Create it with `open_session`, which reads the existing events.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -41,18 +41,18 @@ class DirectorySession(MemorySession):
 
     @property
     def refreshes(self) -> RefreshLog:
-        """The refreshes that are pending in this session; they go with its directory."""
+        """The pending refreshes of this session; they are removed with its directory."""
         path = self.directory / REFRESHES
-        # each event's owner is looked at, so that users may share a session
+        # each event's owner is checked, so that users may share a session
         return RefreshLog(path, "session", is_private=False)
 
     async def start(self, event: SessionStart) -> None:
-        """Nothing is written: a session begins where its directory was made."""
+        """Write nothing: the session began when its directory was created."""
         self.started = self.started or event.timestamp
 
     async def record(self, event: TransactionEvent, names: Sequence[str] = ()) -> None:
         """
-        Write an event, whole or not at all, for its owner's eyes.
+        Write an event atomically, with mode 0600.
 
         Raises:
             FileError: It cannot be written.
@@ -64,7 +64,7 @@ class DirectorySession(MemorySession):
 
 async def open_session(directory: str) -> DirectorySession:
     """
-    The session in a directory, its events read.
+    Open the session in a directory and read its events.
 
     Raises:
         FileError: There is no such directory, or it cannot be read.
@@ -77,7 +77,7 @@ def new_session_directory(directory: str = "") -> str:
     Make the directory of a new session, which only its owner may read.
 
     Args:
-        directory: Where; "" takes a fresh one among the temporary files.
+        directory: Its path; "" creates a temporary directory.
 
     Raises:
         FileError: It exists already, or cannot be made.
@@ -123,7 +123,10 @@ def _read_all(directory: Path) -> list[SessionStart | TransactionEvent]:
 
 
 def _read(path: Path, trusted: Collection[int]) -> SessionStart | TransactionEvent | None:
-    """The event in a file; None when it holds none, or somebody else put it there: `require` and `subscribe` go by it."""
+    """
+    Read the event in a file; None if it is not an event or belongs to another user, because `require` and `subscribe` act on
+    it.
+    """
     try:
         value = decode_foreign(_content(path, trusted), dict[str, Any])
         protocol = value.get("protocol")
@@ -137,7 +140,7 @@ def _read(path: Path, trusted: Collection[int]) -> SessionStart | TransactionEve
 
 
 def _content(path: Path, trusted: Collection[int]) -> bytes:
-    """What is in a regular file of a trusted user, else ValueError; a FIFO is not waited for, and a symlink not followed."""
+    """Read a regular file of a trusted user, without following symlinks or blocking on a FIFO. ValueError for anything else."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as file:
         found = os.fstat(file.fileno())
@@ -150,7 +153,7 @@ def _content(path: Path, trusted: Collection[int]) -> bytes:
 
 
 def _mended(value: dict[str, Any]) -> dict[str, Any]:
-    """An event as Choria CCM may write it: `null` for an empty list, and for a check that could not run."""
+    """Repair an event of Choria CCM, which writes `null` for an empty list and for a check that could not run."""
     checks = [check for check in value.get("health_check") or [] if check is not None]
     return {**value, "health_check": checks} | {
         key: value.get(key) or [] for key in ("error", "unmet_requirements")
@@ -158,7 +161,7 @@ def _mended(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    # a name that no reader looks at, until the file is whole
+    # readers ignore this name until the file is complete
     staged = path.with_suffix(".tmp")
     try:
         handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

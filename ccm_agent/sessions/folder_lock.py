@@ -1,4 +1,4 @@
-"""A lock on a folder that processes of this host share; it ends with the process, whatever ends that."""
+"""A lock on a folder, shared by the processes of this host; it ends with the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ccm_agent.model.errors import LockError
 
 FILE = "refresh.lock"
 PATIENCE_S = 10.0
-"""Whoever holds the lock writes a few kilobytes; a process that holds it for longer is stopped or hangs on its disk."""
+"""Seconds. The lock is held for a write of a few kilobytes; a process that holds it longer hangs."""
 
 ASK_AGAIN_S = 0.01
 
@@ -21,10 +21,10 @@ ASK_AGAIN_S = 0.01
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """
-    Be the only process that writes to a folder. Blocking.
+    Hold the exclusive lock for writes to a folder. Blocking.
 
     Raises:
-        LockError: Another process held it all the time.
+        LockError: Another process held it for PATIENCE_S.
         OSError: The lock file cannot be made.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

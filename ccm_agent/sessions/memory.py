@@ -1,4 +1,4 @@
-"""A session in memory: what each resource came to, as long as the run lasts."""
+"""A session in memory: the outcome of each resource, for the duration of a run."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class MemorySession:
 
     @property
     def refreshes(self) -> RefreshLog | None:
-        """The refreshes that are pending in this session; None where it ends with the process."""
+        """The pending refreshes of this session; None if they are not persisted."""
         return None
 
     async def start(self, event: SessionStart) -> None:
-        """A session begins."""
+        """Begin the session."""
         self.started = event.timestamp
 
     async def record(self, event: TransactionEvent, names: Sequence[str] = ()) -> None:
-        """Keep an event; `names` as in `remember`."""
+        """Store an event; `names` as in `remember`."""
         self.remember(event, names=names)
 
     def remember(self, event: TransactionEvent, *, foreign: bool = False, names: Sequence[str] = ()) -> None:
         """
-        Count an event, and find it from now on.
+        Count an event, and make it available to `last`.
 
         Args:
             event: The event.
@@ -64,13 +64,13 @@ class MemorySession:
         if foreign:
             self._foreign.add(event.event_id)
         self._duration_ns += event.duration
-        # an event is made when its resource begins
+        # an event is created when its resource begins
         ended = event.timestamp + timedelta(microseconds=event.duration / 1000)
         if self.ended is None or ended > self.ended:
             self.ended = ended
 
     def last(self, type_name: str, name: str) -> TransactionEvent | None:
-        """The newest event of the resource of this name or alias; None when there was none yet."""
+        """Return the newest event of the resource with this name or alias; None if there is none."""
         return self._last.get((type_name, name))
 
     def is_foreign(self, event: TransactionEvent) -> bool:
@@ -78,7 +78,7 @@ class MemorySession:
         return event.event_id in self._foreign
 
     def summary(self, event_id: str, at: datetime) -> SessionSummary:
-        """The numbers so far, without what only a run knows: state, reason, manifest."""
+        """Return the counts so far; state, reason and manifest are set by the run."""
         numbers = {field: getattr(self.counts, field) for field in Counts.__struct_fields__}
         numbers["unique_resources"] = len(self._unique)
         total_ns = self._duration_ns

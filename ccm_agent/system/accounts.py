@@ -5,14 +5,14 @@ from __future__ import annotations
 from ccm_agent.model.errors import FileError
 
 LARGEST_ID = (1 << 32) - 2
-"""One more means "leave it as it is" to chown(2)."""
+"""The largest valid ID; the next number tells chown(2) to leave the owner unchanged."""
 
 
 class AccountNames:
     """
-    Names of numbers, each asked for once.
+    Maps user and group numbers to names, and looks each up once.
 
-    Made anew for each look: a name service may be slow, but a user that was made since must be seen.
+    Create a new one for each inspection: name services may be slow, but newly created users must be seen.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class AccountNames:
         self._groups: dict[int, str] = {}
 
     def user(self, uid: int) -> str:
-        """A user's name; the number as text where the system knows none."""
+        """Return a user's name; the number as text if the system knows no name."""
         name = self._users.get(uid)
         if name is None:
             import pwd
@@ -33,7 +33,7 @@ class AccountNames:
         return name
 
     def group(self, gid: int) -> str:
-        """A group's name; the number as text where the system knows none."""
+        """Return a group's name; the number as text if the system knows no name."""
         name = self._groups.get(gid)
         if name is None:
             import grp
@@ -48,7 +48,7 @@ class AccountNames:
 
 def user_id(owner: str) -> int:
     """
-    The number of a user: digits are the number itself, whatever the system knows; "" is -1.
+    Return the number of a user. Digits are taken as the number itself; "" gives -1.
 
     Raises:
         FileError: There is no such user, or no such number.
@@ -64,7 +64,7 @@ def user_id(owner: str) -> int:
 
 
 def group_id(group: str) -> int:
-    """The number of a group, as `user_id` has it for users."""
+    """Return the number of a group, as `user_id` does for users."""
     if (number := _number(group, "group")) is not None:
         return number
     import grp

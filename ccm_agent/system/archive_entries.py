@@ -1,4 +1,4 @@
-"""Entries of archives, tar's and zip's in the same words."""
+"""Entries of archives, in one form for tar and zip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ArchiveEntry(Struct, frozen=True, kw_only=True):
         size_bytes: Size of a file's content.
         link: Target of a link; of a hardlink a path in the archive.
         user, group, uid, gid: Owner, names first; "" and -1 where the archive says none.
-        raw: What the archive's reader wants to be given back.
+        raw: The library's own entry, for its reader.
     """
 
     name: str
@@ -88,7 +88,7 @@ def zip_entry(info: zipfile.ZipInfo) -> ArchiveEntry:
 
 
 def _clean(name: str) -> str:
-    """Without `./` before and slashes behind; whether it is absolute or holds `..` must stay visible."""
+    """Remove a leading `./` and trailing slashes; a leading `/` and `..` stay, so that they can be refused."""
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     return name.rstrip("/") if name.strip("/") else name[:1]

@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all."""
+"""Write files atomically."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ccm_agent.system.threads import CancelFlag
 
 COPY_BYTES = 1 << 20
 COPY_LIMIT_BYTES = 1 << 50
-"""More than any disk holds that a file is copied on; how much is free is asked before."""
+"""The largest size to copy; free space is checked first."""
 LARGE_BYTES = 16 << 20
-"""What is smaller is written without asking what is free."""
+"""Smaller files are written without checking free space."""
 NO_SIZE_BYTES = 64 << 20
-"""Of what names no size, as files under /proc."""
+"""The most bytes of a source without a size, such as files under /proc."""
 _NAMELESS = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
 _NAMED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -62,7 +62,7 @@ def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int
 
 @contextmanager
 def reported(path: str, what: str) -> Iterator[None]:
-    """Errors of the system become ours."""
+    """Turn OSError into FileError."""
     try:
         yield
     except OSError as err:
@@ -70,7 +70,7 @@ def reported(path: str, what: str) -> Iterator[None]:
 
 
 class NewFile:
-    """A file that is to take another's place. Until then it has no name, or one that goes with it."""
+    """A new file that will replace another. Until then it has no name, or a temporary one that is removed with it."""
 
     def __init__(self, fd: int, name: str, place: Directory) -> None:
         self.fd = fd
@@ -89,14 +89,14 @@ class NewFile:
                 pass
 
     def replace(self) -> None:
-        """Take the place, in one step."""
+        """Replace the target atomically."""
         place = self._place
         self.give_name()
         os.rename(self.name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
         self.name = ""
 
     def take(self) -> None:
-        """Take the place, which nothing has yet."""
+        """Give the file its name, which must not exist yet."""
         place = self._place
         if self.name:
             os.rename(self.name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
@@ -105,7 +105,7 @@ class NewFile:
             os.link(f"/proc/self/fd/{self.fd}", place.name, dst_dir_fd=place.fd)
 
     def give_name(self) -> None:
-        """Have a name, for the last step needs one."""
+        """Give the file a temporary name, which the rename needs."""
         if not self.name:
             name = temporary_name()
             os.link(f"/proc/self/fd/{self.fd}", name, dst_dir_fd=self._place.fd)
@@ -114,10 +114,10 @@ class NewFile:
 
 def new_file(place: Directory) -> NewFile:
     """
-    An empty file in a directory, which nobody else may read.
+    Create an empty file in a directory, with mode 0600.
 
-    Without a name where the file system can do that: a process that is killed then leaves nothing behind, and a full disk
-    neither. The name that it needs for the last step is not made from the target's, which may be as long as names can be.
+    It has no name if the file system supports that, so a killed process or a full disk leaves nothing behind. The temporary
+    name for the rename is not derived from the target's name, which may already have the maximum length.
     """
     try:
         fd = os.open(".", _NAMELESS, 0o600, dir_fd=place.fd)
@@ -132,8 +132,8 @@ def new_file(place: Directory) -> NewFile:
 
 
 def temporary_name() -> str:
-    """A name for what is to have another one soon."""
-    # hidden, so that a program which reads all of a directory passes over it; no attacker can guess it and be there first
+    """Return a temporary file name."""
+    # hidden, so that programs that read the whole directory skip it; random, so that an attacker cannot create it first
     return f".ccm-{os.urandom(8).hex()}"
 
 
@@ -146,7 +146,7 @@ def _put_in_place(new: NewFile, place: Directory, uid: int, gid: int, mode: int)
 
 
 def _refuse_to_replace(place: Directory) -> None:
-    """A rename would replace a FIFO or a device as readily as a file; a symlink gives way, and what it names stays."""
+    """Refuse to replace a FIFO or a device, which a rename would do. A symlink is replaced; its target stays."""
     old = place.look()
     if old is not None and not stat.S_ISLNK(old.st_mode):
         refuse_other(place.path, old.st_mode)
@@ -154,7 +154,10 @@ def _refuse_to_replace(place: Directory) -> None:
 
 @contextmanager
 def _filling(content: bytes | ContentRef, stop: CancelFlag) -> Iterator[Fill]:
-    """What writes the content into a descriptor. A source is opened first: nothing is begun for one that is not there."""
+    """
+    Return the function that writes the content into a descriptor. A source is opened first, so that a missing one is found
+    early.
+    """
     if isinstance(content, bytes):
         yield lambda fd: write_all(fd, content)
         return
@@ -170,9 +173,9 @@ def _filling(content: bytes | ContentRef, stop: CancelFlag) -> Iterator[Fill]:
 
 
 def _copy(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> None:
-    """Copy a file as it was when it was opened: one that grows all the time would fill the disk."""
+    """Copy a file up to its size when it was opened: a growing file would fill the disk."""
     make_sure_of_room(fd, size_bytes)
-    left = size_bytes or NO_SIZE_BYTES  # files under /proc have none
+    left = size_bytes or NO_SIZE_BYTES  # files under /proc have no size
     while left and (data := os.read(source, min(left, COPY_BYTES))):
         stop.check()
         write_all(fd, data)
@@ -180,17 +183,17 @@ def _copy(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> None:
 
 
 def make_sure_of_room(fd: int, more_bytes: int) -> None:
-    """OSError where so much more cannot be written to a file's file system; a disk is not filled up to find that out."""
+    """Raise OSError if a file's file system lacks this much free space, before filling the disk."""
     if more_bytes <= LARGE_BYTES:
         return
     space = os.fstatvfs(fd)
     free = (space.f_bfree if os.geteuid() == 0 else space.f_bavail) * space.f_frsize
-    if more_bytes > free and space.f_blocks:  # a file system without blocks does not say
+    if more_bytes > free and space.f_blocks:  # a file system without blocks reports no free space
         raise OSError(errno.ENOSPC, f"{more_bytes} bytes are to come, and {free} are free here; make room")
 
 
 def write_all(fd: int, content: bytes) -> None:
-    """Write all of it."""
+    """Write all bytes."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -9,14 +9,14 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.system.directory import Directory
 
 NOT_CARRIED_OVER = frozenset({"security.capability", "security.ima", "security.evm"})
-"""They vouch for content; on other content they would be wrong, or dangerous."""
+"""Attributes that depend on the content; on other content they would be wrong or dangerous."""
 ACL = "system.posix_acl_access"
 RELIED_ON = ("security.selinux", ACL, "user.")
-"""What somebody relies on is carried over or the change fails; the rest only where the file system lets us."""
+"""Attributes that must be copied, else the change fails; others are copied if the file system allows it."""
 
 
 def set_owner_and_mode(fd: int, uid: int, gid: int, mode: int) -> None:
-    """In this order: a change of owner takes bits of the mode away."""
+    """Set the owner before the mode, because a change of owner clears bits of the mode."""
     seen = os.fstat(fd)
     if uid not in (-1, seen.st_uid) or gid not in (-1, seen.st_gid):
         os.fchown(fd, uid, gid)
@@ -27,19 +27,19 @@ def set_owner_and_mode(fd: int, uid: int, gid: int, mode: int) -> None:
 
 def carry_over(place: Directory, fd: int, uid: int) -> None:
     """
-    Give a new file the SELinux label, ACL and extended attributes of the regular file that it is to replace.
+    Copy the SELinux label, ACL and extended attributes of a regular file to the new file that will replace it.
 
-    The ACL only of a file whose owner could say anyway who reads the new one: somebody else may have put the file there so that
-    its ACL lets him read what comes into its place.
+    The ACL is copied only if the old file has the owner of the new one: another user may have planted the file so that its ACL
+    gives access to the new content.
 
     Args:
-        uid: Whose the new file will be; -1: ours.
+        uid: The owner of the new file; -1 for the user of this process.
 
     Raises:
-        FileError: One that somebody relies on cannot be set.
+        FileError: One of RELIED_ON cannot be set.
     """
     try:
-        # a bare path descriptor: the file cannot be swapped under us, and need not be ours to read
+        # an O_PATH descriptor: the file cannot be swapped, and does not have to be readable
         old = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     except FileNotFoundError:
         return

@@ -1,4 +1,4 @@
-"""One program from its start to its end, in a thread that sleeps in poll(2) until there is output, an end, or a wish for it."""
+"""Run one program from start to end, in a thread that waits in poll(2) for output, its end, or a request to stop it."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ BASE_ENVIRONMENT = {
     "LANG": "C",
     "LC_ALL": "C",
 }
-"""What every child gets; nothing of our own environment reaches it, for that may hold credentials."""
+"""The environment of every child. This process's own environment is not passed on, because it may hold credentials."""
 
 OUTPUT_GRACE_S = 0.25
-"""How long output is still read after the program has ended: what its own children had in the works comes within that."""
+"""Seconds for which output is read after the program has ended: its own children may still write."""
 STRAGGLER_GRACE_S = 0.3
-"""Short, for a zombie that nobody has reaped yet looks like somebody who still works."""
+"""Seconds. Short, because a zombie that has not been reaped yet looks like a running process."""
 KILL_GRACE_S = 5.0
-"""After SIGKILL only a process that hangs in the kernel is left; nobody can wait for that."""
+"""Seconds to wait after SIGKILL; only a process that hangs in the kernel takes longer."""
 LOOK_AGAIN_S = 0.02
 LONGEST_WAIT_S = 86_400.0
-"""poll(2) counts milliseconds in 32 bits, and a time limit may be a year."""
+"""Seconds. The timeout of poll(2) is a 32-bit number of milliseconds, but a time limit may be a year."""
 READ_BYTES = 1 << 16
 
 
 class ChildProcess:
-    """A program and its process group. `run` belongs to a thread; `stop` may be called from any other."""
+    """A program and its process group. Call `run` in a thread; `stop` may be called from any other thread."""
 
     def __init__(self, command: Command, sink: LineSink | None, term_grace_s: float) -> None:
         self._command = command
@@ -57,7 +57,7 @@ class ChildProcess:
         self._kill_at = inf
 
     def stop(self) -> None:
-        """End the process group soon; `run` returns when that is done."""
+        """Request the end of the process group; `run` returns when it has ended."""
         with self._lock:
             self._is_unwanted = True
             if self._wake >= 0:
@@ -65,7 +65,7 @@ class ChildProcess:
 
     def run(self) -> Completed:
         """
-        Start the program and follow it to its end.
+        Start the program and wait for its end.
 
         Raises:
             CommandError: It could not be started.
@@ -162,7 +162,7 @@ class ChildProcess:
             self._input = self._input[os.write(stream.fileno(), self._input) :]
         except BlockingIOError:
             return
-        except BrokenPipeError:  # it does not want to know, which is its own business
+        except BrokenPipeError:  # the program does not read its input, which is allowed
             self._input = self._input[:0]
         if not self._input:
             self._close(stream)
@@ -173,7 +173,7 @@ class ChildProcess:
         stream.close()
 
     def _follow(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
-        """Until it has ended and all that it wrote is read, or nothing more can be done about it."""
+        """Wait until the program has ended and its output is read, or until it cannot be ended."""
         limit_s = self._command.time_limit_s
         due = time.monotonic() + limit_s if limit_s > 0 else inf
         has_ended = False
@@ -194,19 +194,19 @@ class ChildProcess:
                     due = self._signal(process.pid, signal.SIGTERM)
             elif time.monotonic() >= due:
                 if self._signalled == signal.SIGKILL or (has_ended and not self._signalled):
-                    return  # it cannot be ended; or it has, and a child of it keeps the output open
+                    return  # it cannot be ended, or it has ended and a child keeps its output open
                 self._timed_out |= not self._signalled
                 due = self._signal(process.pid, signal.SIGKILL if self._signalled else signal.SIGTERM)
 
     def _wait(self, due: float, *, is_blind: bool) -> list[int]:
         wait_s = min(max(0.0, due - time.monotonic()), LONGEST_WAIT_S)
-        if is_blind:  # an older kernel does not tell when a process ends
+        if is_blind:  # an older kernel has no pidfd
             wait_s = min(wait_s, LOOK_AGAIN_S)
-        # rounded up, for poll counts whole milliseconds and would come back too early again and again
+        # rounded up, because poll counts whole milliseconds and would wake too early repeatedly
         return [fd for fd, _ in self._poll.poll(int(wait_s * 1000) + 1)]
 
     def _signal(self, group: int, number: signal.Signals) -> float:
-        """Signal the group; when to lose patience with it."""
+        """Signal the group; returns the time at which to send the next signal."""
         _signal_group(group, number)
         self._signalled = number
         if number == signal.SIGKILL:
@@ -215,7 +215,7 @@ class ChildProcess:
         return self._kill_at
 
     def _end_stragglers(self, group: int) -> None:
-        """What is left of the group after its leader has a moment to end by itself: it was signalled together with it."""
+        """Give the rest of the group a moment to end after its leader, because it was signalled as well."""
         kill_at = min(self._kill_at, time.monotonic() + STRAGGLER_GRACE_S)
         while self._signalled != signal.SIGKILL and _signal_group(group, 0):
             if time.monotonic() >= kill_at:
@@ -224,12 +224,12 @@ class ChildProcess:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Whether there was anybody to signal."""
+    """Signal the group; False if it has no processes."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody in it belongs to another user by now
+    except PermissionError:  # a process in it runs as another user now
         pass
     return True
 

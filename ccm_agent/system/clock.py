@@ -1,4 +1,4 @@
-"""Time as it is: the `Clock` port."""
+"""The real time: the `Clock` port."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-What tells that an archive was unpacked comes last.
+Write the marker of a complete unpacking last.
 
-The path that a manifest names as the proof is written under another name until all else is there. An unpacking that fails, or
-that nobody ends in good order, then leaves nothing by which the next run would think that it was done.
+The path that a manifest names as the marker (`creates`) is written under a temporary name until all other entries exist. So an
+unpacking that fails or is killed does not leave the marker, and the next run unpacks again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ def marker_written_last(
     tree: OpenTree, entries: Sequence[ArchiveEntry], path: str
 ) -> Iterator[list[ArchiveEntry]]:
     """
-    The entries as they are to be written, those at and below `path` under another name; it is theirs when the block ends well.
+    Return the entries to write, with those at and below `path` under a temporary name; they get `path` when the block succeeds.
 
-    After an error nothing of them is left. An entry that exists at `path` proves nothing: all entries are written in its place.
+    After an error they are removed. An existing entry at `path` is replaced.
 
     Args:
-        path: Relative to the tree; "" holds nothing back.
+        path: Relative to the tree; "" for no marker.
     """
     if not path or tree.has(path):
         yield list(entries)
         return
-    # always the same name, so that what a killed unpacking left is found
+    # always the same name, so that leftovers of a killed unpacking are found
     digest = sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
     hidden = posixpath.join(posixpath.dirname(path), f".ccm-{digest}")
     if tree.has(hidden):
@@ -44,7 +44,7 @@ def marker_written_last(
         if tree.has(hidden):
             _uncover(tree, hidden, path)
     except BaseException as err:
-        # by a symlink of the archive something may have come to the path itself
+        # an entry of the archive may have been written at the path through a symlink
         for name in (hidden, path):
             if tree.has(name):
                 tree.remove(name)

@@ -1,8 +1,8 @@
 """
-Programs that outlive us: when this process goes, somebody must go on reading what they write.
+Keep reading the output of programs that outlive this process.
 
-A program that writes into a pipe without a reader is ended by SIGPIPE, and a package manager that is ended half-way leaves its
-database half-way. So each pipe gets a `cat` of its own, which lives until the program's end and keeps nothing.
+A program that writes into a pipe without a reader is killed by SIGPIPE, and a package manager that is killed halfway leaves its
+database inconsistent. So a `cat` process reads each pipe until the program ends, and discards the output.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 def hand_over_output() -> int:
     """
-    Let the output of running programs be read by somebody else; how many streams there are.
+    Start a reader for the output of each running program; returns the number of streams.
 
-    For the moment before the process ends without waiting for its programs: it must not read from them any more.
+    Call it just before this process ends without waiting for its programs; it must not read from them afterwards.
     """
     pipes = [fd for fd in _descriptors() if fd > 2 and _is_read_end(fd)]
     for fd in pipes:
@@ -53,5 +53,5 @@ def _is_read_end(fd: int) -> bool:
     try:
         is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
         return is_pipe and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-    except OSError:  # closed meanwhile; the one that listed the others, for instance
+    except OSError:  # closed in the meantime, such as the descriptor of the listing itself
         return False

@@ -1,10 +1,10 @@
 """
-The way to the directory that a change happens in, walked so that nobody can bend it.
+Open the directory of a change safely, so that other users' symlinks cannot redirect it.
 
-Once it is open the directory is named by its descriptor, so what is swapped in the path afterwards has no effect. On the way a
-symlink counts only if root or we made it, or if it leads to a directory of who did: a link that somebody left in a directory
-that he may write to cannot turn a write of root to a place of root's. (The kernel has a part of this rule for sticky
-directories, fs.protected_symlinks, where it is switched on.)
+The open directory is used through its descriptor, so later changes of the path have no effect. A symlink in the path is
+followed only if root or this process's user owns it, or if it leads to a directory of the link's owner: a link that another
+user creates cannot redirect a write of root to root's own files. (The kernel has a part of this rule for sticky directories,
+fs.protected_symlinks, where it is switched on.)
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Directory:
         self.path = path
 
     def look(self) -> os.stat_result | None:
-        """What the entry is, not followed; None when there is none."""
+        """Return lstat of the entry; None if it does not exist."""
         try:
             return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def sync(self) -> None:
-        """Make what was done to entries last through a power cut; where a file system cannot do that it is left at that."""
+        """Flush changes of entries to disk; ignored if the file system does not support it."""
         try:
             fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
-        except PermissionError:  # a directory may be writable and yet not readable
+        except PermissionError:  # a directory may be writable but not readable
             return
         try:
             os.fsync(fd)
@@ -64,10 +64,10 @@ def parent_of(path: str, *, make_mode: int | None = None) -> Iterator[Directory]
     Open the directory that holds `path`, to change something in it.
 
     Args:
-        make_mode: Make directories that are missing on the way, with this mode.
+        make_mode: Create missing directories of the path with this mode.
 
     Raises:
-        FileError: It is not there, is none, may not be entered, or a symlink on the way is not to be trusted.
+        FileError: It is missing, is not a directory, may not be entered, or the path has an untrusted symlink.
     """
     if not path.startswith("/") or "\0" in path:
         raise FileError(f"{path!r}: this is not an absolute path")
@@ -95,7 +95,7 @@ class _Walk:
         self.fd = os.open("/", _STEP | os.O_DIRECTORY)
 
     def go(self, parts: list[str], *, is_link: bool = False) -> None:
-        """Walk a relative path from where we are."""
+        """Walk a relative path from the current directory."""
         for part in parts:
             if part not in ("", "."):
                 self._step(part, can_make=self._make_mode is not None and not is_link)

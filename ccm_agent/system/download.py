@@ -1,4 +1,4 @@
-"""Downloads of this host: the `Download` port."""
+"""Downloads: the `Download` port of this host."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ccm_agent.system.download_file import DownloadedFile
 
 STALL_S = 60.0
-"""A server that says nothing for so long is given up; a large file may take as long as it likes while it comes."""
+"""A transfer fails after so many seconds without data; the total time is not limited."""
 ATTEMPTS = 5
-"""How often in a row a transfer may break off without a byte gained before it is given up."""
+"""A transfer fails after so many interruptions in a row without new data."""
 PAUSE_S = 2.0
 CHUNK_BYTES = 1 << 16
 WRITE_BYTES = 1 << 20
 LARGE_BYTES = 64 << 20
-"""What is larger is begun only where there is room for it."""
+"""Larger files are downloaded only if there is enough free space."""
 FILES_AT_ONCE = 4
 _OK, _PARTIAL, _UNCHANGED, _SERVER_ERROR = 200, 206, 304, 500
 
@@ -40,8 +40,8 @@ class SystemDownload:
 
     Args:
         user_agent: What servers see in their logs.
-        stall_s: How long a server may say nothing.
-        pause_s: How long to wait before a transfer that broke off goes on.
+        stall_s: How long a server may send nothing.
+        pause_s: How long to wait before an interrupted transfer is resumed.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SystemDownload:
     async def _receive(
         self, transfer: Transfer, received: DownloadedFile, on_progress: OnProgress | None
     ) -> Transferred:
-        """The whole content, in as many attempts as bring it further."""
+        """Receive the whole content, and resume as long as attempts make progress."""
         idle, validator = 0, ""
         while True:
             had = received.size_bytes
@@ -134,18 +134,18 @@ class SystemDownload:
         finally:
             await self._threads.call(
                 received.add, bytes(waiting)
-            )  # what came before it broke off need not come again
+            )  # resume after the bytes that were already received
         if on_progress:
             on_progress(received.size_bytes, total)
 
     @asynccontextmanager
     async def _response(self, transfer: Transfer, had: int, validator: str) -> AsyncIterator[ClientResponse]:
-        """An answer with content, or one that says that nothing has changed."""
+        """Return a response with content, or one that says "not modified"."""
         request = ClientRequest(
             url=transfer.url,
             headers=_headers(transfer, had, validator),
             own_headers=tuple(transfer.headers.items()),
-            # sent to the URL that they were given for alone, as by Go's client
+            # sent only to the URL that they were given for, as Go's client does
             username=transfer.username,
             password=transfer.password,
             proxy=_environment_proxy,
@@ -156,7 +156,7 @@ class SystemDownload:
 
 
 def _headers(transfer: Transfer, had: int, validator: str) -> list[tuple[str, str]]:
-    # what is compressed on the way could neither be checked against a digest nor go on in the middle
+    # compressed content could neither be verified against a digest nor resumed
     headers = [("Accept-Encoding", "identity")]
     if had and validator:
         headers += [("Range", f"bytes={had}-"), ("If-Range", validator)]
@@ -198,7 +198,7 @@ def _refuse_larger(transfer: Transfer, size_bytes: int) -> None:
 
 
 def _environment_proxy(url: URL) -> str | None:
-    """The proxy that the environment names for a URL, as curl and Go take it; aiohttp's own way would read ~/.netrc too."""
+    """Return the proxy for a URL from the environment, as curl and Go do; aiohttp's own lookup would read ~/.netrc, too."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()

@@ -1,4 +1,4 @@
-"""A file that a download grows into."""
+"""The file that a download is written to."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ccm_agent.system.directory import Directory, parent_of
 
 class DownloadedFile:
     """
-    A new file, readable by its owner alone, with the digest of what is in it. Its methods block, so they belong into a thread.
+    A new file with mode 0600, and the digest of its content. Its methods block, so call them in a thread.
 
-    It gets its name at the end, where the file system can do that: a process that is killed leaves no half of a download behind.
+    If the file system allows, it gets its name at the end, so that a killed process leaves no partial download.
 
     Raises:
-        FileError: It cannot be made, or something is there.
+        FileError: It cannot be created, or the path exists.
     """
 
     def __init__(self, path: str) -> None:
@@ -27,7 +27,7 @@ class DownloadedFile:
         self.size_bytes = 0
         try:
             with parent_of(path) as place:
-                # a descriptor of our own: that of the walk is closed when it ends
+                # a duplicate, because the descriptor of the walk is closed when the walk ends
                 self._place = Directory(os.dup(place.fd), place.name, path)
         except OSError as err:
             raise self._error(err) from err
@@ -42,18 +42,18 @@ class DownloadedFile:
 
     @property
     def sha256(self) -> str:
-        """Hex digest of what is in it."""
+        """Hex digest of its content."""
         return self._digest.hexdigest()
 
     def make_sure_of_room(self, more_bytes: int) -> None:
-        """FileError where so much more cannot be written here; a disk is not filled up to find that out."""
+        """Raise FileError if the file system lacks this much free space, before filling the disk."""
         try:
             make_sure_of_room(self._file.fd, more_bytes)
         except OSError as err:
             raise self._error(err) from err
 
     def add(self, data: bytes) -> None:
-        """Write more."""
+        """Append data."""
         try:
             write_all(self._file.fd, data)
         except OSError as err:
@@ -62,7 +62,7 @@ class DownloadedFile:
         self.size_bytes += len(data)
 
     def restart(self) -> None:
-        """Begin again with nothing."""
+        """Truncate the file and start again."""
         os.ftruncate(self._file.fd, 0)
         os.lseek(self._file.fd, 0, os.SEEK_SET)
         self._digest = sha256()
@@ -73,7 +73,7 @@ class DownloadedFile:
         self._close(is_wanted=True)
 
     def discard(self) -> None:
-        """Close it; nothing is left of it."""
+        """Close and remove it."""
         self._close(is_wanted=False)
 
     def _close(self, *, is_wanted: bool) -> None:

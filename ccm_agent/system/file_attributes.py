@@ -1,4 +1,4 @@
-"""Attributes of files, directories, and removal."""
+"""Set attributes of files and directories, and remove files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
 
 
 def make_directory(path: str, owner: str, group: str, mode: int) -> None:
-    """A directory with those attributes, made where it is missing; see `Files.set_attributes`."""
+    """Create a directory if it is missing, and set its attributes; see `Files.set_attributes`."""
     with parent_of(path, make_mode=mode) as place, reported(path, "the directory cannot be made"):
         seen = place.look()
         if seen is not None and stat.S_ISLNK(seen.st_mode):
@@ -46,12 +46,12 @@ def make_directory(path: str, owner: str, group: str, mode: int) -> None:
             seen = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
         if not stat.S_ISDIR(seen.st_mode):
             raise FileError(f"{path}: something else than a directory is there", errno=errno.ENOTDIR)
-        # only now: who is unknown finds the directory made, as with Choria CCM
+        # looked up after the directory exists, as in Choria CCM: an unknown user is an error afterwards
         _set(place, seen, user_id(owner), group_id(group), mode)
 
 
 def _give_way(place: Directory) -> None:
-    """Remove a symlink in the way of a directory, unless it leads to one: that would take what is in it out of sight."""
+    """Remove a symlink at the path of a directory, unless it leads to a directory whose content would become unreachable."""
     try:
         target = os.stat(place.name, dir_fd=place.fd)
     except OSError:
@@ -77,7 +77,7 @@ def _set(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) 
 
 
 def _set_unread(place: Directory, seen: os.stat_result, uid: int, gid: int, mode: int) -> None:
-    """For a file that is ours and that we may not read: its mode can be set through /proc, by a bare path descriptor."""
+    """Set the mode of our own file without read permission, through /proc and an O_PATH descriptor."""
     fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
     try:
         _refuse_swapped(place, fd, seen)
@@ -97,9 +97,9 @@ def _refuse_swapped(place: Directory, fd: int, seen: os.stat_result) -> None:
 
 def _refuse_planted(place: Directory, seen: os.stat_result) -> None:
     """
-    A file with several names, one of them in a directory where others make names, may be anybody's file.
+    Refuse a hardlinked file in a directory where other users can create names: it may be another user's trap.
 
-    (fs.protected_hardlinks keeps users from making such names, where it is switched on.)
+    (fs.protected_hardlinks, if enabled, keeps users from creating such links.)
     """
     if seen.st_nlink > 1 and _others_make_names(place, seen):
         raise FileError(
@@ -109,13 +109,13 @@ def _refuse_planted(place: Directory, seen: os.stat_result) -> None:
 
 
 def _others_make_names(place: Directory, seen: os.stat_result) -> bool:
-    """Whether a user who does not own the file, and is neither root nor we, may have made its name in this directory."""
+    """Whether a user other than root, us and the file's owner may have created its name in this directory."""
     here = os.fstat(place.fd)
     if here.st_mode & stat.S_IWOTH or here.st_uid not in (0, os.geteuid(), seen.st_uid):
         return True
     if not here.st_mode & stat.S_IWGRP:
         return False
-    # with an ACL these bits tell what any user or group in it may do at most
+    # with an ACL, these bits are the most that any user or group in it may do
     return here.st_gid not in (0, os.getegid()) or _has_acl(place)
 
 
@@ -127,7 +127,7 @@ def _has_acl(place: Directory) -> bool:
 
 
 def remove(path: str, recursive: bool, stop: CancelFlag) -> None:
-    """Remove what is there; see `Files.remove`."""
+    """Remove a path; see `Files.remove`."""
     try:
         with parent_of(path) as place, reported(path, "cannot be removed"):
             seen = place.look()

@@ -1,4 +1,4 @@
-"""Looking at files. Whatever stands there, a look neither hangs nor changes anything."""
+"""Inspect files. Inspection never blocks on special files and never changes anything."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ READ_BYTES = 1 << 20
 HONEST_BYTES = 1 << 30
 HONEST_RATIO = 32
 """
-No honest file beyond HONEST_BYTES has more than so many times the bytes that it takes on disk: file systems that compress store
-128 KiB in no less than 4 KiB. Any user makes a sparse file of terabytes in no time, and reading its holes takes hours.
+The largest ratio of size to disk usage that is read, beyond HONEST_BYTES: compressing file systems store 128 KiB in at least 4
+KiB. Any user can quickly create a sparse file of terabytes, and reading its holes takes hours.
 """
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""Without O_NONBLOCK a FIFO that took the place of a file since it was looked at would hang us."""
+"""Without O_NONBLOCK, a FIFO that replaced the file after the inspection would block us."""
 
 
 def stat_file(
     paths: Sequence[str], digest: bool | DigestLimits, follow: bool, stop: CancelFlag
 ) -> list[FileInfo]:
-    """What stands at each path; see `Files.inspect`."""
+    """Inspect each path; see `Files.inspect`."""
     names = AccountNames()
     found = []
     for path in paths:
@@ -36,7 +36,7 @@ def stat_file(
 
 
 def _limit(digest: bool | DigestLimits, path: str) -> int:
-    """Up to how many bytes the file at a path is read for its digest; -1: no digest is asked for."""
+    """Return how many bytes of a file may be read for its digest; -1 if no digest is requested."""
     if isinstance(digest, bool):
         return DIGEST_BYTES if digest else -1
     limits = [_common_size(path, one) if isinstance(one, str) else one for one in digest.get(path, ())]
@@ -44,7 +44,7 @@ def _limit(digest: bool | DigestLimits, path: str) -> int:
 
 
 def _common_size(path: str, other: str) -> int:
-    """The size of two files; 0 when it is not the same, or one of them cannot be looked at."""
+    """Return the size of two files; 0 if the sizes differ or a file cannot be inspected."""
     try:
         size = os.stat(path).st_size  # noqa: PTH116 - a Path costs more than the call
         return size if size == os.stat(other).st_size else 0  # noqa: PTH116
@@ -110,11 +110,11 @@ def _is_empty(path: str) -> bool:
 
 def open_regular(path: str) -> tuple[int, os.stat_result]:
     """
-    An open regular file, and what it is.
+    Open a regular file; returns it and its stat result.
 
     Raises:
         OSError: It cannot be opened.
-        FileError: It is none. A device is not even opened, for that alone may have an effect.
+        FileError: It is not a regular file. A device is not even opened, because that alone may have an effect.
     """
     refuse_other(path, os.stat(path).st_mode)  # noqa: PTH116
     fd = os.open(path, _OPEN)
@@ -136,7 +136,7 @@ def refuse_other(path: str, mode: int) -> None:
 
 
 def refuse_misled(path: str, fd: int) -> None:
-    """Raise FileError when others' symlinks led to an open file that they may not read."""
+    """Raise FileError if another user's symlink led to this open file and that user may not read it."""
     if why := why_misled(path, fd):
         raise FileError(f"{path}: is not read: {why}")
 
@@ -152,12 +152,12 @@ _OTHER = {
 
 def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_result, str, str]:
     """
-    What a regular file is, the SHA-256 of its content in hex, and why there is none.
+    Return the stat result of a regular file, the SHA-256 of its content in hex, and the reason if there is no digest.
 
     Args:
         path: The file.
         limit_bytes: A larger file is not read, and one that grows is not read further.
-        stop: Asked between two pieces.
+        stop: Checked between blocks.
 
     Raises:
         OSError: It cannot be read.
@@ -171,7 +171,7 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
         refuse_other(path, seen.st_mode)
         if why := why_unread(seen, limit_bytes):
             return seen, "", why
-        # os.read() makes room for all that it is asked for, so a small file is not asked for much
+        # os.read() allocates the requested size, so a small file gets a small request
         data = os.read(fd, min(seen.st_size, READ_BYTES - 1) + 1)
         digest, count = sha256(data), len(data)
         while data and len(data) != seen.st_size:  # files under /proc have no size
@@ -187,7 +187,7 @@ def digest_of(path: str, limit_bytes: int, stop: CancelFlag) -> tuple[os.stat_re
 
 
 def why_unread(seen: os.stat_result, limit_bytes: int) -> str:
-    """Why a regular file is not to be read as a whole; "" when it may be."""
+    """Return why a regular file must not be read as a whole; "" if it may be."""
     if seen.st_size > limit_bytes:
         return f"it holds {seen.st_size} bytes, more than {limit_bytes}"
     if seen.st_size > HONEST_BYTES and seen.st_size > HONEST_RATIO * 512 * seen.st_blocks:
@@ -196,7 +196,7 @@ def why_unread(seen: os.stat_result, limit_bytes: int) -> str:
 
 
 def read_regular(path: str, limit_bytes: int, stop: CancelFlag) -> bytes:
-    """The content of a regular file of at most so many bytes; see `Files.read`."""
+    """Read a regular file up to a size limit; see `Files.read`."""
     try:
         fd, seen = open_regular(path)
     except (OSError, ValueError) as err:

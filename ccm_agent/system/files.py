@@ -1,7 +1,7 @@
 """
 Files on this host: the `Files` port.
 
-The work is done by plain functions in `look.py`, `write_atomically.py` and `change.py`, each in one hop to a thread.
+Plain functions in `file_inspection.py`, `atomic_write.py` and `file_attributes.py` do the work, each in one thread hop.
 """
 
 from __future__ import annotations

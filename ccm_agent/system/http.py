@@ -1,7 +1,7 @@
 """
-HTTP requests of this host, over aiohttp: the one client behind downloads and health checks.
+The HTTP client of downloads and health checks, over aiohttp.
 
-Redirects are followed here and not by the library, so that nothing secret travels to another host with them.
+Redirects are followed here and not by the library, so that no secret is sent to another host.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SENDABLE = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})
 
 
 class TransferInterruptedError(DownloadError):
-    """A transfer ended too early, for a reason that may pass."""
+    """A transfer was interrupted; a retry may succeed."""
 
 
 class ClientRequest(Struct, frozen=True, kw_only=True):
@@ -42,16 +42,16 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     An HTTP request.
 
     Attributes:
-        url: http or https; a user name and password in it are used where there are no others.
+        url: http or https; a user name and password in it are used if no others are given.
         method: In capitals.
         headers: Sent with every request.
-        own_headers: Sent to the URL's own host and port alone, because they may be secret.
-        username, password: Basic authentication, with the first request alone, unless a header says who asks.
-        keeps_credentials: Send them instead of such a header, and to the URL's own host and port after a redirect too.
-        body: What is sent.
-        follows_redirects: Follow up to ten redirects; else a redirect is the answer.
-        proxy: Gives the proxy of a URL.
-        tls: Makes what a connection is secured with; it may block. None for what the library does by itself.
+        own_headers: Sent only to the URL's own host and port, because they may be secret.
+        username, password: Basic authentication, sent only with the first request, unless a header already authenticates.
+        keeps_credentials: Send them instead of such a header, also after a redirect to the URL's own host and port.
+        body: The request body.
+        follows_redirects: Follow up to ten redirects; else return the redirect.
+        proxy: Returns the proxy for a URL.
+        tls: Creates the TLS context; it may block. None for the library's default.
     """
 
     url: str
@@ -73,8 +73,8 @@ class HttpClient:
 
     Args:
         user_agent: What servers see in their logs.
-        stall_s: How long a server may say nothing; None for as long as the caller waits.
-        decompresses: Undo a compression of the answer.
+        stall_s: How long a server may send nothing; None for no limit.
+        decompresses: Decompress the response.
     """
 
     def __init__(self, user_agent: str, *, stall_s: float | None = None, decompresses: bool = False) -> None:
@@ -85,11 +85,11 @@ class HttpClient:
     @asynccontextmanager
     async def send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         """
-        The first answer that is not a redirect; what goes wrong while its content is read is an error of ours too.
+        Yield the first response that is not a redirect. Errors while its content is read are raised as below, too.
 
         Raises:
-            DownloadError: The URL cannot be asked, or leads to what is not asked.
-            BrokeOffError: No connection, or it broke off.
+            DownloadError: The URL cannot be requested, or redirects where it must not.
+            TransferInterruptedError: There is no connection, or it was interrupted.
         """
         from aiohttp import ClientError
 
@@ -98,7 +98,7 @@ class HttpClient:
             async with self._session() as session, await self._follow(session, request) as response:
                 yield response
         except ClientError as err:
-            # its own words may show the URL as it was given
+            # the library's message may show the URL with its secrets
             raise TransferInterruptedError(f"{shown}: {self._reason(err)}") from None
 
     @asynccontextmanager
@@ -171,7 +171,7 @@ class HttpClient:
 
 
 def os_reason(err: OSError) -> str:
-    """What the kernel says; asyncio's own words contain the address as a tuple."""
+    """Return the kernel's message; asyncio's own contains the address as a tuple."""
     if err.errno and err.errno > 0:
         return os.strerror(err.errno).lower()
     return err.strerror or str(err) or type(err).__name__
@@ -189,15 +189,15 @@ def _first_url(request: ClientRequest) -> URL:
 
 def redirected(shown: str, url: URL, location: str) -> URL:
     """
-    Where a redirect leads.
+    Return the target of a redirect.
 
     Args:
-        shown: The URL that was asked first, as an error may show it.
+        shown: The first URL, in the form that errors may show.
         url: The URL that redirects.
         location: What it redirects to.
 
     Raises:
-        DownloadError: It is not followed: no URL, neither http nor https, or from https to http.
+        DownloadError: It is not followed: not a URL, neither http nor https, or from https to http.
     """
     try:
         following = url.join(_as_url(location))
@@ -213,10 +213,10 @@ def redirected(shown: str, url: URL, location: str) -> URL:
 
 def _as_url(text: str) -> URL:
     """
-    A URL, or part of one, which is sent as it is written.
+    Build a URL that is sent as it is written.
 
-    The library would write it in a spelling of its own, and a server may tell `%2f` from `%2F` and from `/`, or have signed
-    what it was asked for. Only what cannot be sent as it stands, such as a space, is rewritten.
+    The library would normalize it, but a server may distinguish `%2f`, `%2F` and `/`, or the URL may be signed. Only characters
+    that cannot be sent, such as a space, are encoded.
     """
     from yarl import URL
 
@@ -237,7 +237,7 @@ def is_own(first: URL, url: URL) -> bool:
 
 
 def _own_headers(request: ClientRequest, url: URL) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Headers for the URL's own host and port, and for the first request alone."""
+    """Return the headers for the URL's own host and port, and those for the first request only."""
     own = [(name, _plain(value)) for name, value in request.own_headers]
     without = [one for one in own if one[0].lower() != "authorization"]
     user, password = request.username or url.user or "", _plain(request.password or url.password or "")

@@ -1,7 +1,7 @@
 """
-Locks that the processes of this host share: a file each, locked with flock(2), so a process that dies holds nothing.
+Locks that the processes of this host share: one file each, locked with flock(2), which releases it when a process dies.
 
-Within a process an asyncio lock stands before the file, for tasks wait in order there and cost nothing while they do.
+Within a process an asyncio lock comes first, because its waiters are queued in order and use no thread.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ccm_agent.model.errors import LockError
 from ccm_agent.system.threads import Threads
 
 PATIENCE_S = 600.0
-"""A package manager may be at work for minutes, and what waits for it is not lost; longer than this it hangs."""
+"""Seconds. A package manager may run for minutes, and waiting for it is right; longer than this, it hangs."""
 ASK_AGAIN_S = 0.1
 LOCKS_AT_ONCE = 4
 HOLDER_BYTES = 200
 _MODE = 0o600
-"""Who may open a file may lock it, if only to read: any user of the host could keep root from its packages."""
+"""Only the owner may open the file: any user who may read a file can lock it, and so block root's package manager."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def lock_directory() -> str:
-    """Where locks stand: a place that only who runs this may write to, and that a restart of the machine empties if it can."""
+    """Return the directory of the locks: writable only by this user, and cleared at boot if possible."""
     if os.geteuid() == 0:
         return "/run/ccm"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -43,12 +43,12 @@ class SystemLocks:
     The `Locks` of this host.
 
     Args:
-        directory: Where the files stand; made when it is missing.
-        program: Who holds a lock, for those that wait: "ccm apply".
-        patience_s: How long to wait for somebody else.
+        directory: The directory of the lock files; created if missing.
+        program: The name that other waiting processes are shown, such as "ccm apply".
+        patience_s: How long to wait for another process.
 
     Attributes:
-        waits_for: Names of locks that somebody here waits for, each with who has it, in the holder's own words.
+        waits_for: Names of the locks that tasks of this process wait for, with the text that each holder wrote about itself.
     """
 
     def __init__(self, directory: str, *, program: str = "", patience_s: float = PATIENCE_S) -> None:
@@ -86,7 +86,7 @@ class SystemLocks:
 
     async def _acquire(self, name: str, own: asyncio.Lock, file: _LockFile) -> None:
         try:
-            while not await self._threads.call(file.acquire):  # another process sets no event of ours
+            while not await self._threads.call(file.acquire):  # another process cannot notify us
                 self.waits_for[name] = await self._threads.call(file.holder)
                 await asyncio.sleep(ASK_AGAIN_S)
         except BaseException:
@@ -98,7 +98,7 @@ class SystemLocks:
 
 
 class _LockFile:
-    """A file and our lock on it. Its methods block, so they belong into a thread."""
+    """A file and our lock on it. Its methods block, so call them in a thread."""
 
     def __init__(self, path: str, holder: str) -> None:
         self._path = path
@@ -106,7 +106,7 @@ class _LockFile:
         self._fd = -1
 
     def acquire(self) -> bool:
-        """Lock it and say so in it; False when somebody else has it."""
+        """Lock the file and write our name into it; False if another process holds the lock."""
         try:
             os.makedirs(os.path.dirname(self._path), 0o755, exist_ok=True)  # noqa: PTH103, PTH120 - as above
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
@@ -121,7 +121,7 @@ class _LockFile:
             return False
         self._fd = fd
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with suppress(OSError):  # a full disk keeps nobody from working, only from being named
+        with suppress(OSError):  # on a full disk the lock works, only without the holder's name
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{self._text} since {since}".encode(), 0)
         return True
@@ -131,16 +131,18 @@ class _LockFile:
         if self._fd >= 0:
             with suppress(OSError):
                 os.ftruncate(self._fd, 0)
-            os.close(self._fd)  # which unlocks it; the file stays, for somebody may have it open to wait for
+            os.close(
+                self._fd
+            )  # which unlocks it; the file stays, because another process may be waiting for it
             self._fd = -1
 
     def holder(self) -> str:
-        """Who has it, in his own words."""
+        """Return what the holder wrote about itself."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            return "somebody"
+            return "another process"
         try:
-            return os.read(fd, HOLDER_BYTES).decode(errors="replace").strip() or "somebody"
+            return os.read(fd, HOLDER_BYTES).decode(errors="replace").strip() or "another process"
         finally:
             os.close(fd)

@@ -1,7 +1,7 @@
 """
-Questions to a name server that a health check names; the host's own resolver is asked through the system.
+Query a name server that a health check names. Queries to the host's own resolver go through the system instead.
 
-Loaded only by such a check: importing dnspython takes longer than most health checks.
+Imported only for such a check: importing dnspython takes longer than most health checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dns.asyncbackend import get_backend
 
 async def records(server: str, port: int, name: str, record: str) -> list[str]:
     """
-    The records of a name, sorted; none for a name that does not exist. It waits for as long as the caller does.
+    Return the records of a name, sorted; none if the name does not exist. The caller sets the timeout.
 
     Args:
         server, port: The name server, by name or address.
@@ -31,7 +31,7 @@ async def records(server: str, port: int, name: str, record: str) -> list[str]:
         record: One of `_TEXTS`.
 
     Raises:
-        ValueError: The name cannot be asked for, or the answer cannot be used; the message says why.
+        ValueError: The name is not valid, or the answer cannot be used; the message says why.
         OSError: The server cannot be reached.
     """
     try:
@@ -51,7 +51,7 @@ async def records(server: str, port: int, name: str, record: str) -> list[str]:
 
 def texts(answer: dns.message.Message, record: str) -> list[str]:
     """
-    The records of one kind in an answer, sorted.
+    Return the records of one type in an answer, sorted.
 
     Raises:
         ValueError: The server refused to answer.

@@ -82,7 +82,7 @@ class SystemNetwork:
 
 
 def _name_servers() -> Callable[[str, int, str, str], Awaitable[list[str]]]:
-    """The questions to name servers. Imports a large library: belongs in a thread."""
+    """Import the queries to name servers. Call it in a thread, because it imports a large library."""
     from ccm_agent.system.name_servers import records
 
     return records
@@ -102,7 +102,7 @@ async def _answer(response: ClientResponse, limit_bytes: int) -> HttpResponse:
 
 
 def _tls(ask: HttpRequest) -> ssl.SSLContext:
-    """What a server must show, and what we show it. Reads files: belongs into a thread."""
+    """Build the TLS context of a request. Call it in a thread, because it reads files."""
     import ssl
 
     try:

@@ -1,4 +1,4 @@
-"""What a program writes: the end of it kept, and its lines handed on as they come."""
+"""The output of a program: keep its end, and pass its lines on as they arrive."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 LINE_LIMIT_BYTES = 1 << 20
-"""A longer line is handed on in pieces, so that a program which ends none cannot fill the memory."""
+"""A longer line is passed on in pieces, so that a program that writes no newline cannot fill the memory."""
 BATCHES_AHEAD = 8
-"""How many reads' worth of lines may wait for the loop; then the program waits, as in front of a slow terminal."""
+"""The most batches that may wait for the event loop; then the program blocks, as it does with a slow terminal."""
 
 LineSink = Callable[[list[str]], None]
 
@@ -26,19 +26,19 @@ class Tail:
         self._seen = 0
 
     def add(self, data: bytes) -> None:
-        """Take what was read."""
+        """Add data that was read."""
         self._seen += len(data)
         self._kept += data
         if len(self._kept) > 2 * self._limit:
             del self._kept[: len(self._kept) - self._limit]
 
     def value(self) -> bytes:
-        """The last bytes, as many as the limit allows."""
+        """Return the last bytes, up to the limit."""
         return bytes(self._kept[max(0, len(self._kept) - self._limit) :])
 
     @property
     def dropped_bytes(self) -> int:
-        """How much came before those."""
+        """Return how many bytes were dropped before those."""
         return max(0, self._seen - self._limit)
 
 
@@ -50,7 +50,7 @@ class Lines:
         self._rest = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Take what was read, and hand on the lines that are whole."""
+        """Add data that was read, and pass on complete lines."""
         first, newline, others = data.partition(b"\n")
         self._rest += first
         lines: list[bytes] = []
@@ -65,7 +65,7 @@ class Lines:
             self._sink([_text(line) for line in lines])
 
     def close(self) -> None:
-        """Hand on a last line that has no end."""
+        """Pass on a last line without a newline."""
         if self._rest:
             self._sink([_text(bytes(self._rest))])
 
@@ -75,7 +75,7 @@ def _text(line: bytes) -> str:
 
 
 def sink_on(loop: AbstractEventLoop, on_line: Callable[[str], None]) -> LineSink:
-    """Hands batches of lines from a thread to the loop, and makes the thread wait when the loop does not keep up."""
+    """Return a function that passes batches of lines from a thread to the loop, and blocks while the loop is behind."""
     room = threading.Semaphore(BATCHES_AHEAD)
 
     def on_loop(lines: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What this process itself uses, as the kernel says. Linux alone tells all of it."""
+"""Resource usage of this process, as the kernel reports it. Only Linux reports all of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SELF = Path("/proc/self")
 
 
 def resident_bytes() -> int:
-    """Resident memory in bytes, from /proc/self/statm; 0 where there is none."""
+    """Return resident memory in bytes, from /proc/self/statm; 0 without that file."""
     try:
         pages = int((_SELF / "statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -19,13 +19,13 @@ def resident_bytes() -> int:
 
 
 def cpu_seconds() -> float:
-    """CPU time so far, user and system; that of programs it started is not in it."""
+    """Return the CPU time so far in seconds, user and system, without child processes."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def open_files() -> int:
-    """How many file descriptors are open; 0 where the kernel does not tell."""
+    """Return the number of open file descriptors; 0 if the kernel does not report it."""
     try:
         return sum(1 for _ in (_SELF / "fd").iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""Removing a directory with all that is in it, however deep it is, and whoever changes it meanwhile."""
+"""Remove a directory tree of any depth, safely while other processes change it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ccm_agent.system.threads import CancelFlag
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 LISTED_MAX = 10_000
-"""So many directories in one are known at a time; the others are looked for when those are gone."""
+"""The most subdirectories that are listed at a time; the others are listed after those are removed."""
 ATTEMPTS = 20
-"""How often it is tried again from the top when somebody moves or fills a directory meanwhile; more is done on purpose."""
+"""How often removal restarts after another process moved or filled a directory; more often means interference on purpose."""
 
 
 class _MovedError(Exception):
-    """A directory is not where it was, or not as empty."""
+    """A directory was moved, or is no longer empty."""
 
 
 class _Level:
-    """A directory on the way down: its name, what it is, and which directories in it are still to be removed."""
+    """A directory on the way down: its name, its stat result, and the subdirectories still to be removed."""
 
     __slots__ = ("directories", "is_listed", "name", "seen")
 
@@ -33,16 +33,16 @@ class _Level:
 
 def remove_tree(parent: int, name: str, path: str, stop: CancelFlag) -> None:
     """
-    Remove a directory and all that is below it.
+    Remove a directory and everything below it.
 
-    One directory is open at a time, so no depth is too deep, and each is entered and left by its descriptor: a symlink that takes
-    the place of a directory is removed as such, and a directory that is moved meanwhile is not followed to where it went.
+    Only one directory is open at a time, so the depth is not limited. Each is entered and left through its descriptor: a
+    symlink that replaces a directory is removed itself, and a directory that is moved away is not followed.
 
     Args:
         parent: A descriptor of the directory that holds it.
         name: Its name there.
-        path: The same, for errors.
-        stop: Asked before each directory.
+        path: Its path, for errors.
+        stop: Checked before each directory.
 
     Raises:
         FileError: It is moved or filled while it is removed.
@@ -81,7 +81,7 @@ def _remove_once(parent: int, name: str, stop: CancelFlag) -> None:
 
 
 def _remove_files(fd: int) -> list[str]:
-    """Remove what is not a directory; the names of the directories."""
+    """Remove all entries but directories; returns the names of the directories."""
     directories = []
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -97,13 +97,13 @@ def _is_unlinked(fd: int, name: str) -> bool:
         os.unlink(name, dir_fd=fd)
     except FileNotFoundError:
         pass
-    except IsADirectoryError:  # it has just taken the place of a file
+    except IsADirectoryError:  # a directory has just replaced a file
         return False
     return True
 
 
 def _enter(fd: int, name: str, levels: list[_Level]) -> int:
-    """Go down into a directory, unless it is none any more; the descriptor to go on with."""
+    """Enter a directory if it still is one; returns the descriptor to continue with."""
     try:
         inner = os.open(name, _OPEN, dir_fd=fd)
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def _enter(fd: int, name: str, levels: list[_Level]) -> int:
 
 
 def _leave(fd: int, parent: int, levels: list[_Level]) -> int:
-    """Remove the directory that is open, which is empty; the descriptor of the one above."""
+    """Remove the open, empty directory; returns the descriptor of its parent."""
     level = levels.pop()
     above = _above(fd, parent, levels)
     try:

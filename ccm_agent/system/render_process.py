@@ -1,8 +1,8 @@
 """
 The process that renders templates; see the `RenderWorker` port.
 
-It is started with the first template, serves others, and ends by itself when none comes for a while. It gets nothing of our
-environment, no open files and no credentials, and what it is to do by a socket. The kernel bounds its CPU time and memory.
+It starts with the first template, serves further ones, and exits when idle. It gets no environment, no open files and no
+credentials; jobs arrive over a socket. The kernel limits its CPU time and memory.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from msgspec import Struct
 from ccm_agent.model.errors import TemplateError, TemplateLimitError
 
 WALL_S = 300.0
-"""For one template or directory, our answers not counted: a process that waits for something else is stuck."""
+"""Seconds for one template or directory, without the time for our answers; a process that takes longer is stuck."""
 
 IDLE_S = 60.0
-"""Without a request the process ends."""
+"""The process exits after so many seconds without a request."""
 
 MESSAGE_LIMIT_BYTES = 96 << 20
 """A longer message of the process is not read."""
@@ -42,10 +42,10 @@ class RenderLimits(Struct, frozen=True, kw_only=True):
     What one template, or one directory of templates, may use.
 
     Attributes:
-        cpu_s: CPU time.
-        grace_s: CPU time after that. When its CPU time is used up a template fails where it is, with its line; the kernel ends
-            the process when a call of C goes on for so long.
-        memory_bytes: Memory, beside that of the process when it starts.
+        cpu_s: CPU time in seconds.
+        grace_s: CPU time after that. A template that has used its CPU time fails with the line number; if it is inside a call
+            into C, the kernel kills the process after this time.
+        memory_bytes: Memory in addition to what the process uses at its start.
     """
 
     cpu_s: int = 10
@@ -55,7 +55,7 @@ class RenderLimits(Struct, frozen=True, kw_only=True):
 
 class RenderProcess:
     """
-    The worker of this host. One job at a time; whoever comes meanwhile waits.
+    The `RenderWorker` of this host. It does one job at a time; other callers wait.
 
     Args:
         limits: What a job may use.
@@ -85,12 +85,12 @@ class RenderProcess:
         """See `RenderWorker.close`."""
         process = self._process
         if process is not None:
-            process.kill()  # who renders meanwhile is not waited for
+            process.kill()  # a render in progress is not waited for
         with self._lock:
             self._end()
 
     def _converse(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> bool:
-        """Do the job; False when the process had waited long enough, and ended, at the moment when the job came."""
+        """Do the job; False if the idle process exited just as the job arrived."""
         channel, is_new = self._start()
         left_s = self._wall_s
         is_first = True
@@ -117,7 +117,7 @@ class RenderProcess:
         return True
 
     def _start(self) -> tuple[socket.socket, bool]:
-        """The connection to the process, and whether that was started just now."""
+        """Return the connection to the process, and whether the process was just started."""
         if self._process is not None and self._process.poll() is not None:
             self._end()
         if self._socket is not None:
@@ -140,12 +140,12 @@ class RenderProcess:
                 f"the process that renders templates cannot be started: {err.strerror or err}"
             ) from err
         self._socket = ours
-        # Where nothing closes this object the process still goes with it.
+        # If this object is never closed, the process still ends with it.
         self._ending = weakref.finalize(self, _end, self._process, ours)
         return ours, True
 
     def _why_gone(self) -> TemplateError | None:
-        """How the process ended in the middle of a job; None when it ended as it does when there is none."""
+        """Return how the process ended during a job; None if it exited because it was idle."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
@@ -174,7 +174,7 @@ def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
 
 
 def _command(limits: RenderLimits) -> list[str]:
-    """An interpreter that takes nothing from its environment; modules are found where ours are."""
+    """Return the command of an isolated interpreter that finds modules where this process does."""
     found = [path for path in sys.path if Path(path).is_absolute()]
     ours = str(Path(__file__).parents[2])
     if ours not in found:
@@ -193,14 +193,14 @@ def _command(limits: RenderLimits) -> list[str]:
 
 
 def send(channel: socket.socket, message: bytes) -> None:
-    """Send a message: its length, then what it is."""
+    """Send a message: its length, then its content."""
     channel.sendall(len(message).to_bytes(_HEADER_BYTES, "big"))
     channel.sendall(message)
 
 
 def receive(channel: socket.socket, limit_bytes: int = 1 << 32) -> bytes:
     """
-    The next message; b"" when the other side has gone, or sends a longer one.
+    Return the next message; b"" when the peer is gone or the message is too long.
 
     Raises:
         OSError: The connection is broken; TimeoutError when nothing came in time.
@@ -260,10 +260,10 @@ class CpuLimit:
 
 def confine(memory_bytes: int) -> None:
     """
-    Let this process have so much more memory, and be the first to go when the host has none left.
+    Limit the additional memory of this process, and make it the first to be killed when the host runs out.
 
-    It is ended by those who started it, by their end or by its limits, and not by signals to all processes of a service or
-    terminal: an agent that is asked to stop finishes its resource first.
+    It ignores signals that go to all processes of a service or terminal, because an agent that is stopped finishes its resource
+    first. It ends with its parent, by the parent's request or by its limits.
     """
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     address_space = pages * resource.getpagesize() + memory_bytes

@@ -1,4 +1,4 @@
-"""What must be known the next time: documents by key, a file each, in a folder of who runs this."""
+"""Persistent state: documents by key, one file each, in a folder of the current user."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 
 def record_directory() -> str:
     """
-    Where records are: one place for all programs of a user, agent or not, for they manage one host.
+    Return the folder of the records, which all programs of a user share because they manage one host.
 
-    Users other than root had them beside their own facts before; records that are there stay in use.
+    Earlier versions kept those of users other than root beside their facts; existing records stay in use there.
     """
     directory = f"{state_directory()}/records"
     if os.geteuid() == 0 or os.environ.get("XDG_STATE_HOME", "").startswith("/"):
@@ -39,7 +39,7 @@ class SystemRecords:
     The `Records` of this host.
 
     Args:
-        directory: Where the files stand; made when it is missing.
+        directory: The folder of the files; created if missing.
     """
 
     def __init__(self, directory: str) -> None:
@@ -57,7 +57,7 @@ class SystemRecords:
     def _path(self, kind: str, key: str) -> str:
         if not _KIND.fullmatch(kind):
             raise FileError(f"{kind!r} cannot be a kind of record")
-        # a key may hold what no file name can
+        # a key may contain characters that file names cannot
         digest = sha256(key.encode(errors="surrogateescape")).hexdigest()
         return f"{self._directory}/{kind}/{digest[:40]}"
 
@@ -73,7 +73,7 @@ def _recall(path: str) -> bytes | None:
 
 
 def _refuse_shared(folder: str) -> None:
-    """What is remembered says what is removed, so it is only taken from a folder where nobody else writes."""
+    """Refuse a folder that other users can write to, because the records decide what is removed."""
     try:
         seen = os.stat(folder)  # noqa: PTH116 - a Path costs more than the call
     except OSError:

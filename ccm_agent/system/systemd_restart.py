@@ -1,7 +1,7 @@
 """
-Whether the service manager is restarting us, or stopping us for good. Both begin with SIGTERM.
+Find out whether systemd is restarting or stopping this process. Both begin with SIGTERM.
 
-Source: systemctl(1), `list-jobs`: a job of the type `restart` stands there from before the stop until after the start; systemd
+Source: systemctl(1), `list-jobs`: a job of the type `restart` is listed from before the stop until after the start; systemd
 252 (Debian 12).
 """
 
@@ -18,13 +18,13 @@ from ccm_agent.model.ports import Command, Runner
 log = logging.getLogger(__name__)
 
 ASK_LIMIT_S = 5.0
-"""A service manager that does not answer within this time is not waited for; nothing of the stop depends on it."""
+"""Seconds to wait for the service manager; the stop does not depend on its answer."""
 
 _UNIT = re.compile(r"/([^/]+\.service)$", re.MULTILINE)
 
 
 async def is_restarting(runner: Runner, cgroups: Path = Path("/proc/self/cgroup")) -> bool:
-    """There is a unit that this process belongs to, and a job to restart it."""
+    """Whether this process belongs to a unit with a pending restart job."""
     try:
         unit = unit_of(await asyncio.to_thread(cgroups.read_text, encoding="utf-8"))
         if not unit:
@@ -32,14 +32,14 @@ async def is_restarting(runner: Runner, cgroups: Path = Path("/proc/self/cgroup"
         argv = ("systemctl", "list-jobs", "--no-legend", "--plain", "--no-pager", unit)
         done = await runner.run(Command(argv=argv, time_limit_s=ASK_LIMIT_S))
     except (OSError, CommandError) as err:
-        log.info("nobody says whether this is a restart", extra={"reason": str(err)})
+        log.info("cannot tell whether this is a restart", extra={"reason": str(err)})
         return False
     return any(is_restart(line, unit) for line in done.stdout.decode(errors="replace").splitlines())
 
 
 def unit_of(cgroups: str) -> str:
     """
-    The service that a process belongs to, "" when it is none.
+    Return the service that a process belongs to; "" if it does not belong to one.
 
     Args:
         cgroups: /proc/PID/cgroup: one line, or one for each hierarchy, of which systemd's own is called `name=systemd`.

@@ -1,7 +1,7 @@
 """
-Blocking work in threads, one hop for a whole operation.
+Run blocking work in threads, with one hop for a whole operation.
 
-A hop costs about 0.1 ms, more than most single calls that it takes off the loop; so an operation goes over as a whole.
+A hop costs about 0.1 ms, more than most single calls, so a whole operation is one hop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Some threads of one kind of work, so that no kind keeps another waiting."""
+    """The threads for one kind of work, so that one kind cannot block another."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
@@ -29,13 +29,13 @@ class Threads:
         self, function: Callable[..., T], *args: Any, on_cancel: Callable[[], None] | None = None
     ) -> T:
         """
-        What the function returns or raises.
+        Run the function in a thread; return or raise what it does.
 
-        Who is cancelled while it runs is not let go before it has ended: a file half written by a thread that nobody waits
-        for would come as a surprise to what follows.
+        A cancelled caller still waits until the function has ended: otherwise the thread could keep writing a file that the
+        next step already uses.
 
         Args:
-            on_cancel: Asks the function, from the loop, to end early.
+            on_cancel: Called on the loop to request an early end of the function.
         """
         future = asyncio.get_running_loop().run_in_executor(self._threads(), function, *args)
         try:
@@ -55,19 +55,19 @@ class Threads:
 
 
 class CancelFlag:
-    """A wish, seen by a thread between two pieces of work, that it end early."""
+    """A request to end early, which a thread checks between two pieces of work."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """Wish it."""
+        """Request an early end."""
         self._event.set()
 
     def check(self) -> None:
-        """Raise InterruptedError when it is wished."""
+        """Raise InterruptedError if an early end is requested."""
         if self._event.is_set():
-            raise InterruptedError("nobody waits for this any more")
+            raise InterruptedError("cancelled: the caller does not need the result")
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
@@ -75,6 +75,6 @@ async def _ended(future: asyncio.Future[Any]) -> None:
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
-            continue  # the first one is raised again by the caller when the thread is done
+            continue  # the caller raises the first cancellation again when the thread is done
     if not future.cancelled():
-        future.exception()  # looked at, so that nobody logs it as forgotten
+        future.exception()  # retrieved, so that asyncio does not log it as never retrieved

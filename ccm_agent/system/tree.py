@@ -1,8 +1,8 @@
 """
-A directory that is written into, and never left.
+A directory tree to write into, from which no path leads out.
 
-Paths below it are walked by descriptors. A symlink on the way is followed only as far as it stays below; one that leads out, or
-that is absolute, is an error.
+Paths below it are walked by descriptors. A symlink in the path is followed only if it stays below the directory; one that leads
+out, or is absolute, is an error.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class OpenTree:
         self._ids: dict[tuple[str, int, bool], int] = {}
 
     def free_bytes(self) -> int:
-        """What can still be written here."""
+        """Return the free space in bytes."""
         space = os.fstatvfs(self._fd)
         return space.f_bavail * space.f_frsize
 
     def has(self, path: str) -> bool:
-        """Whether something stands at a path; nothing is made on the way."""
+        """Whether a path exists; no directory is created."""
         try:
             os.stat(path, dir_fd=self._fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -51,10 +51,10 @@ class OpenTree:
         return True
 
     def nameless_file(self) -> IO[bytes]:
-        """An empty file in the directory's file system that nobody else can open, and that goes when it is closed."""
+        """Create an unnamed empty file in the directory's file system; it disappears when it is closed."""
         try:
             fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | os.O_EXCL, 0o600, dir_fd=self._fd)
-        except OSError as err:  # a file system that knows none
+        except OSError as err:  # the file system does not support it
             if err.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
                 raise
             name = f".ccm-{secrets.token_hex(8)}"
@@ -64,12 +64,12 @@ class OpenTree:
         return os.fdopen(fd, "w+b")
 
     def rename(self, path: str, new: str) -> None:
-        """Give what stands at a path another name, which is free, in the same directory."""
+        """Rename an entry within its directory; the new name must be free."""
         with self.parent(path) as (parent, name):
             os.rename(name, posixpath.basename(new), src_dir_fd=parent, dst_dir_fd=parent)
 
     def remove(self, path: str) -> None:
-        """Remove what stands at a path, a directory with all that is in it; a symlink as such."""
+        """Remove a path: a directory with its content, a symlink itself."""
         with self.parent(path) as (parent, name):
             found = _look(parent, name)
             if found and stat.S_ISDIR(found.st_mode):
@@ -78,7 +78,7 @@ class OpenTree:
                 os.unlink(name, dir_fd=parent)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory; a symlink that stands there gives way, what else stands there is an error."""
+        """Create a directory; an existing symlink is replaced, any other entry is an error."""
         with self.parent(path) as (parent, name):
             found = _look(parent, name)
             if found and stat.S_ISLNK(found.st_mode):
@@ -92,7 +92,7 @@ class OpenTree:
                 )
 
     def link(self, path: str, target: str) -> None:
-        """A hardlink to a regular file that is below already."""
+        """Create a hardlink to a regular file of this tree."""
         with self.parent(target) as (source, name), self.parent(path) as (parent, own):
             found = _look(source, name)
             if not found or not stat.S_ISREG(found.st_mode):
@@ -104,7 +104,7 @@ class OpenTree:
             _replace(parent, temporary, own, path)
 
     def symlink(self, parent: int, name: str, entry: ArchiveEntry) -> None:
-        """A symlink, in the place of what has its name."""
+        """Create a symlink, replacing an entry of the same name."""
         temporary = temporary_name()
         os.symlink(entry.link, temporary, dir_fd=parent)
         try:
@@ -115,7 +115,7 @@ class OpenTree:
         _replace(parent, temporary, name, entry.name)
 
     def own_symlink(self, parent: int, name: str, entry: ArchiveEntry) -> None:
-        """Owner and time of a symlink that was just made."""
+        """Set owner and time of a symlink that was just created."""
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         try:
             found = os.fstat(fd)
@@ -126,7 +126,7 @@ class OpenTree:
             os.close(fd)
 
     def set_directory(self, path: str, entry: ArchiveEntry) -> None:
-        """Owner, mode and time of a directory that is there."""
+        """Set owner, mode and time of an existing directory."""
         with self.parent(path) as (parent, name):
             fd = os.open(name, _DIRECTORY, dir_fd=parent)
             try:
@@ -136,17 +136,17 @@ class OpenTree:
 
     def set_attributes(self, fd: int, entry: ArchiveEntry) -> None:
         """
-        Owner, mode and time of an open file or directory.
+        Set owner, mode and time of an open file or directory.
 
-        Never by its name: who owns the directory that is unpacked into could put a program of his own there, and have it made
-        root's and setuid.
+        The descriptor is used, not the name: the owner of the target directory could swap in another program and have it made
+        setuid root.
         """
         self._own(fd, entry)
         default = 0o755 if entry.kind == "directory" else 0o644
         os.fchmod(fd, default if entry.mode < 0 else entry.mode)
 
     def _own(self, what: int | str, entry: ArchiveEntry) -> None:
-        """Owner and time; a path is one that leads to a descriptor's own entry."""
+        """Set owner and time; a path must be one of /proc that refers to a descriptor."""
         if self._is_root and entry.uid >= 0:
             owner = self._id(entry.user, entry.uid, is_group=False)
             group = self._id(entry.group, entry.gid, is_group=True)
@@ -154,7 +154,7 @@ class OpenTree:
         os.utime(what, (entry.mtime, entry.mtime))
 
     def _id(self, name: str, number: int, *, is_group: bool) -> int:
-        """The number of a name where this system knows it, else the archive's number, as tar has it."""
+        """Return the number of a name that this system knows, else the archive's number, as tar does."""
         key = (name, number, is_group)
         if key not in self._ids:
             try:
@@ -165,7 +165,7 @@ class OpenTree:
 
     @contextmanager
     def parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """The descriptor of the directory that holds `path`, made where it is missing, and the last part of it."""
+        """Open the parent directory of `path`, creating it if missing; yields its descriptor and the last part of the path."""
         head, _, name = path.rpartition("/")
         walk = [os.dup(self._fd)]
         try:
@@ -217,7 +217,7 @@ def _replace(parent: int, temporary: str, name: str, path: str) -> None:
 
 @contextmanager
 def replacing(path: str) -> Iterator[None]:
-    """Say it in our words when what an entry is to replace is a directory."""
+    """Turn the error about replacing a directory into a FileError."""
     try:
         yield
     except IsADirectoryError as err:
@@ -229,11 +229,11 @@ def replacing(path: str) -> Iterator[None]:
 @contextmanager
 def open_tree(path: str) -> Iterator[OpenTree]:
     """
-    Open a directory to write below it; it is made (0755), with those above it, where it is missing.
+    Open a directory to write below it; it and its parents are created (0755) if missing.
 
-    A symlink at its end is followed: whoever names the directory says where it is.
+    A symlink at the end of the path is followed, because the manifest names the directory.
     """
-    # made on the way that is walked, so that nobody's symlink turns it elsewhere
+    # created during the safe walk, so that another user's symlink cannot redirect it
     with parent_of(f"{path}/.", make_mode=0o755) as place:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.fd)
         try:

@@ -1,4 +1,4 @@
-"""Writing and removing whole directories; each change finds its directory by descriptors, as `directory.py` does."""
+"""Write and remove directory trees; each change reaches its directory through descriptors, as in `directory.py`."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def write(
 
 def _make(path: str, gave_way: list[str] | None) -> None:
     """
-    Make a directory unless it is there.
+    Create a directory unless it exists.
 
     Args:
-        gave_way: Where a symlink that stands there is written down, after it was removed; None leaves symlinks to directories.
+        gave_way: Receives the path of a symlink that was removed to make room; None keeps symlinks to directories.
     """
     with parent_of(path, make_mode=DIRECTORY_MODE) as place, reported(path, "the directory cannot be made"):
         seen = place.look()
@@ -64,7 +64,7 @@ def _make(path: str, gave_way: list[str] | None) -> None:
         os.mkdir(place.name, DIRECTORY_MODE, dir_fd=place.fd)
         fd = os.open(place.name, _OPEN, dir_fd=place.fd)
         try:
-            os.fchmod(fd, DIRECTORY_MODE)  # whatever the umask is
+            os.fchmod(fd, DIRECTORY_MODE)  # independent of the umask
         finally:
             os.close(fd)
         place.sync()
@@ -85,7 +85,7 @@ def _purge(top: str, keep: Collection[str], stop: CancelFlag) -> list[str]:
 
 
 def remove(top: str, files: Sequence[str], stop: CancelFlag) -> None:
-    """Remove files and what is empty for it; see `Trees.remove`."""
+    """Remove files, and directories that become empty; see `Trees.remove`."""
     failures: list[FileError] = []
     above: set[str] = set()
     for path in files:
@@ -113,11 +113,11 @@ def _parents(path: str) -> Iterable[str]:
 
 
 def _remove_if_empty(path: str) -> None:
-    """Remove a directory that is one and holds nothing; a symlink to one stays."""
+    """Remove an empty directory; a symlink to one stays."""
     try:
         with parent_of(path) as place:
             seen = place.look()
             if seen is not None and stat.S_ISDIR(seen.st_mode):
                 os.rmdir(place.name, dir_fd=place.fd)
     except (FileError, OSError):
-        return  # full, busy or gone: no more was promised than to try
+        return  # not empty, busy or gone: removal is best effort

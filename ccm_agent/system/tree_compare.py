@@ -1,4 +1,4 @@
-"""Looking at whole directories, by paths: a look harms nobody."""
+"""Inspect directory trees by path, without changing them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ccm_agent.system.file_inspection import digest_of, open_regular, read_regul
 from ccm_agent.system.threads import CancelFlag
 
 ENTRIES_MAX = 1_000_000
-"""A directory with more below it is none that files are laid out in."""
+"""The most entries below a directory; larger ones are refused."""
 LISTED_MAX = 20_000
-"""So much of what is there besides is told, where it makes no difference."""
+"""The most additional entries that are listed when they make no difference."""
 
 
 class WalkedEntry:
     """
-    An entry that a walk came to.
+    An entry that a walk visits.
 
     Attributes:
         path: Relative to the top.
         full: The whole path.
         kind: As in `TreeEntry`.
-        seen: What it is, not followed.
+        seen: Its lstat result.
     """
 
     __slots__ = ("full", "kind", "path", "seen")
@@ -50,10 +50,10 @@ def _kind(mode: int) -> str:
 
 def walk(top: str, stop: CancelFlag, *, must_enter: bool) -> Iterator[WalkedEntry]:
     """
-    What is below a directory, in order; no symlink is followed, and no other file system entered.
+    Yield everything below a directory, sorted; symlinks are not followed, and other file systems not entered.
 
     Args:
-        must_enter: A directory that cannot be read is an error; else it is passed over.
+        must_enter: An unreadable directory is an error; else it is skipped.
     """
     with reported(top, "cannot be looked at"):
         device = os.lstat(top).st_dev
@@ -86,12 +86,12 @@ def _listed(path: str, prefix: str, *, must_enter: bool) -> Iterator[WalkedEntry
         try:
             yield WalkedEntry(prefix + name, full, os.lstat(full))
         except OSError as err:
-            if must_enter and err.errno != errno.ENOENT:  # else it has gone since
+            if must_enter and err.errno != errno.ENOENT:  # else it has been removed since
                 raise FileError(f"{full}: cannot be looked at: {err.strerror}", errno=err.errno or 0) from err
 
 
 def read(top: str, limit_bytes: int, stop: CancelFlag) -> Tree:
-    """All that is in a directory; see `Trees.read`."""
+    """Read all files of a directory; see `Trees.read`."""
     with reported(top, "cannot be read"):
         kind = _kind(os.lstat(top).st_mode)
     if kind != "directory":
@@ -126,7 +126,7 @@ def _content(found: WalkedEntry, limit_bytes: int, stop: CancelFlag) -> bytes:
 def compare(
     top: str, wanted: Mapping[str, bytes | Digest], is_whole: bool, stop: CancelFlag
 ) -> TreeComparison:
-    """Which of the wanted files are there; see `Trees.compare`."""
+    """Compare the wanted files with those on disk; see `Trees.compare`."""
     nothing = dict.fromkeys(wanted, "absent")
     try:
         is_link = stat.S_ISLNK(os.lstat(top).st_mode)
@@ -146,7 +146,7 @@ def compare(
 
 
 class _Inside:
-    """What is below a directory, by its paths: `others` with their kinds, and directories; all of it or much of it."""
+    """The paths below a directory: `others` with their kinds, and the directories; complete or truncated."""
 
     def __init__(self, top: str, stop: CancelFlag, *, is_whole: bool) -> None:
         self.others: dict[str, str] = {}
@@ -162,14 +162,14 @@ class _Inside:
                 self.others[found.path] = found.kind
 
     def lacks(self, path: str, *, is_whole: bool) -> bool:
-        """Whether nothing can be at a path; False where only a look at it tells."""
+        """Whether a path certainly does not exist; False if only an inspection can tell."""
         way = self._way(path)
         if way:
             return way == "symlink" and is_whole
         return self._is_complete and path not in self.others and path not in self.directories
 
     def _way(self, path: str) -> str:
-        """The kind of the first entry on the way to a path that is not a directory; "" when there is none."""
+        """Return the kind of the first parent of a path that is not a directory; "" if all are directories."""
         at = path.find("/")
         while at >= 0:
             kind = self.others.get(path[:at])
@@ -202,7 +202,7 @@ def _state(full: str, content: bytes | Digest, stop: CancelFlag) -> str:
         finally:
             os.close(fd)
     except FileNotFoundError:
-        return "differs" if os.path.lexists(full) else "absent"  # a symlink to nothing gives way
+        return "differs" if os.path.lexists(full) else "absent"  # a dangling symlink is replaced
     except OSError as err:
         raise FileError(f"{full}: cannot be read: {err.strerror}", errno=err.errno or 0) from err
 

@@ -1,9 +1,9 @@
 """
-Unpacking archives that are not trusted, as root.
+Unpack untrusted archives as root.
 
-Two passes: the first reads the whole archive, which proves its checksums, and refuses what must not be there; nothing is written
-until then. The second writes below a directory that is held open, and finds its way by descriptors, so that neither a symlink of
-the archive nor one that stood there before leads out.
+The first pass reads the whole archive, verifies its checksums, and refuses forbidden entries before anything is written. The
+second pass writes below an open directory and uses descriptors, so that symlinks of the archive or of the target cannot lead
+out.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
     from ccm_agent.system.archive_entries import Reader
 
 HONEST_RATIO = 200
-"""No honest archive unpacks to more than so many times its size, beyond HONEST_BYTES."""
+"""The largest ratio of unpacked to packed size, beyond HONEST_BYTES."""
 HONEST_BYTES = 1 << 30
 HONEST_ENTRIES = 20_000
 ENTRY_BYTES = 32
-"""Beyond HONEST_ENTRIES no honest entry takes fewer bytes of a compressed archive: its name, size, time and checksum differ."""
+"""Beyond HONEST_ENTRIES, the fewest bytes per entry of a compressed archive: names, sizes, times and checksums differ."""
 HEADER_BYTES = 1 << 20
-"""Names and attributes of one entry are no longer; tarfile would read whatever a header claims into memory."""
+"""The most bytes of names and attributes per entry; tarfile would read any size that a header claims into memory."""
 COPY_BYTES = 1 << 20
 PACKED_BYTES = 1 << 40
-"""No archive is larger."""
+"""The largest archive."""
 
 PATH_MAX = 4096
 LEVELS_MAX = 500
-"""Each is an open directory while an entry is written, and a process may have 1,024 files open."""
+"""The deepest path: each level is an open directory during a write, and a process may open 1,024 files."""
 YEARS_S = 1 << 40
-"""35,000 years: what a file system cannot store it rounds, and what is no time at all is refused."""
+"""35,000 years. File systems round times that they cannot store; times beyond this are refused."""
 
 BROKEN = (
     *TAR_ERRORS,
@@ -65,7 +65,7 @@ BROKEN = (
     NotImplementedError,
     RuntimeError,
 )
-"""What the standard library raises for a damaged or odd archive."""
+"""Errors of the standard library for a damaged or unusual archive."""
 
 
 class Unpacker:
@@ -90,14 +90,14 @@ def unpack(packed: Packed, into: str, stop: CancelFlag) -> int:
                 with _reported(packed, f"entry {entry.name!r}"):
                     _write(tree, entry, source, stop)
             for entry in reversed(written):
-                # a directory's own mode and time come last: a read-only one could not be filled, and filling changes its time
+                # directories get their mode and time last: a read-only one could not be filled, and filling changes the time
                 if entry.kind == "directory":
                     tree.set_directory(entry.name, entry)
     return len(entries)
 
 
 class _Source:
-    """An open archive, whichever kind it is; `finish` is called when all entries were seen, to tell whether the end is whole."""
+    """An open archive of any format; `finish` is called after all entries, to check that the archive is complete."""
 
     def __init__(
         self, entries: Callable[[], Iterator[ArchiveEntry]], read: Reader, finish: Callable[[], None]
@@ -109,7 +109,7 @@ class _Source:
 
 @contextmanager
 def _opened(packed: Packed, tree: OpenTree, stop: CancelFlag) -> Iterator[tuple[_Source, int]]:
-    """The open archive, and the size of its file."""
+    """Open the archive; returns it and the size of its file."""
     with _reported(packed, "archive"):
         fd = os.open(packed.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as opened, _vouched(packed, opened, tree, stop) as file:
@@ -120,7 +120,7 @@ def _opened(packed: Packed, tree: OpenTree, stop: CancelFlag) -> Iterator[tuple[
 
 @contextmanager
 def _vouched(packed: Packed, file: IO[bytes], tree: OpenTree, stop: CancelFlag) -> Iterator[IO[bytes]]:
-    """The file if it is what it must be; a copy of our own where somebody else may write to it while it is unpacked."""
+    """Yield the file if it matches its checksum; a private copy if other users may write to the original."""
     found = os.fstat(file.fileno())
     if not stat.S_ISREG(found.st_mode):
         raise FileError(f"{packed.path}: is not a regular file")
@@ -162,7 +162,7 @@ def _changed(packed: Packed) -> FileError:
 
 
 def _zip(packed: Packed, file: IO[bytes]) -> _Source:
-    # ZipFile reads the whole directory at once, and makes ten times its size of it
+    # ZipFile reads the whole central directory at once, and uses ten times its size in memory
     end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
     if end and end[zipfile._ECD_SIZE] > packed.limit_entries * zipfile.sizeCentralDir:  # type: ignore[attr-defined]
         raise FileError(f"holds more than {packed.limit_entries} entries")
@@ -180,7 +180,7 @@ def _tar(packed: Packed, file: IO[bytes]) -> _Source:
     archive = Tar(stream, headers)
 
     def finish() -> None:
-        # tarfile takes a header that it cannot read for the end
+        # tarfile treats an unreadable header as the end
         stream.seek(archive.offset)
         if stream.read(tarfile.BLOCKSIZE).strip(b"\0"):
             raise tarfile.ReadError("a header is damaged")
@@ -190,7 +190,7 @@ def _tar(packed: Packed, file: IO[bytes]) -> _Source:
 
 
 def _inflating(kind: str, file: IO[bytes]) -> IO[bytes]:
-    """The plain tar. A `.tar.gz` must be what it says; a `.tar` may be compressed, as tar(1) has it."""
+    """Return the decompressed tar. A `.tar.gz` must be gzip; a `.tar` may be compressed, as for tar(1)."""
     head = file.read(6)
     file.seek(0)
     if kind == "tar.gz" or head.startswith(b"\x1f\x8b"):
@@ -214,7 +214,7 @@ def _member(archive: tarfile.TarFile, entry: ArchiveEntry) -> IO[bytes]:
 
 
 class _Bounded:
-    """The plain stream of a tar: no more of it than may be, and no header that claims gigabytes."""
+    """The decompressed stream of a tar, with limits on its size and on the size of headers."""
 
     def __init__(self, stream: IO[bytes], limit: int) -> None:
         self._stream = stream
@@ -237,7 +237,7 @@ class _Bounded:
         return self._stream.tell()
 
     def drain(self) -> None:
-        """Read to the end, where the checksum of a compressed stream stands."""
+        """Read to the end, where a compressed stream has its checksum."""
         while self.read(COPY_BYTES):
             pass
 
@@ -251,7 +251,7 @@ def _limit_entries(packed: Packed, size_bytes: int) -> int:
 
 
 def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: int) -> list[ArchiveEntry]:
-    """Every entry, all of them read to their end and none that must not be there."""
+    """Return every entry, after reading all of them and refusing forbidden ones."""
     limit, limit_entries = _limit(packed, source_bytes), _limit_entries(packed, source_bytes)
     entries: list[ArchiveEntry] = []
     total = 0
@@ -261,7 +261,7 @@ def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: in
             if number >= limit_entries:
                 raise FileError(f"holds more than {limit_entries} entries")
             if entry.name in ("", "."):
-                continue  # the directory itself, as `tar -C dir .` writes it
+                continue  # the top directory, as `tar -C dir .` writes it
             refuse(entry)
             total += entry.size_bytes
             if total > limit:
@@ -279,7 +279,7 @@ def _checked(packed: Packed, source: _Source, stop: CancelFlag, source_bytes: in
 
 
 def _with_target(source: _Source, entry: ArchiveEntry) -> ArchiveEntry:
-    """A zip holds a symlink's target as the entry's content."""
+    """Fill in a symlink's target, which a zip stores as the entry's content."""
     with source.read(entry) as content:
         target = content.read(os.pathconf("/", "PC_PATH_MAX")).decode(errors="surrogateescape")
     return replace(entry, link=target)
@@ -299,10 +299,10 @@ def _read_through(source: _Source, entry: ArchiveEntry, stop: CancelFlag) -> Non
 
 def refuse(entry: ArchiveEntry) -> None:
     """
-    Refuse an entry that must not be there.
+    Refuse a forbidden entry.
 
     Raises:
-        FileError: It would land outside, leads outside, or is not a file, directory or link.
+        FileError: It would be outside the target, links outside, or is not a file, directory or link.
     """
     what = f"entry {entry.name!r}"
     if len(entry.name) > PATH_MAX or len(entry.link) > PATH_MAX:
@@ -330,7 +330,7 @@ def refuse(entry: ArchiveEntry) -> None:
 
 
 def is_within(path: str) -> bool:
-    """A path below the root of an archive stays below it, as written."""
+    """Whether a path, as written, stays below the root of the archive."""
     clean = posixpath.normpath(path)
     return not clean.startswith("/") and clean != ".." and not clean.startswith("../")
 
@@ -367,7 +367,7 @@ def _write(tree: OpenTree, entry: ArchiveEntry, source: _Source, stop: CancelFla
 
 @contextmanager
 def _reported(packed: Packed, what: str) -> Iterator[None]:
-    """Errors of the archive become ours, with its path."""
+    """Turn errors of the archive into FileError with its path."""
     try:
         yield
     except FileError as err:

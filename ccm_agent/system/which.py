@@ -1,4 +1,4 @@
-"""Where programs are."""
+"""Find programs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ccm_agent.model.errors import CommandError
 
 def find_program(name: str, search_path: str = "") -> str:
     """
-    What to execute for a name: itself when it holds a slash, else the first executable file of that name.
+    Return the path to execute for a name: the name itself if it contains a slash, else the first executable file in the search
+    path.
 
     Args:
-        search_path: Directories, separated by colons; "" takes our own PATH. Relative ones are passed over: what is run must
-            not depend on where we happen to stand.
+        search_path: Directories, separated by colons; "" takes this process's PATH. Relative ones are skipped, because the
+            result must not depend on the current directory.
 
     Raises:
-        CommandError: There is none.
+        CommandError: There is no such program.
     """
     if "/" in name:
         return name
