@@ -42,6 +42,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "agent_event": wire.AgentEvent,
         "manifest_request": wire.ManifestRequest,
         "ensure_request": wire.EnsureRequest,
+        "exec_request": wire.ExecRequest,
         "stop_request": wire.StopRequest,
         "node_request": wire.Request,
         "node_record": wire.NodeRecord,

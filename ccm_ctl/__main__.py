@@ -20,6 +20,7 @@ VERBS = {
     "hiera": "Explain where a node's data comes from.",
     "apply": "Apply a manifest to nodes.",
     "ensure": "Manage a single resource on nodes.",
+    "exec": "Run a command on nodes.",
     "assign": "Assign a manifest to nodes, including offline nodes.",
     "assignments": "List assignments.",
     "assignment": "Show the status and revisions of an assignment.",

@@ -56,6 +56,7 @@ from ccm_agent.model.wire import (
     NODE_STATUS,
     PROTOCOL,
     RESOURCE_ENSURE,
+    RESOURCE_EXEC,
     RUN_STOP,
     SESSION_ANSWER,
     SESSION_PROGRESS,
@@ -95,6 +96,7 @@ class Role(Struct, frozen=True, kw_only=True):
         plan: Scopes, or EVERYWHERE, in which the operator may plan and check. Nodes that demand signatures run no commands of
             such a manifest. Other nodes run its guards and checks as root, because they cannot identify the operator.
         apply: Scopes, or EVERYWHERE, in which the operator may also change nodes, by request or by assignment, and stop runs.
+        exec: Scopes, or EVERYWHERE, in which the operator may run single commands, and stop runs.
         maintain: Scopes, or EVERYWHERE, in which the operator may disable and enable nodes, and have them converge now.
         data: May write hiera documents.
         facts: May assign facts, and so move nodes into any role.
@@ -104,6 +106,7 @@ class Role(Struct, frozen=True, kw_only=True):
 
     plan: tuple[str, ...] = ()
     apply: tuple[str, ...] = ()
+    exec: tuple[str, ...] = ()
     maintain: tuple[str, ...] = ()
     data: bool = False
     facts: bool = False
@@ -172,6 +175,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         *_requests((EVERYWHERE,), (NODE_PING, NODE_FACTS, NODE_STATUS)),
         *_requests((*role.plan, *role.apply), (MANIFEST_PLAN, MANIFEST_CHECK)),
         *_requests(role.apply, (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP)),
+        *_requests(role.exec, (RESOURCE_EXEC, RUN_STOP)),
         *_requests(role.maintain, (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE)),
         # Records of runs are below a token of their operator, so that the key proves the author.
         key_subject(RUNS, f"{encode_token(name)}.>"),
@@ -230,6 +234,7 @@ def operator_flag_for(subject: str) -> str:
     roles = {
         "--plan": Role(plan=(EVERYWHERE,)),
         "--apply": Role(apply=(EVERYWHERE,)),
+        "--exec": Role(exec=(EVERYWHERE,)),
         "--maintain": Role(maintain=(EVERYWHERE,)),
         "--data": Role(data=True),
         "--facts": Role(facts=True),

@@ -34,6 +34,7 @@ from ccm_agent.model.wire import (
     NODE_DISABLE,
     NODE_ENABLE,
     RESOURCE_ENSURE,
+    RESOURCE_EXEC,
     RUN_STOP,
 )
 
@@ -60,7 +61,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         name: The operator.
         key: Public nkey.
-        plan, apply: Scopes, or EVERYWHERE.
+        plan, apply, exec: Scopes, or EVERYWHERE.
         maintain, data, facts, schedules, admin: As in `bus.permissions.Role`.
         roles: Names that the node's policy can refer to.
         expires: When the entry expires, in seconds since 1970; 0: never.
@@ -70,6 +71,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str
     plan: tuple[str, ...] = ()
     apply: tuple[str, ...] = ()
+    exec: tuple[str, ...] = ()
     maintain: tuple[str, ...] = ()
     data: bool = False
     facts: bool = False
@@ -80,8 +82,12 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def may_request(self, protocol: str, scope: str) -> bool:
         """The operator may send a request of this protocol to this scope."""
-        if protocol in (MANIFEST_APPLY, RESOURCE_ENSURE, RUN_STOP):
+        if protocol in (MANIFEST_APPLY, RESOURCE_ENSURE):
             return _covers(self.apply, scope)
+        if protocol == RESOURCE_EXEC:
+            return _covers(self.exec, scope)
+        if protocol == RUN_STOP:
+            return _covers((*self.apply, *self.exec), scope)
         if protocol in (MANIFEST_PLAN, MANIFEST_CHECK):
             return _covers((*self.plan, *self.apply), scope)
         if protocol in (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE):
@@ -226,7 +232,7 @@ def check_signers(signers: SignersList) -> None:
         if signer.key in seen:
             raise UsageError(f"signer {signer.name}: the key {signer.key} is in the list twice")
         seen.add(signer.key)
-        for scope in (*signer.plan, *signer.apply, *signer.maintain):
+        for scope in (*signer.plan, *signer.apply, *signer.exec, *signer.maintain):
             try:
                 scope == EVERYWHERE or check_scope(scope)
             except ProtocolError as err:

@@ -137,6 +137,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         metrics: Measures health checks and data lookups; None: not measured.
         grant: What the node's policy allows this run; None: not restricted.
         own_hiera: Those of `hiera` that come from the node's own configuration, which the grant does not limit.
+        is_literal: The properties of `ensure` are taken as they are: templates in them are not rendered.
         scope: The owner of pending refreshes, such as "assignment web": later runs in the same scope make them. "" takes the
             manifest's name, or its absolute path.
     """
@@ -164,6 +165,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     metrics: OutcomeMetrics | None = None
     grant: Grant | None = None
     own_hiera: frozenset[str] = frozenset()
+    is_literal: bool = False
     scope: str = ""
 
 

@@ -189,7 +189,9 @@ class LocalEngine:
         state.refreshes = Refreshes(state, state.session.refreshes, is_session=True)
         await state.refreshes.open()
         loaded = await self._empty(state)
-        builder = ResourceBuilder(self.deps.catalog, loaded.expressions, None, "")
+        builder = ResourceBuilder(
+            self.deps.catalog, loaded.expressions, None, "", is_literal=options.is_literal
+        )
         declared = await asyncio.to_thread(builder.declare, kind, dict(properties), ())
         loaded.resources = [declared]
         tally = _ResourceLoop()

@@ -34,13 +34,22 @@ class ResourceBuilder(EntryReader):
         catalog: The types there are.
         expressions: Renders what is not deferred.
         text, source: The document, for the place of errors; no text where there is no document.
+        is_literal: Templates are text like any other.
     """
 
-    def __init__(self, catalog: Catalog, expressions: Expressions, text: str | None, source: str) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        expressions: Expressions,
+        text: str | None,
+        source: str,
+        *,
+        is_literal: bool = False,
+    ) -> None:
         super().__init__(catalog, text, source)
         self._expressions = expressions
         # an escape could hide an opener from this look at the whole, so it counts as one
-        self._is_templated = text is None or has_markers(text) or "\\" in text
+        self._is_templated = not is_literal and (text is None or has_markers(text) or "\\" in text)
 
     def expand(self, raw: list[Any], path: Path) -> list[ResolvedResource]:
         """

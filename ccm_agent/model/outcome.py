@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.model.health import HealthResult
-from ccm_agent.model.untrusted_json import Count, EventNumber, Moment, Nanoseconds
+from ccm_agent.model.untrusted_json import Count, EventNumber, ExitCode, Moment, Nanoseconds
 
 TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
 SESSION_START = "io.choria.ccm.v1.session.start"
@@ -56,6 +56,8 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
         number: Place within the run, from 1 (the session's start); 0 for a local apply.
         corrective: A change under a manifest and data that had not changed: drift was corrected. None when unknown.
         output: The end of what a command wrote, masked: 8 KiB, with `logoutput` of an exec resource up to 64 KiB.
+        exit_code: The exit code of the command of an exec resource; -N when signal N ended it; None when it did not run or was
+            killed after its time limit, and from older agents.
         triggered_by: The subscribed resource that caused a refresh.
         parent: `apply#…` of the child manifest that the resource stands in, outermost first, joined by " > ".
         code: The stable code of the first error.
@@ -95,6 +97,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
     number: EventNumber = 0
     corrective: bool | None = None
     output: str = ""
+    exit_code: ExitCode | None = None
     triggered_by: str = ""
     parent: str = ""
     code: str = ""

@@ -17,8 +17,21 @@ LOCAL_NAME = "local"
 MAINTENANCE_ACTIONS = ("disable", "enable", "converge")
 """Actions that start or keep the node from starting what its assignments say."""
 
-RUN_ACTIONS = ("apply", "plan", "check", "ensure", "stop", "assignment", "schedule", *MAINTENANCE_ACTIONS)
+RUN_ACTIONS = (
+    "apply",
+    "plan",
+    "check",
+    "ensure",
+    "exec",
+    "stop",
+    "assignment",
+    "schedule",
+    *MAINTENANCE_ACTIONS,
+)
 """The actions that `all` means in a rule."""
+
+CHANGING_ACTIONS = ("apply", "ensure", "exec")
+"""Actions of requests that may change the node."""
 
 LOOK_ACTIONS = ("ping", "facts", "status")
 """Allowed unless a rule names them."""
@@ -34,6 +47,7 @@ Action = Literal[
     "plan",
     "check",
     "ensure",
+    "exec",
     "stop",
     "assignment",
     "schedule",

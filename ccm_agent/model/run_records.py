@@ -14,7 +14,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     `<operator>.<run>.request` in CCM_RUNS: what was asked, of whom. Older records have no operator in their key.
 
     Attributes:
-        action: "apply", "plan", "check" or "ensure".
+        action: "apply", "plan", "check", "ensure" or "exec".
         request: Names, digests and options of the request, without the manifest's text and the properties' values.
         name: The manifest's or resource's name.
         requester: Who asked; of a key with an operator it is that operator, whatever stands here.

@@ -31,6 +31,9 @@ EventNumber = Annotated[int, Meta(ge=0, le=EVENTS_LIMIT)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """How many; no more than 64 bits hold."""
 
+ExitCode = Annotated[int, Meta(ge=-255, le=255)]
+"""Exit code of a program; -N when signal N ended it."""
+
 Nanoseconds = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """A duration as Go writes it. A larger one cannot be divided into seconds."""
 

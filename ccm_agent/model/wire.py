@@ -21,6 +21,7 @@ MANIFEST_APPLY = f"{PROTOCOL}.manifest.apply.request"
 MANIFEST_PLAN = f"{PROTOCOL}.manifest.plan.request"
 MANIFEST_CHECK = f"{PROTOCOL}.manifest.check.request"
 RESOURCE_ENSURE = f"{PROTOCOL}.resource.ensure.request"
+RESOURCE_EXEC = f"{PROTOCOL}.resource.exec.request"
 NODE_PING = f"{PROTOCOL}.node.ping.request"
 NODE_FACTS = f"{PROTOCOL}.node.facts.request"
 NODE_STATUS = f"{PROTOCOL}.node.status.request"
@@ -139,6 +140,19 @@ class EnsureRequest(Request, kw_only=True, omit_defaults=True):
 
     type: str = ""
     properties: dict[str, Any] = {}
+
+
+class ExecRequest(Request, kw_only=True, omit_defaults=True):
+    """
+    Run one command, without a manifest. It becomes an `exec` resource whose properties contain no templates.
+
+    Attributes:
+        argv: The program and its arguments; no shell reads them.
+        timeout_s: The command is killed after this time; 0: no limit.
+    """
+
+    argv: list[str] = []
+    timeout_s: Seconds = 0
 
 
 class StopRequest(Request, kw_only=True, omit_defaults=True):

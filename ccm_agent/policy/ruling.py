@@ -14,12 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import Place
-from ccm_agent.model.policy import LOCAL_NAME, LOOK_ACTIONS, Principal
+from ccm_agent.model.policy import CHANGING_ACTIONS, LOCAL_NAME, LOOK_ACTIONS, Principal
 from ccm_agent.policy.document import CompiledRule, Policy
 from ccm_agent.policy.grant import Grant
-
-CHANGING = ("apply", "ensure")
-"""Modes that may change the node."""
 
 LOOKING = ("plan", "check")
 """Modes that change nothing. They run guards and checks of the manifest, unless they are restricted."""
@@ -27,7 +24,12 @@ LOOKING = ("plan", "check")
 _WAYS = {"assignment": "by an assignment", "schedule": "by a schedule"}
 """Actions that name the origin of a run; the mode says what it does."""
 
-_QUESTIONS = {"ping": "to ping", "facts": "to ask for facts", "status": "to ask for the status"}
+_PHRASES = {
+    "exec": "to run commands",
+    "ping": "to ping",
+    "facts": "to ask for facts",
+    "status": "to ask for the status",
+}
 
 
 class SkippedRule(Struct, frozen=True, kw_only=True):
@@ -70,7 +72,7 @@ def rule_on(policy: Policy | None, principal: Principal, action: str, mode: str,
         policy: The node's policy; None if it has none.
         principal: The requester.
         action: One of `model.policy`'s actions.
-        mode: What the run does: "apply", "ensure", "plan" or "check"; "" for actions that are not runs.
+        mode: What the run does: "apply", "ensure", "exec", "plan" or "check"; "" for actions that are not runs.
         now: The time.
     """
     ruling = _decide(policy, principal, action, mode, now)
@@ -92,7 +94,7 @@ def refuse_all(reason: str, code: str = "policy.broken") -> Ruling:
 
 def _decide(policy: Policy | None, principal: Principal, action: str, mode: str, now: datetime) -> Ruling:
     """The same, without checking what the principal could do by an apply."""
-    if principal.is_plan_only and mode in CHANGING:
+    if principal.is_plan_only and mode in CHANGING_ACTIONS:
         return refuse_all(f"{principal.title} may plan here, and not apply", "policy.mode")
     if policy is None:
         return Ruling(is_allowed=True, reason="the node has no policy")
@@ -138,9 +140,9 @@ def _by_rule(policy: Policy, rule: CompiledRule, principal: Principal, action: s
     who, doing = principal.title, _doing(action, mode)
     if not rule.is_allow:
         return refuse_all(f"{rule.title} of the node's policy denies {who} {doing}", "policy.denied")
-    if mode in CHANGING and rule.max_mode == "plan":
+    if mode in CHANGING_ACTIONS and rule.max_mode == "plan":
         return _plan_only(rule.title, who, doing)
-    if mode in CHANGING and policy.max_mode == "plan" and not principal.is_local:
+    if mode in CHANGING_ACTIONS and policy.max_mode == "plan" and not principal.is_local:
         return _plan_only("`max_mode`", who, doing)
     return Ruling(
         is_allowed=True,
@@ -164,7 +166,7 @@ def _by_default(
     if not policy.is_default_allow:
         closed = next((f"; of the rule `{one.rule}` {one.why}" for one in skipped if one.is_closed), "")
         return refuse_all(f"no rule of the node's policy allows {who} {doing} now{closed}", "policy.denied")
-    if mode in CHANGING and policy.max_mode == "plan":
+    if mode in CHANGING_ACTIONS and policy.max_mode == "plan":
         return _plan_only("`max_mode`", who, doing)
     return Ruling(
         is_allowed=True,
@@ -181,4 +183,4 @@ def _doing(action: str, mode: str) -> str:
     """`to apply`, `to plan by an assignment`."""
     if action in _WAYS:
         return f"to {mode or 'apply'} {_WAYS[action]}"
-    return _QUESTIONS.get(action, f"to {action}")
+    return _PHRASES.get(action, f"to {action}")

@@ -71,11 +71,15 @@ class StepResult(Struct, frozen=True, kw_only=True):
             called again.
         output: The end of what a command wrote, for the event.
         is_output_cut: The command wrote more than that.
+        exit_code: The exit code of the command; None: it has none.
+        error: The step failed, and no further step runs; the rest is kept all the same.
     """
 
     state: CommonState | None = None
     output: str = ""
     is_output_cut: bool = False
+    exit_code: int | None = None
+    error: CcmError | None = None
 
 
 class Step(Struct, frozen=True, kw_only=True):

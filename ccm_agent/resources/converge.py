@@ -353,6 +353,9 @@ async def _act(
         if isinstance(result, StepResult):
             left = result.state or left
             event.output, event.cut = result.output, ["output"] if result.is_output_cut else []
+            event.exit_code = result.exit_code
+            if result.error is not None:
+                raise result.error
         elif result is not None:
             left = result
     if left is not None:

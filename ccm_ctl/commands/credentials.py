@@ -88,7 +88,13 @@ def first_credentials(keys: Keys, name: str) -> Path:
     from ccm_ctl.fleet.keys import write_private
 
     role = Role(
-        apply=(EVERYWHERE,), maintain=(EVERYWHERE,), data=True, facts=True, schedules=True, admin=True
+        apply=(EVERYWHERE,),
+        exec=(EVERYWHERE,),
+        maintain=(EVERYWHERE,),
+        data=True,
+        facts=True,
+        schedules=True,
+        admin=True,
     )
     made = keys.add_operator(name, role)
     creds = keys.folder / f"{name}.creds"
@@ -181,6 +187,7 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
     examples=[
         "ccmctl operator add ann > ann.creds                      # may read everything",
         "ccmctl operator add bob --apply role=web --data > bob.creds",
+        "ccmctl operator add sue --exec role=web > sue.creds         # may run single commands",
         "ccmctl operator add sam --maintain everybody > sam.creds    # may disable nodes, and change nothing",
         "ccmctl operator add eve --apply everybody --facts --schedules --admin > eve.creds",
     ],
@@ -197,6 +204,12 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
             multiple=True,
             metavar="SCOPE",
             help="Allow changes, plans and checks in this scope; repeatable.",
+        ),
+        click.Option(
+            ["--exec"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Allow `ccmctl exec` in this scope; repeatable. --apply does not include it.",
         ),
         click.Option(
             ["--maintain"],
@@ -221,6 +234,7 @@ def add_operator(
     name: str,
     plan: tuple[str, ...],
     apply: tuple[str, ...],
+    exec: tuple[str, ...],
     maintain: tuple[str, ...],
     data: bool,
     facts: bool,
@@ -240,6 +254,7 @@ def add_operator(
     role = Role(
         plan=_scopes(plan),
         apply=_scopes(apply),
+        exec=_scopes(exec),
         maintain=_scopes(maintain),
         data=data,
         facts=facts,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.outcome import Outcome
+from ccm_agent.model.outcome import Outcome, TransactionEvent
 from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import REPORTING, NodeState
 from ccm_ctl.fleet.follow import Follower
@@ -21,6 +21,7 @@ from ccm_ctl.fleet.returning import ReturningNodes
 from ccm_ctl.fleet.run import LIMIT_S, Run
 from ccm_ctl.fleet.run_request import put_on_record, send, send_again
 from ccm_ctl.render import records
+from ccm_ctl.render.command import command_report, command_result, output_fields
 from ccm_ctl.render.event import format_pending
 from ccm_ctl.render.outcome import (
     At,
@@ -35,7 +36,6 @@ from ccm_ctl.render.output import IN_BRIEF, IN_FULL, CommandOutput
 from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:
-    from ccm_agent.model.outcome import TransactionEvent
     from ccm_agent.model.run_records import RunRecord
     from ccm_agent.model.wire import RunAhead
     from ccm_ctl.app import Application
@@ -128,7 +128,7 @@ class RunView:
         """Show what is new, and write down what no stream will tell."""
         for one in news:
             if isinstance(one, EventReceived):
-                self._terminal.record(records.EVENT, event=one.event, verdict=self.event_verdict(one.node))
+                self._tell_event(one)
             else:
                 self._tell_ahead(one.node)
                 self._untold[one.node] = None
@@ -169,6 +169,9 @@ class RunView:
             self._terminal.note(
                 f"ignored: {names} answered, but what is assigned there does not fit this run"
             )
+        if self.record.action == "exec":
+            self._show_command()
+            return
         is_every_output = self._shows_output or self.record.action == "ensure"
         results = [build_result(node, is_every_output=is_every_output) for node in self._run.nodes.values()]
         seconds = _took_s(self.record, self._run, self._fleet.clock.now())
@@ -178,6 +181,28 @@ class RunView:
         report = run_report(results, style, plan=self.is_plan, output=limits)
         self._terminal.show(f"{report}\n{last}" if report else last)
         self._tell_unproven()
+
+    def _show_command(self) -> None:
+        """What the command wrote on each node, and the last line."""
+        results = {
+            name: command_result(node.state, _reason(node), node.events)
+            for name, node in self._run.nodes.items()
+        }
+        seconds = _took_s(self.record, self._run, self._fleet.clock.now())
+        style = self._terminal.style
+        self._terminal.show(command_report(self.title, results, seconds, self.record.run, style))
+        self._tell_unproven()
+
+    def _tell_event(self, one: EventReceived) -> None:
+        """Tell programs of an event; that of a command without what is the same on all nodes."""
+        verdict, event = self.event_verdict(one.node), one.event
+        if self.record.action != "exec":
+            self._terminal.record(records.EVENT, event=event, verdict=verdict)
+        elif isinstance(event, TransactionEvent):
+            fields = output_fields(event)
+            self._terminal.record(
+                records.OUTPUT, run=self.record.run, node=one.node, **fields, verdict=verdict
+            )
 
     def result_fields(self, node: NodeRun) -> dict[str, Any]:
         """The result of a node for programs, with the verdict on it."""

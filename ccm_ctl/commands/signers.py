@@ -146,6 +146,7 @@ def _fields(one: Signer) -> dict[str, Any]:
         "key": one.key,
         "plan": list(one.plan) or None,
         "apply": list(one.apply) or None,
+        "exec": list(one.exec) or None,
         "maintain": list(one.maintain) or None,
         "data": one.data or None,
         "facts": one.facts or None,
@@ -162,7 +163,7 @@ def _role(one: Signer) -> str:
     def scopes(found: tuple[str, ...]) -> str:
         return ", ".join("everybody" if scope == ">" else format_scope(scope) for scope in found)
 
-    scoped = {"plan": one.plan, "apply": one.apply, "maintain": one.maintain}
+    scoped = {"plan": one.plan, "apply": one.apply, "exec": one.exec, "maintain": one.maintain}
     parts = [f"{verb} {scopes(found)}" for verb, found in scoped.items() if found]
     parts += [word for word in ("data", "facts", "schedules", "admin") if getattr(one, word)]
     return ", ".join(parts) or "look"

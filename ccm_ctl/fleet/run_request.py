@@ -11,7 +11,7 @@ from ccm_agent.bus.subjects import request_subject
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.run_records import RunRecord
-from ccm_agent.model.secret import mask_url
+from ccm_agent.model.secret import mask_url, mask_urls
 from ccm_agent.model.wire import RUN_STOP, Request, StopRequest
 from ccm_ctl.fleet.gather import NAMED_AT_ONCE, ask
 from ccm_ctl.fleet.history import History
@@ -47,7 +47,7 @@ def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, na
         fleet: The bus.
         request: What is asked; its run, time, targets and requester are filled in here.
         resolved: Whom it is for.
-        action: "apply", "plan", "check" or "ensure".
+        action: "apply", "plan", "check", "ensure" or "exec".
         name: The manifest's or resource's name.
     """
     now = fleet.clock.now()
@@ -127,8 +127,23 @@ async def send_stop(
     return await ask(fleet, stop, sorted(scopes), nodes)
 
 
-_TOLD = ("protocol", "name", "bundle", "digest", "events", "data", "cause", "type", "deadline")
-"""What the record says of a request. Texts of manifests, values of properties, headers and environment may hold passwords."""
+_TOLD = (
+    "protocol",
+    "name",
+    "bundle",
+    "digest",
+    "events",
+    "data",
+    "cause",
+    "type",
+    "deadline",
+    "argv",
+    "timeout_s",
+)
+"""
+What the record says of a request. Texts of manifests, values of properties, headers and environment may hold passwords; the
+words of a command are in its events, too.
+"""
 
 
 def _on_record(request: Request) -> dict[str, Any]:
@@ -137,6 +152,8 @@ def _on_record(request: Request) -> dict[str, Any]:
     told = {name: mapping[name] for name in _TOLD if name in mapping}
     if "data" in told:
         told["data"] = [mask_url(url) for url in told["data"]]
+    if "argv" in told:
+        told["argv"] = [mask_urls(word) for word in told["argv"]]
     if "properties" in mapping:
         told["properties"] = sorted(mapping["properties"])
     return told

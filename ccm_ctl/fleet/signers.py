@@ -159,6 +159,7 @@ def build_signer(name: str, key: str, role: Role, expires: int | None = None) ->
         key=key,
         plan=role.plan,
         apply=role.apply,
+        exec=role.exec,
         maintain=role.maintain,
         data=role.data,
         facts=role.facts,

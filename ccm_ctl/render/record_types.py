@@ -23,6 +23,7 @@ from ccm_ctl.render.run_record_types import (
     Line,
     Maybe,
     Node,
+    OutputLine,
     Reasons,
     ResultLine,
     RolloutLine,
@@ -164,6 +165,7 @@ class SignerLine(Line, frozen=True, kw_only=True, tag="signer", omit_defaults=Tr
     key: Annotated[str, Meta(description="The public key.")]
     plan: Annotated[Texts, Meta(description="Scopes in which the operator may plan.")] = UNSET
     apply: Annotated[Texts, Meta(description="Scopes in which the operator may apply.")] = UNSET
+    exec: Annotated[Texts, Meta(description="Scopes in which the operator may run single commands.")] = UNSET
     maintain: Annotated[
         Texts, Meta(description="Scopes in which the operator may disable, enable and converge nodes.")
     ] = UNSET
@@ -395,6 +397,7 @@ RECORDS: tuple[type[Struct], ...] = (
     ResultLine,
     EndLine,
     RolloutLine,
+    OutputLine,
     NodeLine,
     ReplyLine,
     FactsLine,

@@ -37,7 +37,7 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
     """A run: what was requested of how many nodes. Also the answer of `run stop`."""
 
     run: Run
-    action: Annotated[Text, Meta(description="`apply`, `plan`, `check` or `ensure`.")] = UNSET
+    action: Annotated[Text, Meta(description="`apply`, `plan`, `check`, `ensure` or `exec`.")] = UNSET
     name: Annotated[Text, Meta(description="Name of the manifest or resource.")] = UNSET
     requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
     time: Annotated[Time, Meta(description="When it started.")] = UNSET
@@ -98,6 +98,21 @@ class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=Tr
         Count, Meta(description="Messages that were left out because they are not the node's.")
     ] = UNSET
     reasons: Annotated[Reasons, Meta(description="Why they are not, with how many messages each.")] = UNSET
+
+
+class OutputLine(Line, frozen=True, kw_only=True, tag="output", omit_defaults=True):
+    """How the command of `exec` ended on a node."""
+
+    run: Run
+    node: Node
+    exit_code: Annotated[
+        Count,
+        Meta(description="Its exit code; -N when signal N ended it; absent if it did not end by itself."),
+    ] = UNSET
+    output: Annotated[str, Meta(description="The end of what it wrote, at most 64 KiB.")]
+    cut: Annotated[Flag, Meta(description="It wrote more than that.")] = UNSET
+    error: Annotated[Text, Meta(description="Why it failed, in a sentence.")] = UNSET
+    verdict: Verdict = UNSET
 
 
 class EndLine(Line, frozen=True, kw_only=True, tag="end"):

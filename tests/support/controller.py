@@ -183,7 +183,7 @@ class FakeNode:
             if state:
                 await self._answer(bus, run, state, reason=reason)
             return
-        if "manifest" not in incoming.protocol and "ensure" not in incoming.protocol:
+        if not any(word in incoming.protocol for word in ("manifest", "ensure", "exec")):
             if self.status is not None:
                 await self._answer(bus, run, "done", body={"version": "1.2.3"} | self.status)
             return

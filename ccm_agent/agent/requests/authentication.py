@@ -38,6 +38,7 @@ from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import RESOURCE_EXEC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,9 +183,7 @@ class Authenticator:
         if incoming.scheduled:
             run, due = scheduled_run_id(incoming)
             await self._times.take(claims, due, run)
-        return _principal(
-            signer, is_plan_only=not incoming.scheduled and not signer.may_assign(incoming.scope)
-        )
+        return _principal(signer, is_plan_only=_is_plan_only(incoming, signer))
 
     def document(self, bucket: str, entry: KeyValueEntry) -> Principal:
         """
@@ -279,6 +278,12 @@ class Authenticator:
 def _find_signature(incoming: IncomingRequest) -> str:
     wanted = SIGNATURE_HEADER.lower()
     return next((value for name, value in incoming.headers.items() if name.lower() == wanted), "")
+
+
+def _is_plan_only(incoming: IncomingRequest, signer: Signer) -> bool:
+    """The signer may plan in this scope, and not apply. That an operator may run commands there is a right of its own."""
+    is_change = incoming.scheduled or incoming.protocol == RESOURCE_EXEC
+    return not is_change and not signer.may_assign(incoming.scope)
 
 
 def _principal(signer: Signer, *, is_plan_only: bool = False) -> Principal:

@@ -8,6 +8,7 @@ scope that many share, a node that the selector does not mean stays silent unles
 from __future__ import annotations
 
 import logging
+import shlex
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +40,14 @@ from ccm_agent.model.wire import (
     NODE_PING,
     NODE_STATUS,
     RESOURCE_ENSURE,
+    RESOURCE_EXEC,
     RUN_STOP,
     SESSION_ANSWER,
     STOPPED_CODE,
     Answer,
     AnswerState,
     EnsureRequest,
+    ExecRequest,
     MaintenanceRequest,
     ManifestRequest,
     NodeState,
@@ -67,6 +70,7 @@ ACTIONS = {
     MANIFEST_PLAN: "plan",
     MANIFEST_CHECK: "check",
     RESOURCE_ENSURE: "ensure",
+    RESOURCE_EXEC: "exec",
 }
 """Requests that become runs."""
 
@@ -75,6 +79,7 @@ KINDS: dict[str, type[Request]] = {
     MANIFEST_PLAN: ManifestRequest,
     MANIFEST_CHECK: ManifestRequest,
     RESOURCE_ENSURE: EnsureRequest,
+    RESOURCE_EXEC: ExecRequest,
     NODE_PING: Request,
     NODE_FACTS: Request,
     NODE_STATUS: Request,
@@ -423,9 +428,11 @@ def find_action(incoming: IncomingRequest) -> tuple[str, str] | None:
 def _job(protocol: str, request: Request, deadline: datetime | None, principal: Principal) -> QueuedRun:
     if isinstance(request, EnsureRequest):
         name = f"{request.type}#{request.properties.get('name', '')}"
+    elif isinstance(request, ExecRequest):
+        name = f"exec#{shlex.join(request.argv)}"
+    elif isinstance(request, ManifestRequest):
+        name = request.name
     else:
-        name = request.name if isinstance(request, ManifestRequest) else ""
-    if not isinstance(request, (ManifestRequest, EnsureRequest)):
         raise ProtocolError(f"{protocol}: no request that becomes a run")
     return QueuedRun(
         run=request.run,

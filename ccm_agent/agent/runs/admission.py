@@ -25,7 +25,7 @@ import msgspec
 
 from ccm_agent.agent.cache.state_file import sync_folder
 from ccm_agent.model.errors import CcmError, FileError, Refusal
-from ccm_agent.model.policy import LOOK_ACTIONS, Principal
+from ccm_agent.model.policy import CHANGING_ACTIONS, LOOK_ACTIONS, Principal
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Disabled
@@ -42,9 +42,6 @@ FILE = "disabled.json"
 
 CODE = "agent.disabled"
 """Code of what is refused because of it."""
-
-CHANGING = ("apply", "ensure")
-"""Actions that a disabled node does not begin; to plan and to check changes nothing."""
 
 _BEFORE = datetime.fromtimestamp(0, UTC)
 
@@ -88,7 +85,7 @@ class Maintenance:
     def refusal(self, action: str) -> Refusal | None:
         """Why a run of this action does not start now; None when it may."""
         current = self.current
-        return Refusal(CODE, current.sentence) if current and action in CHANGING else None
+        return Refusal(CODE, current.sentence) if current and action in CHANGING_ACTIONS else None
 
     def on_change(self, hook: Callable[[Disabled | None], None]) -> None:
         """Call a function whenever the node was disabled, enabled, or disabled for another reason; it only queues."""
@@ -357,7 +354,7 @@ class NodePolicy:
         Args:
             principal: Who asks.
             action: One of `model.policy`'s actions.
-            mode: What the run does: "apply", "ensure", "plan" or "check"; "" for what is not a run.
+            mode: What the run does: "apply", "ensure", "exec", "plan" or "check"; "" for what is not a run.
         """
         is_own = principal.is_local and not principal.is_from_broker
         if self.trouble and not is_own and action not in LOOK_ACTIONS:

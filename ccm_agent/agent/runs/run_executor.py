@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import shlex
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,16 @@ from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.agent.runs.run_report import INTERRUPTED, RunFrame, RunReport
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource, OnEvent, StopFlag
-from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_agent.model.errors import CcmError, InputError, ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
-from ccm_agent.model.wire import STOPPED_CODE, EnsureRequest, ManifestRequest, NodeRecord, NodeState
+from ccm_agent.model.wire import (
+    STOPPED_CODE,
+    EnsureRequest,
+    ExecRequest,
+    ManifestRequest,
+    NodeRecord,
+    NodeState,
+)
 from ccm_agent.sessions.refresh_store import RefreshStore, ScopeRefreshes
 
 if TYPE_CHECKING:
@@ -154,9 +162,12 @@ class RunExecutor:
     async def _apply(self, job: QueuedRun, report: RunReport, done: list[TransactionEvent]) -> SessionSummary:
         request = job.request
         options = await self._options(job, report, done)
-        if isinstance(request, EnsureRequest):
+        if not isinstance(request, ManifestRequest):
             report.start()
-            await self._context.engine.ensure(request.type, request.properties, options)
+            if isinstance(request, ExecRequest):
+                await self._context.engine.ensure("exec", _command(request), options)
+            else:
+                await self._context.engine.ensure(request.type, request.properties, options)
             summary = report.totals()
             self._stop.record_in(summary)
             return summary
@@ -219,6 +230,7 @@ class RunExecutor:
             metrics=self._context.metrics,
             grant=job.grant,
             own_hiera=frozenset({external_data} if external_data else ()),
+            is_literal=isinstance(request, ExecRequest),
             scope=own.scope if own is not None else f"request {job.name}",
         )
 
@@ -253,15 +265,28 @@ class RunExecutor:
             self._context.spool,
             self._context.clock,
             shorten=self._context.ports.shorten,
-            is_full=isinstance(request, EnsureRequest) or request.events == "all",
+            is_full=not isinstance(request, ManifestRequest) or request.events == "all",
             # checks of its own that a node runs every few seconds are worth an event when they say something
             is_quiet=job.own is not None and job.action == "check",
             judge=job.own.judge if job.own else None,
         )
 
 
-def _digest(request: ManifestRequest | EnsureRequest) -> str:
-    if isinstance(request, EnsureRequest):
+def _command(request: ExecRequest) -> dict[str, object]:
+    """
+    The properties of the command of a request, which keeps more of its output than other resources.
+
+    Raises:
+        InputError: The request has no command, or one that no program can be given.
+    """
+    if not any(request.argv) or "\0" in "".join(request.argv):
+        raise InputError("the request has no command that could be run")
+    properties: dict[str, object] = {"name": shlex.join(request.argv), "logoutput": True, "provider": "posix"}
+    return properties | ({"timeout": f"{request.timeout_s:f}s"} if request.timeout_s else {})
+
+
+def _digest(request: ManifestRequest | EnsureRequest | ExecRequest) -> str:
+    if not isinstance(request, ManifestRequest):
         return ""
     return request.digest or (request.bundle.digest if request.bundle else "")
 

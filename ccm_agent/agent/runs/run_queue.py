@@ -19,7 +19,14 @@ from ccm_agent.model.errors import BusError, Refusal
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.policy import LOCAL, Principal
-from ccm_agent.model.wire import REPORTING, SESSION_PROGRESS, EnsureRequest, ManifestRequest, Progress
+from ccm_agent.model.wire import (
+    REPORTING,
+    SESSION_PROGRESS,
+    EnsureRequest,
+    ExecRequest,
+    ManifestRequest,
+    Progress,
+)
 from ccm_agent.policy.grant import Grant
 
 if TYPE_CHECKING:
@@ -65,8 +72,8 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
 
     Attributes:
         run: Its id.
-        action: "apply", "plan", "check" or "ensure".
-        name: What is applied; a newer job of the same name and action supersedes one that waits. "" supersedes none.
+        action: "apply", "plan", "check", "ensure" or "exec".
+        name: What is applied; a newer job of the same name and action supersedes one that waits. "" and commands supersede none.
         request: What was asked.
         deadline: It does not begin after this; None: no limit.
         own: Set when the node itself is who asks: neither does such a job supersede, nor is it superseded.
@@ -79,7 +86,7 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
     run: str
     action: str
     name: str
-    request: ManifestRequest | EnsureRequest
+    request: ManifestRequest | EnsureRequest | ExecRequest
     deadline: datetime | None = None
     own: LocalRun | None = None
     principal: Principal = LOCAL
@@ -155,7 +162,7 @@ class RunQueue:
         self.current = None
 
     def _superseded_by(self, job: QueuedRun) -> QueuedRun | None:
-        if not job.name or job.own:
+        if not job.name or job.own or job.action == "exec":
             return None
         same = (
             one for one in self.waiting if one.name == job.name and one.action == job.action and not one.own

@@ -144,10 +144,18 @@ def _needs_guards(wanted: ExecProperties, found: ExecState, context: DecisionCon
 def _execution(wanted: ExecProperties) -> Callable[[ExecProvider], Awaitable[StepResult]]:
     async def execute(provider: ExecProvider) -> StepResult:
         done = await provider.execute(wanted)
-        state = judge(wanted, done)
+        state, error = None, None
+        try:
+            state = judge(wanted, done)
+        except CommandError as err:
+            error = err
         output = done.output[-(LOGGED_OUTPUT_TAIL if wanted.logoutput else OUTPUT_TAIL) :]
         return StepResult(
-            state=state, output=output, is_output_cut=done.is_cut or len(output) < len(done.output)
+            state=state,
+            output=output,
+            is_output_cut=done.is_cut or len(output) < len(done.output),
+            exit_code=None if done.timed_out else done.exitcode,
+            error=error,
         )
 
     return execute

@@ -26,6 +26,7 @@ def renew_command(signer: Signer, option: str) -> str:
         [
             *(f" --plan {_scope(scope)}" for scope in signer.plan),
             *(f" --apply {_scope(scope)}" for scope in signer.apply),
+            *(f" --exec {_scope(scope)}" for scope in signer.exec),
             *(f" --maintain {_scope(scope)}" for scope in signer.maintain),
             *(f" --{word}" for word in ("data", "facts", "schedules", "admin") if getattr(signer, word)),
         ]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ccm_agent.agent.requests.request_handler import decode_request, find_deadline
@@ -24,9 +25,11 @@ from ccm_agent.model.wire import (
     NODE_PING,
     NODE_STATUS,
     RESOURCE_ENSURE,
+    RESOURCE_EXEC,
     RUN_STOP,
     SESSION_ANSWER,
     EnsureRequest,
+    ExecRequest,
     ManifestRequest,
     Request,
     RunAhead,
@@ -399,6 +402,32 @@ async def test_one_resource_is_a_run_too_and_always_told(tmp_path: Path) -> None
             "changed",
             "file#/etc/motd",
             3,
+        )
+
+
+async def test_command_is_a_run_and_supersedes_no_other(tmp_path: Path) -> None:
+    async with stage(tmp_path) as at:
+        await at.hold(name="site")
+        request = ExecRequest(protocol=RESOURCE_EXEC, argv=["echo", "a b"])
+        first = await at.controller.ask(request)
+        second = await at.controller.ask(msgspec.structs.replace(request, run=new_id()))
+        at.engine.go.set()
+
+        ends = [await at.controller.summary(run, NODE) for run in (first, second)]
+
+        assert [one["manifest"] for one in ends] == ["exec#echo 'a b'", "exec#echo 'a b'"]
+
+
+@pytest.mark.parametrize("argv", [[], [""], ["echo", "\0"]])
+async def test_command_that_no_program_can_be_given_fails(tmp_path: Path, argv: list[str]) -> None:
+    async with stage(tmp_path) as at:
+        run = await at.controller.ask(ExecRequest(protocol=RESOURCE_EXEC, argv=argv))
+
+        summary = await at.controller.summary(run, NODE)
+
+        assert (summary["state"], summary["reason"]) == (
+            "failed",
+            "the request has no command that could be run",
         )
 
 

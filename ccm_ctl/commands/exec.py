@@ -1,0 +1,125 @@
+"""`ccmctl exec`: one command on many nodes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.commands import Argument
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import one_line, shortened
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.secret import mask_urls
+from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
+from ccm_ctl.commands.apply import parse_deadline
+from ccm_ctl.commands.command_tree import CtlCommand, verb
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.exits import Exit
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+COMMAND_BYTES = 64 * 1024
+"""A longer command is refused: it would not fit into the event that reports it."""
+
+TITLE_LENGTH = 100
+"""Characters of the command that lists of runs show."""
+
+SHELL = "/bin/sh"
+
+
+class Exec(CtlCommand):
+    """The command; what follows its first word belongs to the command that nodes run."""
+
+    def explain(self, ctx: click.Context, argument: Argument) -> str:
+        """What the words are."""
+        return "The program and its arguments. Options of `exec` stand before them."
+
+
+@verb(
+    "exec",
+    kind=Exec,
+    examples=[
+        "ccmctl exec -t role=web -- uptime",
+        "ccmctl exec -t role=web --yes -- systemctl is-active nginx",
+        "ccmctl exec -t node=db1 --shell -- 'journalctl -n 100 | grep -c error'",
+        "ccmctl exec --all --yes --json -- uname -r | jq -r 'select(.record == \"output\") | [.node, .output] | @tsv'",
+    ],
+    context_settings={"allow_interspersed_args": False},
+    options=[
+        Argument(["words"], metavar="COMMAND [ARG]...", nargs=-1, type=click.UNPROCESSED),
+        *[option for option in run_options() if option.name != "timeout"],
+        click.Option(
+            ["--timeout"],
+            type=Duration(),
+            default="1m",
+            show_default=True,
+            metavar="TIME",
+            help="Kill the command after this time.",
+        ),
+        click.Option(
+            ["--shell"], is_flag=True, help="Run COMMAND with /bin/sh -c. Without it, no shell reads it."
+        ),
+    ],
+)
+def exec(application: Application, words: tuple[str, ...], **options: Any) -> Exit:
+    """
+    Run a command on nodes, and show what it wrote.
+
+    Nodes with the same exit code and output are shown together. Each node runs the command once, as root, in `/`, without
+    input. The run keeps exit codes and up to 64 KiB of each output. All operators can read them, and the command: do not write
+    passwords into it. It needs credentials with `--exec`.
+
+    Exit codes: 0 the command succeeded on all nodes; 1 nothing was sent; 2 it failed on a node, or a node refused; 3 a node was
+    offline, unreachable, lost or expired.
+    """
+    argv = command_of(words, is_shell=options["shell"])
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.run_view import start_and_watch
+        from ccm_ctl.fleet.discovery import resolve
+        from ccm_ctl.fleet.run_request import prepare
+
+        _, resolved = await resolve(fleet, target_spec(options))
+        title = title_of(words)
+        if not await confirm(application, f"run `{title}` on", resolved, yes=options["yes"]):
+            return NOT_AGREED
+        request = ExecRequest(
+            protocol=RESOURCE_EXEC,
+            argv=argv,
+            timeout_s=float(options["timeout"]),
+            deadline=parse_deadline(options["deadline"], fleet.clock.now()),
+        )
+        launch = prepare(fleet, request, resolved, "exec", title)
+        return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")
+
+    return application.run(work)
+
+
+def command_of(words: Sequence[str], *, is_shell: bool) -> list[str]:
+    """
+    The program and its arguments.
+
+    Raises:
+        UsageError: There is no command, or nodes could not run it.
+    """
+    if not any(words):
+        raise UsageError("no command: write it after `--`, as in `ccmctl exec -t role=web -- uptime`")
+    try:
+        size = sum(len(word.encode()) + 1 for word in words)
+    except UnicodeEncodeError as err:
+        raise UsageError("the command is not UTF-8; use --shell with printf escapes") from err
+    if size > COMMAND_BYTES:
+        raise UsageError("the command is longer than 64 KiB; use a file in a manifest")
+    return [SHELL, "-c", " ".join(words)] if is_shell else list(words)
+
+
+def title_of(words: Sequence[str]) -> str:
+    """The command in one line for people, without credentials of URLs."""
+    shown = [mask_urls(word) for word in words]
+    return shortened(one_line(shown[0] if len(shown) == 1 else shlex.join(shown)), TITLE_LENGTH)

@@ -1,0 +1,130 @@
+"""How one command went on many nodes: what it wrote, nodes with the same result folded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.clikit.table import paint
+from ccm_agent.clikit.text import counted, fold_names, one_line, plural, short_id, shortened, span
+from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.render.outcome import MEANINGS
+from ccm_ctl.render.output import IN_FULL, output_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ccm_agent.clikit.table import Style
+    from ccm_agent.model.outcome import TransactionEvent
+
+ERROR_SHOWN = 300
+"""So many characters of an error are shown; `--json` has all."""
+
+
+class CommandResult(Struct, frozen=True, kw_only=True):
+    """
+    How a command ended on a node.
+
+    Attributes:
+        state: The state of the node in the run.
+        exit_code: Its exit code; None: it did not end by itself, or did not run.
+        why: Why it did not, or why it failed; "" when the exit code says it.
+        output: The end of what it wrote.
+        is_cut: It wrote more than that.
+    """
+
+    state: NodeState
+    exit_code: int | None = None
+    why: str = ""
+    output: str = ""
+    is_cut: bool = False
+
+    @property
+    def title(self) -> str:
+        """For a line: `exit code 3`, `refused: …`; "" after a command that succeeded."""
+        if self.exit_code is not None and not self.why:
+            return f"exit code {self.exit_code}" if self.exit_code else ""
+        word = str(self.state) if self.state is not NodeState.CHANGED else ""
+        why = shortened(one_line(self.why), ERROR_SHOWN)
+        return f"{word}: {why}" if word and why else word or why
+
+
+def command_result(state: NodeState, reason: str, events: Mapping[int, TransactionEvent]) -> CommandResult:
+    """
+    How a command ended on a node.
+
+    Args:
+        state: The state of the node in the run.
+        reason: Why the node is in it.
+        events: What the node said of the command, by number: the first event counts.
+    """
+    if not events:
+        return CommandResult(state=state, why=reason)
+    event = events[min(events)]
+    has_ended = event.exit_code is not None and event.exit_code >= 0
+    return CommandResult(
+        state=state,
+        exit_code=event.exit_code,
+        why="" if has_ended else "\n".join(event.error),
+        output=event.output[-LOGGED_OUTPUT_TAIL:],
+        is_cut="output" in event.cut,
+    )
+
+
+def output_fields(event: TransactionEvent) -> dict[str, object]:
+    """How a command ended, for programs."""
+    return {
+        "exit_code": event.exit_code,
+        "output": event.output[-LOGGED_OUTPUT_TAIL:],
+        "cut": "output" in event.cut or None,
+        "error": "; ".join(event.error) or None,
+    }
+
+
+def command_report(
+    title: str, results: Mapping[str, CommandResult], seconds: float, run: str, style: Style
+) -> str:
+    """
+    A block for each different result, those that succeeded first, and a last line.
+
+    Args:
+        title: What was done.
+        results: How the command ended, by node.
+        seconds: How long the run took.
+        run: Its id.
+        style: Width and color.
+    """
+    nodes: dict[CommandResult, list[str]] = {}
+    for name, result in results.items():
+        nodes.setdefault(result, []).append(name)
+    blocks = [
+        _block(result, names, style)
+        for result, names in sorted(nodes.items(), key=lambda item: (bool(item[0].title), item[1]))
+    ]
+    left = len(blocks) - IN_FULL.outputs
+    if left > 0:
+        rest = f"and {plural(left, 'other output')}; `ccmctl run show RUN --json` has all\n"
+        blocks = [*blocks[: IN_FULL.outputs], rest]
+    return "\n".join([*blocks, _last_line(title, results.values(), seconds, run, style)])
+
+
+def _last_line(title: str, results: Collection[CommandResult], seconds: float, run: str, style: Style) -> str:
+    counts: dict[str, int] = {}
+    for result in results:
+        word = str(result.state) if result.title else "succeeded"
+        counts[word] = counts.get(word, 0) + 1
+    ordered = {word: counts[word] for word in sorted(counts, key=lambda word: (word != "succeeded", word))}
+    words = f"{plural(len(results), 'node')}: {counted(ordered) or 'nothing to do'}"
+    meaning = "bad" if any(result.title for result in results) else "good"
+    return f"{title}: {paint(words, meaning, style)} in {span(seconds)} (run {short_id(run)})\n"
+
+
+def _block(result: CommandResult, names: list[str], style: Style) -> str:
+    title = f": {result.title}" if result.title else ""
+    head = paint(
+        f"{fold_names(names)}{title}", MEANINGS.get(result.state, "strong") if title else "strong", style
+    )
+    lines = output_lines(result.output, IN_FULL.lines, is_cut=result.is_cut) if result.output else []
+    return "\n".join([head, *lines]) + "\n"
