@@ -32,20 +32,18 @@ from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import BusError, CcmError, FileError, InputError, ManifestError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
-    OUTPUT_TAIL,
     SESSION_START,
     FailedResource,
     SessionStart,
     SessionSummary,
     TransactionEvent,
+    end_state,
+    note_failure,
 )
 from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import ResolvedResource, converge, skip
 from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
-
-FAILED_IN_SUMMARY = 20
-"""The number of failed resources that a summary names. The events have all of them."""
 
 
 class PreparedManifest(Struct, kw_only=True):
@@ -363,8 +361,7 @@ class LocalEngine:
             summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
         elif plan.state.is_paused_midway:
             summary.reason, summary.code = "paused", PAUSED
-        is_bad = summary.reason or summary.failed_resources or summary.requirements_unmet_count
-        summary.state = "failed" if is_bad else "changed" if summary.changed_resources else "stable"
+        summary.state = end_state(summary)
         if not summary.reason and (stop := plan.state.stop):
             stop.record_in(summary)
         return summary
@@ -453,12 +450,7 @@ class _ResourceLoop:
         """Count an outcome. It is found by the resource's own names, which may be masked in the event."""
         names = (declared.wanted.name, declared.wanted.alias) if declared is not None else ()
         await session.record(event, names)
-        if event.failed and len(self.failed) < FAILED_IN_SUMMARY:
-            resource = f"{event.type}#{event.name}"
-            output = event.output[-OUTPUT_TAIL:]
-            self.failed.append(
-                FailedResource(resource=resource, error=event.error, code=event.code, output=output)
-            )
+        note_failure(self.failed, event)
 
 
 async def _register(context: ManifestContext, declared: ResolvedResource, event: TransactionEvent) -> None:

@@ -22,6 +22,12 @@ SESSION_SUMMARY = "io.choria.ccm.v1.session.summary"
 OUTPUT_TAIL = 8 * 1024
 """Characters of a command's output that an event keeps."""
 
+FAILED_LIMIT = 20
+"""How many failed resources a summary lists; the events have all of them."""
+
+FAILED_OUTPUT_BYTES = 8 * 1024
+"""Of the output of each."""
+
 LOGGED_OUTPUT_TAIL = 64 * 1024
 """The same for an exec resource with `logoutput`. Over the bus goes as much of it as fits in an event."""
 
@@ -257,3 +263,24 @@ def count(counts: Counts, event: TransactionEvent) -> None:
             counts.health_check_critical_count += 1
         else:
             counts.health_check_unknown_count += 1
+
+
+def note_failure(failed: list[FailedResource], event: TransactionEvent) -> None:
+    """Add the resource of an event to those that failed, if it did and the list is not full."""
+    if event.failed and len(failed) < FAILED_LIMIT:
+        output = event.output.encode(errors="replace")[-FAILED_OUTPUT_BYTES:].decode(errors="replace")
+        resource = f"{event.type}#{event.name}"
+        failed.append(FailedResource(resource=resource, error=event.error, code=event.code, output=output))
+
+
+def add_outcome(summary: SessionSummary, event: TransactionEvent) -> None:
+    """Add one event to a summary: its numbers, and its failure if it has one."""
+    count(summary, event)
+    note_failure(summary.failed, event)
+
+
+def end_state(summary: SessionSummary) -> str:
+    """The end state that a summary's numbers and reason mean: "failed", "changed" or "stable"."""
+    if summary.reason or summary.failed_resources or summary.requirements_unmet_count:
+        return "failed"
+    return "changed" if summary.changed_resources else "stable"

@@ -53,9 +53,6 @@ INLINE_LIMIT_BYTES = 64 * 1024
 EVENT_LIMIT_BYTES = 64 * 1024
 """An event is cut to this size; one that cannot be sent would block all behind it."""
 
-OUTPUT_TAIL_BYTES = 8 * 1024
-"""How much of a failed command's output travels."""
-
 PROGRESS_INTERVAL_S = 5.0
 """A run says where it is after this time, and then each time it has passed again."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent, end_state
 from ccm_agent.model.wire import (
     CARRIED_OUT,
     PROGRESS_INTERVAL_S,
@@ -417,9 +417,7 @@ def _end_state(summary: SessionSummary) -> NodeState:
     """The end state in a summary. Older agents did not send it; then the counts decide, as for a word that is not an end."""
     if summary.state in CARRIED_OUT:
         return NodeState(summary.state)
-    if summary.failed_resources or summary.reason:
-        return NodeState.FAILED
-    return NodeState.CHANGED if summary.changed_resources else NodeState.STABLE
+    return NodeState(end_state(summary))
 
 
 def _last_word(node: NodeRun, silent_s: float) -> str:

@@ -29,7 +29,11 @@ REPORTED_LIMIT = 100
 
 
 class DocumentWatcher:
-    """Watches the documents that one assignment reads as they are now."""
+    """
+    Watches the documents that one assignment reads as they are now: keys of buckets, which change from revision to revision.
+
+    A document has changed if its revision is another than the one that the last run read. See ADR 28 for `ExternalData`.
+    """
 
     def __init__(self, bucket: Callable[[str], KeyValue], on_change: Callable[[], None]) -> None:
         """
@@ -148,7 +152,10 @@ UNKNOWN: _Stood = (-1, None)
 
 class ExternalData:
     """
-    Watches one URL of hiera data.
+    Watches the one document that overrides the data of all configured manifests: a file, a URL or a key.
+
+    It has changed if it is other than when it was last seen: the manifests read it at different times, and a file has no
+    revision.
 
     Attributes:
         digest: Of a file or a URL, as last seen; "" of a key, whose revision is in each run's start, and of none.

@@ -25,11 +25,17 @@ from ccm_agent.agent.events.spool import OpenRun
 from ccm_agent.agent.events.spool_segment import Kind, Spooled
 from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.runs.run_queue import QueuedRun
-from ccm_agent.agent.runs.run_report import FAILED_LIMIT, INTERRUPTED, Checkpoint, RunFrame, failed_resource
+from ccm_agent.agent.runs.run_report import INTERRUPTED, Checkpoint, RunFrame
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.outcome import SESSION_SUMMARY, SessionStart, SessionSummary, TransactionEvent, count
+from ccm_agent.model.outcome import (
+    SESSION_SUMMARY,
+    SessionStart,
+    SessionSummary,
+    TransactionEvent,
+    add_outcome,
+)
 from ccm_agent.model.truncation import encode_summary
 from ccm_agent.model.wire import NodeState
 
@@ -220,7 +226,4 @@ def _sum_up(summary: SessionSummary, spooled: Spooled) -> None:
         summary.noop, summary.health_check_only = start.noop, start.health_check_only
         summary.start_time, summary.data_revisions = start.timestamp, start.data_revisions
     elif spooled.kind is Kind.RESOURCE:
-        event = msgspec.json.decode(spooled.body, type=TransactionEvent)
-        count(summary, event)
-        if event.failed and len(summary.failed) < FAILED_LIMIT:
-            summary.failed = [*summary.failed, failed_resource(event)]
+        add_outcome(summary, msgspec.json.decode(spooled.body, type=TransactionEvent))

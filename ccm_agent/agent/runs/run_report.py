@@ -23,21 +23,18 @@ from ccm_agent.model.outcome import (
     SESSION_START,
     SESSION_SUMMARY,
     TRANSACTION_EVENT,
-    FailedResource,
     Outcome,
     SessionStart,
     SessionSummary,
     TransactionEvent,
-    count,
+    add_outcome,
+    end_state,
 )
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.truncation import encode_event, encode_summary
-from ccm_agent.model.wire import COMPLIANT_STATES, OUTPUT_TAIL_BYTES, SESSION_PROGRESS, NodeState, Progress
+from ccm_agent.model.wire import COMPLIANT_STATES, SESSION_PROGRESS, NodeState, Progress
 
 log = logging.getLogger(__name__)
-
-FAILED_LIMIT = 20
-"""How many failed resources a summary lists; the rest is in the events."""
 
 INTERRUPTED = "interrupted"
 
@@ -133,8 +130,7 @@ class RunReport:
         self._goes_on = False
         self._began = clock.now()
         self._began_at = self._resource_at = clock.monotonic()
-        self._counts = SessionSummary(protocol=SESSION_SUMMARY, event_id="", timestamp=self._began)
-        self._failed: list[FailedResource] = []
+        self._totals = SessionSummary(protocol=SESSION_SUMMARY, event_id="", timestamp=self._began)
         self._revisions: dict[str, int] = {}
         self._done: list[TransactionEvent] = []
 
@@ -216,14 +212,10 @@ class RunReport:
 
     def totals(self) -> SessionSummary:
         """A summary of the events so far, for a run that the engine does not summarize itself."""
-        counts = self._counts
-        counts.unique_resources = counts.total_resources
-        counts.state = NodeState.STABLE
-        if counts.failed_resources or counts.requirements_unmet_count:
-            counts.state = NodeState.FAILED
-        elif counts.changed_resources:
-            counts.state = NodeState.CHANGED
-        return counts
+        totals = self._totals
+        totals.unique_resources = totals.total_resources
+        totals.state = end_state(totals)
+        return totals
 
     def finish(
         self,
@@ -245,7 +237,7 @@ class RunReport:
             self.start()
         self._number += 1
         now = self._clock.now()
-        base = engine or self._counts
+        base = engine or self._totals
         state = NodeState.STOPPED.value if stopped_by else NodeState.FAILED.value
         if engine and engine.state and not reason:
             state = engine.state
@@ -271,7 +263,7 @@ class RunReport:
             reason=reason or base.reason,
             code=code or base.code,
             data_revisions=base.data_revisions or self._revisions,
-            failed=base.failed or self._failed,
+            failed=base.failed or self._totals.failed,
             corrective=self._corrective,
             stopped_by=stopped_by or base.stopped_by,
         )
@@ -286,12 +278,10 @@ class RunReport:
         return summary
 
     def _count(self, event: TransactionEvent) -> None:
-        count(self._counts, event)
+        add_outcome(self._totals, event)
         self._done.append(msgspec.structs.replace(event, properties=None, status=None))
-        self.progress.changed = self._counts.changed_resources
-        self.progress.failed = self._counts.failed_resources
-        if event.failed and len(self._failed) < FAILED_LIMIT:
-            self._failed.append(failed_resource(event))
+        self.progress.changed = self._totals.changed_resources
+        self.progress.failed = self._totals.failed_resources
 
     def _report_start(self) -> None:
         event, self._quiet_start = self._quiet_start, None
@@ -321,11 +311,3 @@ class RunReport:
 
 def _is_news(event: TransactionEvent) -> bool:
     return event.outcome is not Outcome.STABLE or bool(event.noop_message or event.unknown)
-
-
-def failed_resource(event: TransactionEvent) -> FailedResource:
-    """What a summary says about a resource that failed."""
-    output = event.output.encode(errors="replace")[-OUTPUT_TAIL_BYTES:].decode(errors="replace")
-    return FailedResource(
-        resource=f"{event.type}#{event.name}", error=event.error, code=event.code, output=output
-    )
