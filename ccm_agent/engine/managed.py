@@ -9,9 +9,10 @@ import hmac
 import posixpath
 from collections.abc import Mapping
 
-from ccm_agent.engine.context import ManifestContext, SharedRunState
+from ccm_agent.engine.context import ManifestContext
 from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.engine.masking import register_secrets
+from ccm_agent.engine.run_state import SharedRunState
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.converge import ResolvedResource

@@ -28,7 +28,8 @@ from ccm_agent.sessions.refresh_log import (
 )
 
 if TYPE_CHECKING:
-    from ccm_agent.engine.context import ManifestContext, SharedRunState
+    from ccm_agent.engine.context import ManifestContext
+    from ccm_agent.engine.run_state import SharedRunState
     from ccm_agent.model.outcome import TransactionEvent
 
 log = logging.getLogger(__name__)

@@ -17,12 +17,13 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.engine import masking
-from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext, SharedRunState
+from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext
 from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.load import ResolvedManifest, load_manifest
 from ccm_agent.engine.order import check_order
 from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
+from ccm_agent.engine.run_state import SharedRunState
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import ManifestDocument, make_document
 from ccm_agent.manifest.expressions import has_markers, raise_refusal_behind

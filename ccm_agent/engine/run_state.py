@@ -1,0 +1,96 @@
+"""
+What all manifests of one run share: the session, the facts, the masker, the node's policy, and whether the run must stop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from ccm_agent.engine.deps import EngineDeps
+from ccm_agent.engine.load import MakeExpressions
+from ccm_agent.engine.permission import Permission
+from ccm_agent.engine.prefetch import HostChanges
+from ccm_agent.engine.refreshes import Refreshes
+from ccm_agent.engine.request import ApplyOptions, StopFlag
+from ccm_agent.engine.secrets import Secrets
+from ccm_agent.engine.stoppable_runner import StoppableRunner
+from ccm_agent.manifest.expressions import reads_host
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.registry import ProviderRegistry
+from ccm_agent.sessions.memory import MemorySession
+
+
+class SharedRunState:
+    """The state that all manifests of one run share."""
+
+    def __init__(
+        self, deps: EngineDeps, options: ApplyOptions, session: MemorySession, facts: Mapping[str, Any]
+    ) -> None:
+        self.deps = deps
+        self.options = options
+        self.session = session
+        self.facts = facts
+        self.runner = StoppableRunner(deps.runner, options.stop) if options.stop else deps.runner
+        self.registry = ProviderRegistry(deps.catalog, deps.probe)
+        self.changes = HostChanges()
+        self.secrets = Secrets(deps.secrets)
+        self.masker = self.secrets.masker
+        self.outer_data: Mapping[str, Any] = {}
+        self.is_paused_midway = False
+        """The run was paused before its end; another process goes on with it."""
+        self._done: dict[tuple[str, str, str], deque[TransactionEvent]] = {}
+        for event in options.done:
+            self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)
+        self._warm: set[int] = set()
+        self.permission = Permission(options.grant, deps.resolve_path) if options.grant else None
+        """The node's policy for this run; None: not restricted."""
+        self.refreshes = Refreshes(self, None)
+        confine = self.permission.confine if self.permission else None
+        self.expressions = MakeExpressions(deps.make_expressions, facts, options.environ or {}, confine)
+
+    def note(self, level: str, message: str, **fields: object) -> None:
+        """Report a note that is not the outcome of a resource."""
+        if self.options.on_note is not None:
+            self.options.on_note(level, self.masker.text(message), self.masker.value(fields))
+
+    def takes_time(self, text: str) -> bool:
+        """
+        Whether rendering a text may read files or facts of the host, and so must happen in a thread.
+
+        A fact is gathered on first access, so only the first text that uses facts is slow.
+        """
+        if reads_host(text):
+            return True
+        if "acts" not in text or hash(text) in self._warm:
+            return False
+        self._warm.add(hash(text))
+        return True
+
+    def done_before(self, parent: str, declared: ResolvedResource) -> TransactionEvent | None:
+        """The event of a resource that an earlier process of this run applied; None if it did not reach the resource."""
+        if not self._done:
+            return None
+        # events on disk are masked
+        name = self.masker.name
+        waiting = self._done.get((name(parent), declared.kind.name, name(declared.wanted.name)))
+        return waiting.popleft() if waiting else None
+
+    @property
+    def is_paused(self) -> bool:
+        """Leave the remaining resources to another process."""
+        stop = self.options.stop
+        return stop is not None and stop.is_pause and not stop.reason
+
+    @property
+    def stop(self) -> StopFlag | None:
+        """Set when the run must stop; None if it need not."""
+        stop = self.options.stop
+        return stop if stop is not None and stop.is_set else None
+
+    @property
+    def is_stopped(self) -> bool:
+        """The run was stopped and skipped something because of it."""
+        return self.stop is not None and self.stop.has_taken_effect
