@@ -104,7 +104,7 @@ def test_without_the_authoritys_key_nothing_is_made(made: Certificates) -> None:
 def test_an_authoritys_key_that_others_can_read_is_refused(made: Certificates) -> None:
     (made.folder / "ca.key").chmod(0o640)
 
-    with pytest.raises(InputError, match="others can read"):
+    with pytest.raises(InputError, match="other users can read"):
         made.issue(["nats2.example.net"])
 
 
