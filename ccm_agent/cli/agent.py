@@ -1,4 +1,4 @@
-"""`ccm agent`: the node's agent, in the foreground; and what somebody at the host asks of it."""
+"""`ccm agent`: run the node's agent in the foreground, and the group of commands for the local agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERBS = ("status", "run-once", "disable", "enable", "policy")
 
 
 class LocalVerbs(CcmGroup):
-    """The verbs stand in other modules: the agent itself needs none of it."""
+    """Loads the verbs from other modules, which the agent itself does not need."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)

@@ -1,4 +1,4 @@
-"""What people read of the agent at this host. Data in, text out."""
+"""Format the state of the local agent for people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDTH = 13
 
 
 def safe(text: object) -> str:
-    """Words that somebody else chose, on one line and without orders to a terminal."""
+    """Make untrusted text safe: one line without terminal control sequences."""
     return plain(str(text))
 
 
@@ -67,7 +67,7 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
 
 
 def place_text(status: Mapping[str, Any]) -> str:
-    """Where the run in hand is; "" when there is none."""
+    """Describe the progress of the current run; "" when there is none."""
     if not status.get("run"):
         return ""
     at = status.get("progress") or {}
@@ -80,7 +80,7 @@ def place_text(status: Mapping[str, Any]) -> str:
 
 
 def ended_text(ended: Sequence[Mapping[str, Any]]) -> str:
-    """How a convergence ended, a line for each manifest and assignment, and one for each failed resource."""
+    """Describe how a convergence ended: a line for each manifest and assignment, and one for each failed resource."""
     if not ended:
         return "nothing to converge on: no manifest is configured, and no assignment selects this node\n"
     lines = []
@@ -94,7 +94,7 @@ def ended_text(ended: Sequence[Mapping[str, Any]]) -> str:
 
 
 def exit_of(ended: Sequence[Mapping[str, Any]]) -> Exit:
-    """The status that a convergence ends the program with."""
+    """Return the exit code for a convergence."""
     states = {one["state"] for one in ended}
     if states & {NodeState.FAILED, NodeState.STOPPED}:
         return Exit.FAILED
@@ -151,7 +151,7 @@ def _assignment(name: str, state: Mapping[str, Any], now: datetime) -> str:
     due = _moment(state.get("next_time"))
     if due is not None:
         parts.append(f"next in {_span(max((due - now).total_seconds(), 0))}")
-    if state.get("reason") and state.get("state") != DISABLED:  # a line of its own says why
+    if state.get("reason") and state.get("state") != DISABLED:  # another line shows the reason
         parts.append(str(state["reason"]))
     return ", ".join(parts)
 

@@ -1,4 +1,4 @@
-"""`ccm agent status|run-once|disable|enable`: what somebody at the host asks of its agent, be there one that runs or not."""
+"""`ccm agent status|run-once|disable|enable`: control the local agent, running or not."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ccm_agent.model.errors import DocumentError, HostError, UsageError
 from ccm_agent.model.exits import Exit
 
 CONFIG = "/etc/choria/ccm/config.yaml"
-"""Where the agent's unit has it."""
+"""The configuration file that the agent's systemd unit uses."""
 
 LONGEST_S = 366 * 86_400.0
-"""Who disables a node for longer leaves `--for` out."""
+"""The longest `--for`; to disable a node for longer, omit the option."""
 
 _config = click.option(
     "--config", default="", metavar="FILE", help=f"The agent's configuration file. [{CONFIG}]"
@@ -115,7 +115,7 @@ def run_once(config: str, as_json: bool, within: str) -> int:
 
 
 class _Watch:
-    """Sees where a run is that the agent carries out for us, and when we have waited for long enough."""
+    """Follows a run of the agent, and ends the wait after a timeout."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -123,7 +123,7 @@ class _Watch:
         self._told = ""
 
     def look(self, status: dict[str, Any]) -> None:
-        """Tell people where it is; give up when the time has passed."""
+        """Show the progress; raise when the timeout has passed."""
         if time.monotonic() - self._begun > self._limit_s:
             raise HostError(
                 f"it was not over after {format_duration(self._limit_s)}, and goes on in the agent; "
@@ -160,7 +160,9 @@ def disable(config: str, as_json: bool, for_: str, why: str) -> int:
     from ccm_agent import app_agent
 
     if not why.strip():
-        raise UsageError("--why: say why, for whoever wonders at three in the morning")
+        raise UsageError(
+            "--why: give a reason; other operators see it in `ccmctl why` and `ccm agent status`"
+        )
     for_s = _span(for_, "--for") if for_ else 0
     folder = _folder(config)
     disabled, told = app_agent.control_socket.disable(
@@ -192,7 +194,7 @@ COMMANDS = {"status": status, "run-once": run_once, "disable": disable, "enable"
 
 
 def _who() -> str:
-    """Who types: the person behind sudo(8), not root."""
+    """Return the name of the user: the one behind sudo(8), not root."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):

@@ -125,7 +125,7 @@ async def _apply(given: dict[str, Any]) -> int:
 async def _run(
     app: App, given: dict[str, Any], asked: ApplyOptions, terminal: HostTerminal
 ) -> SessionSummary | None:
-    """The summary of the run; None when the manifest was rendered only."""
+    """Return the summary of the run; None when the manifest was only rendered."""
     async with app.source(given["manifest"]) as source:
         engine = app.engine()
         plan = await engine.load(source, asked)
@@ -164,7 +164,7 @@ def _open_sink(path: str | None, terminal: HostTerminal) -> IO[str] | None:
     if path == "-":
         return terminal.out
     try:
-        # for its owner's eyes: events hold the content of files
+        # mode 0600: events contain the content of files
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         found = os.fstat(handle)
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o077:

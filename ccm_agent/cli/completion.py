@@ -1,4 +1,4 @@
-"""`ccm completion`: the script that makes a shell complete our commands."""
+"""`ccm completion`: print the completion script for a shell."""
 
 from __future__ import annotations
 

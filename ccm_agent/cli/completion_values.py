@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccm_agent.resources.contract import AnyType
 
 WITHIN_S = 1.0
-"""An operator who pressed Tab waits no longer than this for a program."""
+"""Seconds to wait for a program after the operator pressed Tab."""
 
 _OF_FILES = frozenset({"file", "archive", "scaffold"})
 """Types whose resources are named after a path."""
@@ -106,7 +106,7 @@ def _known_names(type_name: str, incomplete: str) -> list[str]:
 
 async def list_names(runner: Runner, type_name: str, incomplete: str) -> list[str]:
     """
-    Names of resources of a type that begin with what is typed, as the first program knows them that knows any.
+    Return names of resources of a type that begin with the typed text, from the first program that lists any.
 
     Raises:
         TimeoutError: A program is slow.

@@ -1,4 +1,4 @@
-"""`ccm dev`: for who extends the program."""
+"""`ccm dev`: commands for authors of extensions."""
 
 from __future__ import annotations
 

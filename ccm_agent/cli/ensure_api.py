@@ -25,7 +25,7 @@ FIELDS = ("protocol", "type", "properties")
 
 
 class Piped(options.CcmGroup):
-    """`pipe` is what everybody types, `piped` the long name."""
+    """A group in which `piped` is an alias of `pipe`."""
 
     aliases = {"piped": "pipe"}
 
@@ -63,7 +63,7 @@ async def _apply(data: bytes, shared: dict[str, Any], terminal: HostTerminal) ->
 
     type_name, properties = read_request(data)
     if shared["session"] and not os.path.lexists(shared["session"]):  # noqa: ASYNC240 - before anything runs
-        # programs that know nothing of sessions inherit the variable; the reference lets them
+        # programs without session support inherit the variable; Choria CCM accepts that
         terminal.report(
             "warning",
             "The session store does not exist, so nothing is recorded",
@@ -93,7 +93,7 @@ def read_request(data: bytes) -> tuple[str, dict[str, Any]]:
     Type and properties of a request, which holds one resource in either of a manifest's forms.
 
     Raises:
-        InputError: It is none.
+        InputError: It is not a valid request.
     """
     if len(data) > INPUT_LIMIT_BYTES:
         raise UsageError(f"the request is larger than {INPUT_LIMIT_BYTES >> 20} MiB")

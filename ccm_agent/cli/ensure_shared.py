@@ -60,7 +60,7 @@ def shared_flags(function: Any) -> Any:
 
 def gather_shared(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
     """
-    The shared flags, taken out of what a command was given; what stands behind the type's name wins.
+    Collect the shared flags of a command; those after the type's name win.
 
     Raises:
         UsageError: The session store is named and empty.

@@ -1,4 +1,4 @@
-"""What flags give, made into what the engine takes."""
+"""Turn the values of flags into the inputs of the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENV_FILE = ".env"
 MANIFEST_FILE = "manifest.yaml"
 """The manifest of a directory."""
 DATA_LIMIT_BYTES = 16 << 20
-"""Of a file that a flag names; nobody writes a larger one by hand."""
+"""The largest file that a flag may name."""
 
 
 def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
@@ -35,7 +35,7 @@ def pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
 def read_text(path: str, flag: str) -> str:
     """A file that a flag names; UsageError when it cannot be read."""
     try:
-        # a pipe that nobody writes to would hold a plain open up
+        # a plain open of a pipe without a writer would block
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UsageError(f"{flag} {path}: it is not a regular file")

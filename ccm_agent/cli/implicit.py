@@ -10,7 +10,7 @@ def why_not_trusted(path: str) -> str:
     """
     Why root must not read a file that only lies where a command is started; "" when it may, and for other users.
 
-    What such a file says goes into what root does, and root may stand in a directory where others put files.
+    Such a file influences what root does, and root may be in a directory where other users create files.
 
     Args:
         path: A relative path without directories. The file is there.

@@ -1,4 +1,4 @@
-"""What people read: a line for each outcome, as Choria CCM writes it, and the summary. Data in, text out."""
+"""Format results for people: a line for each outcome, as Choria CCM writes it, and the summary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLORS = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "debu
 _RESET = "\x1b[0m"
 
 OUTPUT_LINES = 12
-"""What went wrong stands at the end of what a command said."""
+"""The last lines of a command's output that are shown; errors are usually at the end."""
 
 _NS_PER_S = 1_000_000_000
 
@@ -52,9 +52,9 @@ def event_line(event: TransactionEvent, *, color: bool = False) -> str:
 
 def output_lines(event: TransactionEvent) -> list[str]:
     """
-    What a command that failed said at last, to stand below the line of its outcome.
+    Return the last output of a failed command, to print below its outcome.
 
-    Nothing where that stands in the error.
+    Empty if the error contains it.
     """
     said = [plain(line.expandtabs(4)) for line in event.output.rstrip().splitlines()]
     if event.outcome is not Outcome.FAILED or not said or any(said[-1] in one for one in event.error):
@@ -184,7 +184,7 @@ def _quoted(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A name without control characters: a line stays a line, and a terminal takes no orders from it."""
+    """Remove control characters from a name, so that it cannot break the line or control the terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\t" else _quoted(char)[1:-1] for char in text)

@@ -25,7 +25,7 @@ def files_of(name: str, package: str, provider: str) -> dict[PurePosixPath, str]
 
     Args:
         name: The type's.
-        package: Where its folder goes; `ccm_agent.resources` or one of somebody else's.
+        package: The package of its folder: `ccm_agent.resources`, or one of another project.
         provider: Its first provider, called like the tool that it drives.
 
     Raises:
@@ -68,7 +68,7 @@ def _filled(text: str, words: dict[str, str], is_own: bool) -> str:
     for mark, word in words.items():
         text = text.replace(mark, word)
     if not is_own:
-        # to somebody else's linter this program is one library among others
+        # other projects' linters treat this program as a third-party library
         text = text.replace("import pytest\n\nfrom", "import pytest\nfrom")
         text = _META.sub(r"\2\1\n", text)
     return _IMPORTS.sub(lambda block: _sorted_imports(block[0], words["@module@"], is_own), text)

@@ -82,7 +82,7 @@ def registration_flag(function: F) -> F:
 
 
 def settle_flag(function: F) -> F:
-    """`--registration-settle`: how long an answer in which somebody is missing is doubted."""
+    """`--registration-settle`: how long to wait for missing nodes to register again."""
     return click.option(
         "--registration-settle",
         metavar="DURATION",

@@ -1,8 +1,8 @@
 """
 Completion in bash that knows the whole line.
 
-bash takes `role=web` for three words and replaces only the last one. The program sees one word, so it reads the line itself, and
-leaves out of its answers what bash keeps.
+bash splits `role=web` into three words and replaces only the last one. The program needs the whole word, so it reads the line
+itself, and removes from its answers the part that bash keeps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from click.shell_completion import BashComplete, CompletionItem, ShellComplete, split_arg_string
 
 _BREAKS = "=:"
-"""Where bash begins a new word within one of ours, unless COMP_WORDBREAKS says otherwise."""
+"""Characters at which bash splits a word, unless COMP_WORDBREAKS is set."""
 
 _BASH = """\
 %(complete_func)s() {
@@ -35,17 +35,17 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 class LineComplete(BashComplete):
-    """Answers by COMP_LINE and COMP_POINT in place of bash's own words."""
+    """Completes words of COMP_LINE at COMP_POINT instead of the words that bash split."""
 
     source_template = _BASH
     _kept = 0
 
     def source(self) -> str:
-        """The script. The version of bash is not asked for: that would start a bash."""
+        """Return the script, without checking the version of bash, which would start a bash process."""
         return ShellComplete.source(self)
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is completed, and what of it is typed."""
+        """Return the words before the completed one, and the typed part of that word."""
         line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
         words = split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
@@ -54,5 +54,5 @@ class LineComplete(BashComplete):
         return words, incomplete
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
-        """A word without what bash keeps of it."""
+        """Return a completion without the part that bash keeps."""
         return f"{item.type},{item.value[self._kept :]}"

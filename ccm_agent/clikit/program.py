@@ -1,4 +1,4 @@
-"""Running a command line: what a wrong one, an error, an interruption or a closed pipe ends with."""
+"""Run a command line, and turn errors, interruptions and closed pipes into exit codes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ccm_agent.model.exits import Exit
 
 def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[], bool]) -> int:
     """
-    Do what a command line says, and turn every error into one sentence and an exit code.
+    Run a command line, and turn every error into one sentence and an exit code.
 
     Args:
         terminal: Where the sentence goes.
-        run: Does it.
+        run: Runs the command.
         is_debug: Errors are raised, so that a traceback shows where they come from.
 
     Returns:
@@ -42,7 +42,7 @@ def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[
         if is_debug():
             raise
         terminal.fail(err)
-    except Exception as err:  # the last place that can say something sensible
+    except Exception as err:  # the last place that can report the error
         if is_debug():
             raise
         terminal.fail(

@@ -1,4 +1,4 @@
-"""Tables for people: columns that fit the width, and no line that says nothing."""
+"""Tables for people, with columns that fit the width of the terminal."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 FOLDED_WIDTH = 16
-"""A column that is folded to less is hard to read: others that can be spared are left out first."""
+"""Columns narrower than this are hard to read: columns that can be spared are left out first."""
 
 LEAST_WIDTH = 8
-"""No column is folded to less for the sake of those that keep their width, such as ids and times."""
+"""No column is made narrower than this for columns that keep their width, such as IDs and times."""
 
 GAP = 2
 """Between two columns."""
 
 UNLIMITED = 10_000
-"""Width of what is not a terminal: nothing is folded for a program or a file."""
+"""The width without a terminal: nothing is folded for a program or a file."""
 
 NARROW = 60
 """Below this width a table that does not fit is printed as a block per row."""
@@ -46,12 +46,12 @@ Diffs are the exception: there, green lines are added and red lines removed.
 
 class Style(Struct, frozen=True, kw_only=True):
     """
-    What the text is for.
+    How to lay out a text.
 
     Attributes:
         width: Columns of the terminal; UNLIMITED for anything else.
         color: Escape sequences for color may be written.
-        merges: Nodes that read alike share a row; None: in the report of a run only.
+        merges: Nodes with equal cells share a row; None: only in the report of a run.
     """
 
     width: int = UNLIMITED
@@ -60,7 +60,10 @@ class Style(Struct, frozen=True, kw_only=True):
 
 
 class Amount(Struct, frozen=True):
-    """A time or number in a cell, as text and as the value by which it is compared. It differs among rows that read alike."""
+    """
+    A time or number in a cell, as text and as the value by which it is compared. It may differ among rows that are folded into
+    one.
+    """
 
     text: str
     value: float
@@ -87,7 +90,7 @@ class Cell(Struct, frozen=True):
 
 
 def elapsed(moment: datetime | None, now: datetime) -> Amount | None:
-    """How long ago something was; None when it never was."""
+    """Return a cell with the time since a moment; None without a moment."""
     return Amount(ago(moment, now), (now - moment).total_seconds()) if moment is not None else None
 
 
@@ -97,9 +100,9 @@ class Column(Struct, frozen=True):
 
     Attributes:
         title: Its heading, in capitals.
-        right: Numbers stand to the right.
+        right: Align to the right, for numbers.
         fold: It may be folded into several lines when the terminal is narrow; the others keep their width.
-        spare: It may be left out when the terminal is too narrow even so, the highest number first; 0 never is.
+        spare: On a narrow terminal, columns with the highest number are left out first; 0 is never left out.
         names: It has names of nodes: rows that are alike in all other columns are printed as one row, with names like web[1-9].
     """
 
@@ -144,7 +147,7 @@ def _safe_cell(cell: str | Cell) -> Cell:
 def _merged(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
 ) -> tuple[Sequence[Column], list[list[Cell]]]:
-    """Rows that are alike but for names and amounts as one, each at the place of its first."""
+    """Fold rows that differ only in names and amounts into one, at the position of the first."""
     place = next((place for place, column in enumerate(columns) if column.names), None)
     if place is None:
         return columns, [list(row) for row in rows]
@@ -167,7 +170,7 @@ def _merged(
 
 
 def _joined(cells: Sequence[Cell]) -> Cell:
-    """A cell for several that differ in nothing but their amount."""
+    """Return one cell for several that differ only in their amount."""
     amounts = sorted((cell.amount for cell in cells if cell.amount), key=lambda amount: amount.value)
     first = cells[0]
     if not amounts or amounts[0].text == amounts[-1].text:
@@ -234,14 +237,14 @@ def _grid(
 
 
 def _width(column: Column, texts: Sequence[str]) -> int:
-    """What a column takes unfolded."""
+    """Return the width of a column without folding."""
     from rich.cells import cell_len
 
     return max(cell_len(column.title), *(cell_len(text) for text in texts))
 
 
 def _needed(columns: Sequence[Column], widths: Mapping[int, int], kept: Sequence[int], folded: int) -> int:
-    """What these columns take, where those that may be are folded to a width."""
+    """Return the total width of the columns if foldable ones are folded to a width."""
     least = (min(widths[place], folded) if columns[place].fold else widths[place] for place in kept)
     return sum(least) + GAP * (len(kept) - 1)
 

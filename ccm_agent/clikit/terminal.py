@@ -1,9 +1,9 @@
 """
 The only writer to standard output and standard error.
 
-Results go to standard output: text for people, or with `--json` one record in a line. What is said on the way (notes, questions,
-the live line) goes to standard error, so that a pipe holds results only. Color and the live line are for terminals; `NO_COLOR`
-and `TERM=dumb` end both.
+Results go to standard output: text for people, or with `--json` one record in a line. Notes, questions and the live line go to
+standard error, so that a pipe gets only results. Color and the live line are used only on terminals; `NO_COLOR` and `TERM=dumb`
+turn both off.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Terminal:
         program: The name that errors and warnings begin with.
         json: Records instead of text.
         out: Standard output.
-        merges: Nodes that read alike may share a row of a table.
+        merges: Nodes with equal cells may share a row of a table.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Terminal:
 
     @property
     def is_live(self) -> bool:
-        """Standard error is a terminal that can be drawn on, and people are to read."""
+        """Whether a live line can be shown: standard error is a capable terminal, and `--json` is not set."""
         return not self.json and self._err.isatty() and self._environ.get("TERM") != "dumb"
 
     @property
@@ -73,44 +73,44 @@ class Terminal:
         return self._style(self._err)
 
     def show(self, text: str) -> None:
-        """A result for people; with `--json` nothing, for the same is said by records."""
+        """Print a result for people; nothing with `--json`, where records say the same."""
         if text and not self.json:
             self._write(self.out, safe_drawn(text, color=self.style.color))
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], otherwise: str = ""
     ) -> None:
-        """A table for people, or these words when it has no rows; what draws it is not even loaded for programs."""
+        """Print a table for people, or `otherwise` when it has no rows; nothing with `--json`."""
         if not self.json:
             self.show(table(columns, rows, self.style) or otherwise)
 
     def record(self, kind: str, /, **fields: Any) -> None:
-        """A result for programs; without `--json` nothing. The reader has it with the next `flush`."""
+        """Print a record for programs; nothing without `--json`. It is buffered until the next `flush`."""
         if self.json:
             self.out.write(records.record(kind, **fields))
 
     def flush(self) -> None:
-        """Give on what was written; called when a batch of results is complete, for thousands may come in a second."""
+        """Flush the output; called after each batch of results, because thousands may arrive per second."""
         self.out.flush()
 
     def raw(self, text: str) -> None:
-        """A document as it is, for a program or a file to take; it is not made safe."""
+        """Print a document unchanged, for a program or a file; control characters are not escaped."""
         self._write(self.out, text)
 
     def secret(self, text: str) -> None:
         """A result that only its owner may read: before it is written to a file, that file's mode becomes 0600."""
-        with contextlib.suppress(OSError, ValueError):  # no file of ours, or none at all
+        with contextlib.suppress(OSError, ValueError):  # not a file that this user owns, or not a file
             number = self.out.fileno()
             if stat.S_ISREG(os.fstat(number).st_mode):
                 os.fchmod(number, 0o600)
         self._write(self.out, text)
 
     def note(self, text: str) -> None:
-        """Something said on the way."""
+        """Print a note on standard error."""
         self._write(self._err, f"{safe(text)}\n")
 
     def live(self, line: str) -> None:
-        """Draw the live line again; "" takes it away."""
+        """Redraw the live line; "" removes it."""
         if self.is_live and line != self._live:
             self._live = ""
             self._put(self._err, _CLEAR + safe_drawn(line, color=True) if line else _CLEAR)
@@ -125,7 +125,7 @@ class Terminal:
 
     @property
     def can_ask(self) -> bool:
-        """A person can be asked: records are not wanted, and both ends are a terminal."""
+        """Whether an operator can be asked: `--json` is not set, and input and output are a terminal."""
         return not self.json and self._source.isatty() and self._err.isatty()
 
     async def ask(self, question: str, *, otherwise: str) -> bool:
@@ -141,18 +141,18 @@ class Terminal:
         return (await _line_of(self._source)).strip().lower() in ("y", "yes")
 
     def warn(self, text: str) -> None:
-        """Something that the operator should know, on standard error."""
+        """Print a warning on standard error."""
         style = self._style(self._err)
         self._write(self._err, f"{self.program}: {paint('warning:', 'change', style)} {safe(text)}\n")
 
     def fail_with(self, sentence: str) -> None:
-        """An end that is not an error of its own, such as an interruption."""
+        """Report an end that has no exception, such as an interruption."""
         self._write(
             self._err, f"{paint(f'{self.program}:', 'bad', self._style(self._err))} {safe(sentence)}\n"
         )
 
     def fail(self, err: CcmError) -> None:
-        """An error: a sentence for people, with `--json` a record as well."""
+        """Report an error: a sentence for people, and with `--json` also a record."""
         self.record(records.ERROR, code=err.code, message=str(err))
         style = self._style(self._err)
         first, *rest = safe(str(err)).splitlines() or [one_line(err.code)]
@@ -180,7 +180,7 @@ class Terminal:
 
 
 def _columns(environ: Mapping[str, str], stream: TextIO) -> int:
-    """The width of a terminal, as `shutil` finds it, which takes long to import."""
+    """Return the width of a terminal as `shutil` does, which is slow to import."""
     given = environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
         return int(given)
@@ -191,7 +191,7 @@ def _columns(environ: Mapping[str, str], stream: TextIO) -> int:
 
 
 async def _line_of(stream: TextIO) -> str:
-    """A line from a terminal, without holding up the loop, so that Ctrl-C and the connection live on."""
+    """Read a line from a terminal without blocking the loop, so that Ctrl-C and the connection keep working."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -201,4 +201,4 @@ async def _line_of(stream: TextIO) -> str:
         await readable.wait()
     finally:
         loop.remove_reader(stream.fileno())
-    return stream.readline()  # a terminal gives whole lines: what is readable ends in one
+    return stream.readline()  # a terminal delivers whole lines

@@ -1,4 +1,4 @@
-"""The raw list of resources to declared ones: templates, properties, checks."""
+"""Build declared resources from the raw list: templates, properties, checks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _RENDER = {"health_checks": render_checks, "register_when_stable": render_entrie
 
 class ResourceBuilder(EntryReader):
     """
-    Makes the resources of one document.
+    Builds the resources of one document.
 
     Args:
-        catalog: The types there are.
+        catalog: The available types.
         expressions: Renders what is not deferred.
-        text, source: The document, for the place of errors; no text where there is no document.
-        is_literal: Templates are text like any other.
+        text, source: The document, for the place of errors; text is None without a document.
+        is_literal: Expressions are not rendered: text that looks like a template stays as it is.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class ResourceBuilder(EntryReader):
     ) -> None:
         super().__init__(catalog, text, source)
         self._expressions = expressions
-        # an escape could hide an opener from this look at the whole, so it counts as one
+        # an escape could hide an opening delimiter from this scan, so it counts as one
         self._is_templated = not is_literal and (text is None or has_markers(text) or "\\" in text)
 
     def expand(self, raw: list[Any], path: Path) -> list[ResolvedResource]:
         """
-        The resources of a list, in order.
+        Build the resources of a list, in order.
 
         Raises:
-            InputError: With the place of what is wrong.
+            InputError: A resource is not valid; the error has its place.
         """
         declared: list[ResolvedResource] = []
         for number, entry in enumerate(raw):
@@ -66,10 +66,10 @@ class ResourceBuilder(EntryReader):
 
     def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> ResolvedResource:
         """
-        One resource from its raw properties.
+        Build one resource from its raw properties.
 
         Raises:
-            InputError: With the place of what is wrong.
+            InputError: A resource is not valid; the error has its place.
         """
         pending: tuple[str, ...] = ()
         if self._is_templated:

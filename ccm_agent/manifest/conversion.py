@@ -1,4 +1,4 @@
-"""All that is wrong with the names and types of values, where converting them reports only the first mistake."""
+"""Find all wrong names and types of values, where a conversion reports only the first mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ccm_agent.model.suggestions import nearest
 T = TypeVar("T")
 
 MISTAKES_MAX = 100
-"""Of one mapping; each costs a conversion."""
+"""The most mistakes reported for one mapping; each costs a conversion."""
 
 
 class Mistake(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Mistake(Struct, frozen=True):
     Attributes:
         error: What is wrong.
         path: The way to it from the mapping that is converted.
-        meant: The key that an unknown one is taken for; "" for none.
+        meant: The known key that an unknown one is read as; "" for none.
     """
 
     error: InputError
@@ -38,9 +38,9 @@ def convert_all(
     raw: Mapping[str, Any], make: Callable[[dict[str, Any]], T], known_by: Mapping[str, str] = {}
 ) -> tuple[T | None, list[Mistake]]:
     """
-    Convert a mapping, and go on after each mistake.
+    Convert a mapping, and continue after each mistake.
 
-    A misspelled key is taken for the one that is probably meant. Other values that do not fit are left out.
+    A misspelled key is read as the nearest known one. Other invalid values are left out.
 
     Args:
         raw: The values; they are not changed.
@@ -48,7 +48,7 @@ def convert_all(
         known_by: Names by their other spellings. Errors name a property by its name, whatever was written.
 
     Returns:
-        What `make` gave in the end, None when it gave nothing, and the mistakes.
+        The last result of `make`, or None if it never succeeded, and the mistakes.
     """
     left = copy.deepcopy(dict(raw))
     mistakes: list[Mistake] = []
@@ -85,7 +85,7 @@ def _meant(err: InputError) -> str:
 
 
 def _repair(left: dict[str, Any], path: Path, err: InputError, meant: str) -> bool:
-    """Change what is left so that the mistake is gone; False when that is not possible."""
+    """Change the remaining values to remove the mistake; False if that is not possible."""
     if not path or not isinstance(path[0], str) or path[0] not in left:
         return False
     inside = _inside(left, path[:-1])

@@ -1,4 +1,4 @@
-"""A manifest's document: what is read from it before its data and templates are resolved."""
+"""A manifest's document, before its data and templates are resolved."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def manifest_of(
     document: ManifestDocument, read: ReadDocument = codec.decode_manifest
 ) -> tuple[Manifest, Mapping[str, Any]]:
     """
-    A manifest's sections, and all that stands in its document.
+    Return a manifest's sections, and the values of the whole document.
 
     Raises:
-        InputError: It cannot be read, or has not the form of a manifest.
+        InputError: It cannot be read, or does not have the form of a manifest.
     """
     root = read_root(document, read)
     if root.get("ccm") is None:
@@ -77,7 +77,7 @@ def manifest_of(
 
 def read_root(document: ManifestDocument, read: ReadDocument = codec.decode_manifest) -> Mapping[str, Any]:
     """
-    All that stands in a manifest's document.
+    Return the values of a manifest's document.
 
     Raises:
         InputError: It cannot be read, or is not a mapping.
@@ -94,7 +94,7 @@ def read_root(document: ManifestDocument, read: ReadDocument = codec.decode_mani
 
 
 def no_section(root: Mapping[str, Any], document: ManifestDocument) -> ManifestError:
-    """The error about a manifest without its `ccm` section, with what is probably meant to be it."""
+    """Build the error for a manifest without a `ccm` section; it names the most similar key."""
     if "resources" in root:
         place = codec.locate(document.text, ("resources",), document.name)
         return ManifestError(
@@ -121,7 +121,7 @@ def as_written(root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hierarchy_errors(root: Mapping[str, Any], document: ManifestDocument) -> Iterator[DocumentError]:
-    """What is wrong with `hierarchy` and `overrides`, and what hiera alone would pass over where no override matches."""
+    """Return the errors in `hierarchy` and `overrides`, including those that hiera ignores while no override matches."""
     hierarchy, overrides = root.get("hierarchy"), root.get("overrides")
     if isinstance(hierarchy, dict):
         for key in hierarchy:
@@ -143,7 +143,7 @@ def hierarchy_errors(root: Mapping[str, Any], document: ManifestDocument) -> Ite
 
 
 def place_error(err: InputError, document: ManifestDocument, path: Path) -> NoReturn:
-    """Raise an error again that says where in the manifest its text stands, unless it knows a place already."""
+    """Raise an error again with its place in the manifest, unless it already has one."""
     if err.place is not None and (err.place.source or err.place.line):
         raise err
     place = codec.locate(document.text, path, document.name)
@@ -153,7 +153,7 @@ def place_error(err: InputError, document: ManifestDocument, path: Path) -> NoRe
 
 
 def top_level_warnings(root: Mapping[str, Any], document: ManifestDocument) -> list[tuple[Place, str]]:
-    """Keys at the top of a manifest that mean nothing, each with its place and a sentence."""
+    """Return the unknown keys at the top of a manifest, each with its place and a sentence."""
     known = Manifest.__struct_fields__
     found = []
     for key in root:

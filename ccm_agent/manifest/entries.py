@@ -38,7 +38,7 @@ class EntryReader:
 
     def instances(self, entry: Any, path: Path) -> Iterator[tuple[AnyType, dict[str, Any], Path]]:
         """
-        Type and raw properties of each resource in one entry of the list, `name` among them, and the way to them.
+        Yield the type, raw properties (with `name`) and path of each resource in one entry of the list.
 
         Raises:
             InputError: The entry has neither of the two forms, or its type is unknown.
@@ -59,7 +59,7 @@ class EntryReader:
 
     def refuse(self, err: InputError) -> None:
         """
-        Take note that part of an entry cannot be used; the rest of the entry follows if this returns.
+        Called when part of an entry cannot be used; reading continues if this returns.
 
         Raises:
             InputError: The same error.
@@ -97,7 +97,7 @@ class EntryReader:
                 yield _merged(kind, defaults, own, name), (*path, number, name)
 
     def _check_single(self, kind: AnyType, body: dict[str, Any], path: Path) -> None:
-        """Names with properties below them belong into a list; without this they would be taken for unknown properties."""
+        """Refuse names with properties outside a list; they would otherwise be reported as unknown properties."""
         known = {*kind.properties.__struct_encode_fields__, *kind.rules.aliases}
         if body and all(key not in known and isinstance(own, dict | None) for key, own in body.items()):
             first = next(iter(body))
@@ -135,10 +135,10 @@ class EntryReader:
 
 def _merged(kind: AnyType, defaults: dict[str, Any], own: dict[str, Any], name: str) -> dict[str, Any]:
     """
-    A resource's properties over the defaults: all are replaced, but for `control`, which is merged.
+    Merge a resource's properties over the defaults: each replaces the default, but `control` is merged.
 
-    A key without a value says nothing, so its default holds; but of a property that may be None, as a file's `content`, it
-    takes the default away.
+    A key without a value keeps the default, except for a property that may be None, such as a file's `content`: there it
+    removes the default.
     """
     merged = {**defaults, **own}
     control = defaults.get("control")

@@ -1,4 +1,4 @@
-"""What the engine asks of the expression language, and which texts must not be evaluated on the event loop."""
+"""The expression language as the engine uses it, and which texts must not be evaluated on the event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Expressions(Protocol):
 
     @property
     def environment(self) -> Environment:
-        """What they see, for whole-file templates."""
+        """The variables of the expressions, for whole-file templates."""
         ...
 
     def text(self, template: str) -> str:
@@ -30,7 +30,7 @@ class Expressions(Protocol):
         ...
 
     def holds(self, expression: str) -> bool:
-        """A plain expression that must be boolean; nothing is false."""
+        """Evaluate a plain expression that must be boolean; an empty one is false."""
         ...
 
     def jet_file(self, name: str) -> str:
@@ -49,7 +49,7 @@ def reads_host(text: str) -> bool:
 
 
 def bus_error_behind(err: BaseException) -> BusError | None:
-    """The error of the broker that made a template fail; None when it failed by itself."""
+    """Return the broker's error that made a template fail; None for other reasons."""
     behind: BaseException | None = err
     while behind is not None and not isinstance(behind, BusError):
         behind = behind.__cause__
@@ -58,10 +58,10 @@ def bus_error_behind(err: BaseException) -> BusError | None:
 
 def raise_refusal_behind(err: CcmError) -> None:
     """
-    Do nothing about a template that failed by itself.
+    Raise the error if the node's policy caused a template to fail; else do nothing.
 
     Raises:
-        PolicyError: What it asked for the node's policy does not let it read; the sentence is the template's.
+        PolicyError: The node's policy does not allow a read of the template; the message is the template's.
     """
     behind: BaseException | None = err
     while behind is not None and not isinstance(behind, PolicyError):

@@ -1,4 +1,4 @@
-"""What checking a manifest finds, and how it is shown: the place, the sentence, and the line with a mark below it."""
+"""Findings of `ccm lint`, and their format: the place, the sentence, and the source line with a marker below it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def format_finding(finding: Finding, text: str, paint: Callable[[str, str], str]
 
 
 def _excerpt(text: str, place: Place) -> list[str]:
-    """The line of a place, numbered, and a mark below the word there; nothing where the place has no line."""
+    """Return the numbered source line and a marker below the word; nothing if the place has no line."""
     lines = text.split("\n")
     if not 0 < place.line <= len(lines):
         return []
@@ -90,7 +90,7 @@ def _excerpt(text: str, place: Place) -> list[str]:
     indentation = len(masked) - len(masked.lstrip())
     column = min(place.column or indentation + 1, len(written) + 1)
     if masked[: column - 1] != written[: column - 1]:
-        column = indentation + 1  # the mark would be off, so it marks the line
+        column = indentation + 1  # the marker would be at the wrong column, so the whole line is marked
     found = _WORD.match(masked, column - 1)
     marked = len(found[0]) if found else 1
     begin = max(0, column - 1 - SHOWN_BEFORE) if len(masked) > SHOWN_WIDTH else 0

@@ -1,5 +1,5 @@
 """
-What is wrong, or probably wrong, with a manifest, without applying it and without the facts of any node.
+Find errors and probable mistakes in a manifest without applying it and without a node's facts.
 
 Templates are checked for their syntax and types and then left as they are, so nothing here depends on data.
 """

@@ -130,7 +130,7 @@ class ResourceLinter:
                     self._add("property", title, one.message, path, steps)
 
     def _ensure(self, kind: AnyType, wanted: CommonProperties, title: str, path: Path) -> None:
-        """Check `ensure`, and set it to what is probably meant: many properties depend on it."""
+        """Check `ensure`, and replace a misspelled value by the nearest one, because other properties depend on it."""
         try:
             check_ensure(kind, wanted)
         except InputError as err:
@@ -203,7 +203,7 @@ class ResourceLinter:
         self._has_children = self._has_children or kind.contains_manifest
 
     def _all_keys(self, entries: Sequence[Entry]) -> set[Key]:
-        reader = _Reader(self._catalog, Report(self._report.document))  # what it finds is found again below
+        reader = _Reader(self._catalog, Report(self._report.document))  # the same findings are reported below
         return {
             (kind.name, str(properties.get(key)))
             for entry, path in entries

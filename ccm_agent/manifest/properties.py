@@ -1,8 +1,8 @@
 """
-Raw values of a manifest to a type's properties.
+Convert raw values of a manifest to a type's properties.
 
-A value that already has the right type costs nothing more than msgspec's conversion. One that has not is bent as the reference
-bends it (a number where text is wanted), and what cannot be bent is an error that says where.
+A value that already has the right type costs nothing more than msgspec's conversion. Other values are coerced as Choria CCM
+does (a number where text is expected); a value that cannot be coerced is an error with its place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def make_properties(
 
     Raises:
         DocumentError: A key is unknown or a value does not fit.
-        PropertyError: A number stands where it would be misread; its place has a path from the resource, `$.mode`.
+        PropertyError: A number would be misread here; its place has a path from the resource, `$.mode`.
     """
     try:
         properties: CommonProperties = msgspec.convert(raw, kind.properties)
@@ -43,7 +43,7 @@ def make_properties(
 
 
 def may_be_none(kind: AnyType, written: str) -> bool:
-    """Whether no value at all is one that a property can have."""
+    """Whether a property may be None."""
     inspect = msgspec.inspect
     wanted = _fields(kind.properties).get(kind.rules.aliases.get(written, written))
     if isinstance(wanted, inspect.Metadata):
@@ -60,7 +60,7 @@ def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
             message = f"`{written}` is another spelling of `{key}`, which stands here too; remove one of them"
             raise PropertyError(message, place=Place(path=f"$.{written}"))
         if value is None:
-            continue  # nothing written is nothing said
+            continue  # a key without a value counts as absent
         if key in rules.quoted and isinstance(value, (int, float)) and not isinstance(value, bool):
             raise PropertyError(_unquoted(key, value), place=Place(path=f"$.{written}"))
         bent[key] = _bend(value, fields[key]) if key in fields else value
@@ -73,7 +73,7 @@ def _unquoted(key: str, value: float) -> str:
 
 def _as_typed(value: float) -> str:
     """
-    The mode that somebody probably typed: 0644 is read as the number 420, and 644 as itself.
+    Guess the mode as it was typed: YAML reads 0644 as the number 420, and 644 as itself.
 
     The plain ones of three digits (444, 600 …) would make no sensible mode if they had been octal.
     """
@@ -101,7 +101,7 @@ def _fields(struct: Any) -> dict[str, msgspec.inspect.Type]:
 
 
 def _bend(value: Any, wanted: msgspec.inspect.Type) -> Any:
-    """A value as near to what is wanted as the reference would bring it; what does not fit stays as it is."""
+    """Coerce a value as Choria CCM does; a value that cannot be coerced stays as it is."""
     inspect = msgspec.inspect
     if isinstance(wanted, inspect.Metadata):
         return _bend(value, wanted.type)

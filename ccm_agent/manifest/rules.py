@@ -24,4 +24,4 @@ RULES = {
 """Every code, in the order of the documentation. Codes are part of the interface: they are added, not renamed."""
 
 ALWAYS = frozenset({"syntax"})
-"""Nothing else can be checked where these fail, so they cannot be silenced."""
+"""Rules that cannot be silenced, because nothing else can be checked after they fail."""

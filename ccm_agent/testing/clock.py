@@ -1,4 +1,4 @@
-"""A clock that stands still until a test turns it."""
+"""A clock that advances only when a test advances it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class FakeClock:
-    """A `Clock` that a test turns."""
+    """A `Clock` that a test controls."""
 
     def __init__(self, now: datetime = NOON) -> None:
         self._now = now
@@ -38,11 +38,11 @@ class FakeClock:
 
     @property
     def sleepers(self) -> int:
-        """How many wait for time to pass."""
+        """Return how many tasks are sleeping."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, and those whose time has come have their turn, in order."""
+        """Advance the time, and wake each task whose sleep has ended, in order."""
         end = self._monotonic + seconds
         while self._sleepers and self._sleepers[0][0] <= end:
             due, _, future = heapq.heappop(self._sleepers)
@@ -54,7 +54,7 @@ class FakeClock:
         self._pass(end - self._monotonic)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock, as a time server does; nothing else passes."""
+        """Set the wall clock, as a time server does; the monotonic clock does not change."""
         self._now += timedelta(seconds=seconds)
 
     def _pass(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Downloads from a web server that is a dictionary."""
+"""Downloads from a dictionary of URLs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FakeDownload:
     A `Download` that fetches what a test has put there.
 
     Attributes:
-        transfers: What was asked for, in order.
+        transfers: The requests, in order.
         saved: What `save` wrote, by path; nothing is written to disk unless `write` does.
         write: Takes path and content of what is saved, to put it where the test's files are.
     """
@@ -35,7 +35,7 @@ class FakeDownload:
         self._served: dict[str, _Served] = {}
 
     def serve(self, url: str, content: bytes = b"", *, etag: str = "", status: int = 200) -> None:
-        """Put something at a URL, in the place of what was there."""
+        """Set the content of a URL."""
         self._served[url] = _Served(content=content, etag=etag, status=status)
 
     async def fetch(self, transfer: Transfer) -> Transferred:

@@ -18,7 +18,7 @@ KIND_NAMES = {"directory": "directory", "other": "FIFO", "symlink": "symlink"}
 
 class FakeEntry(Struct, kw_only=True):
     """
-    What stands at a path.
+    An entry of the file system.
 
     Attributes:
         kind: "file", "directory", "symlink" or "other".
@@ -41,10 +41,10 @@ class FakeFiles:
     A `Files` that is a dictionary, run by root.
 
     Attributes:
-        nodes: What stands where, by absolute path; the root directory is there from the start.
-        users, groups: The numbers of names.
-        refuses: By path, why a change of it fails.
-        looked_at: What was looked at: the paths of each call.
+        nodes: Entries by absolute path; the root directory exists from the start.
+        users, groups: Numbers by name.
+        refuses: Errors by path; a change of the path fails with it.
+        looked_at: The paths of each `inspect` call.
     """
 
     def __init__(self) -> None:
@@ -58,20 +58,20 @@ class FakeFiles:
     def put(
         self, path: str, content: str | bytes = b"", *, mode: int = 0o644, uid: int = 0, gid: int = 0
     ) -> None:
-        """A file, and the directories above it."""
+        """Create a file, and its parent directories."""
         data = content.encode() if isinstance(content, str) else content
         self._add(path, FakeEntry(kind="file", content=data, mode=mode, uid=uid, gid=gid))
 
     def put_directory(self, path: str, *, mode: int = 0o755, uid: int = 0, gid: int = 0) -> None:
-        """A directory, and those above it."""
+        """Create a directory, and its parents."""
         self._add(path, FakeEntry(kind="directory", mode=mode, uid=uid, gid=gid))
 
     def put_symlink(self, path: str, target: str) -> None:
-        """A symlink, and the directories above it."""
+        """Create a symlink, and its parent directories."""
         self._add(path, FakeEntry(kind="symlink", link=target, mode=0o777))
 
     def put_fifo(self, path: str) -> None:
-        """What is neither file nor directory nor symlink, and the directories above it."""
+        """Create a FIFO, and its parent directories."""
         self._add(path, FakeEntry(kind="other"))
 
     def _add(self, path: str, node: FakeEntry) -> None:

@@ -15,7 +15,7 @@ class FakeLocks:
 
     Attributes:
         held: Names of the locks that were taken, in order.
-        foreign: By name, who else holds a lock: it cannot be had.
+        foreign: Other holders by name; such a lock cannot be acquired.
     """
 
     def __init__(self) -> None:

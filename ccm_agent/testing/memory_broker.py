@@ -1,7 +1,7 @@
 """
-The broker behind `testing.memory_bus`: what is stored, who is interested, and how it fails.
+The broker behind `testing.memory_bus`: its streams, subscriptions and failures.
 
-Tests make it stop, come back, forget acknowledgements or refuse; what they connect to it is a `MemoryBus`.
+Tests can stop and start it, drop acknowledgements or deny subjects; a `MemoryBus` connects to it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StoredWrite(Struct):
 
 
 class MemorySubscription:
-    """Somebody's subscription."""
+    """A subscription of a client."""
 
     def __init__(self, pattern: str, on_message: Callable[[Sent], None]) -> None:
         self.pattern = pattern
@@ -66,7 +66,7 @@ class MemoryBroker:
     Attributes:
         sent: Everything that was published, in order, notifications left out.
         events: What the stream of events holds.
-        lost_acks: So many further writes are stored without their sender's learning it.
+        lost_acks: The number of further writes that are stored without an acknowledgement.
     """
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
@@ -92,19 +92,19 @@ class MemoryBroker:
         return link
 
     def stop(self) -> None:
-        """The broker goes away; what it has stored stays."""
+        """Stop the broker; its streams stay."""
         self.is_running = False
         for link in self._links:
             link.changed()
 
     def start(self) -> None:
-        """The broker comes back; subscriptions stand, and `on_connect` hooks are called."""
+        """Start the broker again; subscriptions still exist, and `on_connect` hooks are called."""
         self.is_running = True
         for link in self._links:
             link.changed()
 
     def make_anew(self) -> None:
-        """All connections are lost and with them all that is stored: another broker takes this one's place, and counts from 1."""
+        """Replace the broker by an empty one: connections and streams are lost, and sequences start at 1."""
         self.stop()
         for writes in (self.events, *self.buckets.values()):
             writes.clear()
@@ -116,11 +116,11 @@ class MemoryBroker:
         self.start()
 
     def deny(self, identity: str, pattern: str) -> None:
-        """Do not let somebody publish on, read from or subscribe to subjects."""
+        """Deny a user to publish on, read from or subscribe to subjects."""
         self._denied.append((identity, pattern))
 
     def inject(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Deliver a message as it is, whoever may send it: one with `Nats-Stream` is what somebody's direct get copied."""
+        """Deliver a message unchanged, without checking permissions; the header `Nats-Stream` marks the copy of a direct get."""
         headers = {SENT: "1"} if headers is None else headers
         self.sent.append(Sent(subject, body, headers))
         copied = "Nats-Stream" in headers
@@ -132,7 +132,7 @@ class MemoryBroker:
         self.deliver(Sent(subject, body, headers))
 
     def fire(self, subject: str, body: bytes) -> None:
-        """Deliver a scheduled request that is due, as the broker republishes it; a subject of its own is in the index then."""
+        """Deliver a scheduled request that is due, as the broker republishes it, and index its own subject."""
         due = due_subject(subject)
         protocol, scope, token = parse_scheduled(subject)
         schedule = schedule_subject(protocol, scope, decode_token(token or "one") or token)
@@ -149,10 +149,10 @@ class MemoryBroker:
         self.due[subject] = Sent(subject, body, headers)
         self.inject(subject, body, headers)
 
-    # --- what the ports below are made of ---
+    # --- used by the ports below ---
 
     def check(self, identity: str, subject: str, size: int = 0) -> None:
-        """Raise what a broker says to this, if it says anything against it."""
+        """Raise the broker's error if it refuses this operation."""
         if not self.is_running:
             raise BusUnavailableError("memory: the broker is away")
         if any(identity == who and subject_matches(pattern, subject) for who, pattern in self._denied):
@@ -161,7 +161,7 @@ class MemoryBroker:
             raise ProtocolError(f"{subject}: a message of {size} bytes: the broker takes {MAX_PAYLOAD_BYTES}")
 
     def publish(self, message: Sent) -> None:
-        """Deliver to everybody who is interested, later on the loop and in order."""
+        """Deliver to all subscribers, later on the loop and in order."""
         self.sent.append(message)
         self.deliver(message)
 
@@ -177,13 +177,13 @@ class MemoryBroker:
             interest.on_message(message)
 
     def subscribe(self, pattern: str, on_message: Callable[[Sent], None]) -> MemorySubscription:
-        """Interest in a pattern, until it is removed."""
+        """Subscribe to a pattern."""
         interest = MemorySubscription(pattern, on_message)
         self._interests[interest] = None
         return interest
 
     def unsubscribe(self, interest: MemorySubscription) -> None:
-        """End an interest."""
+        """End a subscription."""
         self._interests.pop(interest, None)
 
     def store(
@@ -199,7 +199,7 @@ class MemoryBroker:
         signature: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> StoredWrite:
-        """Append to a stream, or give back what it has under that id already."""
+        """Append to a stream, or return the stored message with the same ID."""
         for write in writes:
             if message_id and write.message_id == message_id:
                 return write
@@ -256,7 +256,7 @@ class MemoryConnection:
         return lambda: self._hooks.pop(key, None) and None
 
     def changed(self) -> None:
-        """The broker came or went."""
+        """The broker started or stopped."""
         if self._broker.is_running == self.connected:
             return
         self.since = time.monotonic()

@@ -1,13 +1,13 @@
 """
 A broker in memory: the bus ports as agents and controller see them, without a server.
 
-It keeps the project's streams and buckets, delivers on the running loop, and can be made to fail: stopped, forgetful of
-acknowledgements, or unwilling. What it does is held to what nats-server does by the suites in tests/contract.
+It keeps the project's streams and buckets, delivers on the running loop, and can be made to fail: stopped, dropping
+acknowledgements, or denying subjects. The suites in tests/contract run against it and against nats-server.
 
     broker = MemoryBroker()
     node, operator = MemoryBus(broker, "web1"), MemoryBus(broker, "op")
     await node.requests.subscribe(["all", "node.web1"], handle)
-    broker.stop()                      # from here on everybody gets BusUnavailableError
+    broker.stop()                      # from here on all calls raise BusUnavailableError
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]
 
 HISTORY = {"CCM_NODES": 1, "CCM_RUNS": 1}
-"""Revisions kept, where it is not 20."""
+"""Revisions kept per bucket, if not 20."""
 
 Stop = Callable[[], Awaitable[None]]
 
@@ -73,7 +73,7 @@ class MemoryBus:
 
         Args:
             broker: The broker.
-            identity: Who connects.
+            identity: The name of the client.
             signatory: Signs requests and documents; None: they are not signed.
         """
         self.broker = broker
@@ -92,11 +92,11 @@ class MemoryBus:
         return MemoryObjects(self, name)
 
     def check(self, subject: str, size: int = 0) -> None:
-        """Raise what the broker says to this, if it says anything against it."""
+        """Raise the broker's error if it refuses this operation."""
         self.broker.check(self.identity, subject, size)
 
     def subscribe(self, pattern: str, on_message: Callable[[Sent], None]) -> Stop:
-        """Interest in a pattern, and what ends it."""
+        """Subscribe to a pattern; returns the function that ends it."""
         if self.broker.is_running:
             self.check(pattern)
         interest = self.broker.subscribe(pattern, on_message)

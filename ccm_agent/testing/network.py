@@ -1,4 +1,4 @@
-"""A network that a test makes up."""
+"""A network with scripted answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class FakeNetwork:
     A `Network` of scripted answers.
 
     Attributes:
-        answers: By URL; a text is why there is none, None is a server that never answers.
+        answers: Answers by URL; a text is the reason for a failure, None is a server that never answers.
         listening: What can be reached, as `tcp://host:port`.
         names: Addresses by name.
         zones: Records by server, name and kind.

@@ -1,4 +1,4 @@
-"""A runner that runs nothing: it answers what a test has told it to, and fails on what it was not told."""
+"""A runner that starts no programs: it gives scripted answers, and fails on unscripted commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccm_agent.model.ports import Command, Completed
 
 
 class UnscriptedCommandError(AssertionError):
-    """A test ran a command that it had not scripted."""
+    """A test ran a command that has no script."""
 
 
 class _Answer(Struct, frozen=True, kw_only=True):
@@ -47,17 +47,17 @@ class FakeRunner:
         effect: Callable[[], None] | None = None,
     ) -> None:
         """
-        Answer commands that begin with these words; of several scripts that fit, the one with the most words answers.
+        Script the answer to commands that begin with these words; the matching script with the most words wins.
 
-        Scripts for the same words answer in turn, and the last one from then on.
+        Several scripts for the same words answer in order; the last one repeats.
 
         Args:
             code: Exit code; -N for signal N.
             stdout: What it writes to standard output.
             stderr: What it writes to standard error.
-            error: It cannot be started, for this reason.
-            hangs: It does not end by itself: its time limit ends it, or a cancellation.
-            effect: Called when it runs, to change what the test looks at.
+            error: The command fails to start, with this reason.
+            hangs: The command runs until its time limit or a cancellation.
+            effect: Called when the command runs, to simulate its effects.
         """
         answer = _Answer(
             code=code, stdout=_bytes(stdout), stderr=_bytes(stderr), error=error, hangs=hangs, effect=effect
@@ -66,14 +66,14 @@ class FakeRunner:
 
     @property
     def lines(self) -> list[str]:
-        """What was run, each command as one line."""
+        """Return the commands that were run, each as one line."""
         return [" ".join(command.argv) for command in self.commands]
 
     async def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Completed:
         """See `Runner.run`."""
         self.commands.append(command)
         answer = self._find(command.argv)
-        await asyncio.sleep(0)  # as with the real one, others get their turn
+        await asyncio.sleep(0)  # yields to other tasks, as the real runner does
         if answer.error:
             raise CommandError(answer.error)
         if answer.effect:

@@ -17,7 +17,7 @@ class FakeTrees:
     A `Trees` on the nodes of a `FakeFiles`.
 
     Args:
-        files: What is there; changes are made to it too, and its `refuses` hold here.
+        files: The files in memory; changes are made there, and its `refuses` applies.
 
     Attributes:
         written: The calls of `write`: directory, and paths of the files.

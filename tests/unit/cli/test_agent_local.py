@@ -97,7 +97,10 @@ def test_an_agent_that_does_not_answer_is_named_by_its_process(
     ("arguments", "sentence"),
     [
         (["disable"], "missing option '--why'; see `ccm agent disable --help`"),
-        (["disable", "--why", " "], "--why: say why, for whoever wonders at three in the morning"),
+        (
+            ["disable", "--why", " "],
+            "--why: give a reason; other operators see it in `ccmctl why` and `ccm agent status`",
+        ),
         (["disable", "--why", "x", "--for", "soon"], "--for soon: `soon` is not a duration"),
         (["disable", "--why", "x", "--for", "0"], "--for 0: between a second and a year"),
         (["disable", "--why", "x", "--for", "2y"], "--for 2y: between a second and a year"),
